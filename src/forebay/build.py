@@ -1,0 +1,169 @@
+"""From a pipeline to everything a feed runs on: hand-off, engine, plan, work and threads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay import names
+from forebay.collect import BatchWork, StreamWork
+from forebay.errors import PipelineError
+from forebay.finish import Finisher
+from forebay.gather import IndexedWork
+from forebay.handoff.base import HandOff
+from forebay.machine import Machine
+from forebay.pace import Consumer
+from forebay.pipeline import Pipeline
+from forebay.plan import Demand, Plan, Reason, make_plan
+from forebay.runner import Runner, Work
+from forebay.slot import Slot
+from forebay.sources.batches import BatchStream
+from forebay.sources.items import ItemSource
+from forebay.sources.iterables import RowStream
+from forebay.sources.streams import ShuffledStream
+from forebay.spec import ArraySpec, Structure, parse_nbytes
+from forebay.trace import Recorder
+from forebay.tracing import Traced, trace, with_padding
+from forebay.transforms import Cast, Transform
+
+__all__ = ["Built", "build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The parts of a feed."""
+
+    plan: Plan
+    runner: Runner
+    recorder: Recorder
+    hand_off: HandOff
+
+
+def build(
+    pipeline: Pipeline, *, to: str, device: str, resident: str, host_bytes: int | str, device_bytes: int | str | None
+) -> Built:
+    """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
+    _check(pipeline, resident)
+    engine = names.engine("cpu" if device == "auto" else device)()
+    hand_off: HandOff = names.hand_off(to)()
+    host_nbytes = parse_nbytes(host_bytes, "host_bytes")
+    if device_bytes is not None:
+        parse_nbytes(device_bytes, "device_bytes")
+    transforms, traced, notes = _trace(pipeline, hand_off)
+    demand = _demand(pipeline, engine, hand_off, transforms, traced, notes, host_nbytes)
+    plan = make_plan(demand, Machine.here().cores)
+    recorder, consumer = Recorder(), Consumer()
+    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)])
+    work = _work(pipeline, plan, finisher, recorder, consumer)
+    runner = Runner(
+        work,
+        engine,
+        lambda: Slot(engine, plan.layout, shared_nbytes=finisher.input_nbytes),
+        slots=plan.slots,
+        threads=plan.threads,
+        consumer=consumer,
+        recorder=recorder,
+    )
+    return Built(plan, runner, recorder, hand_off)
+
+
+def _check(pipeline: Pipeline, resident: str) -> None:
+    if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
+        raise PipelineError("the pipeline has no batch size: call batch(n) before feed().")
+    if pipeline.indexed and pipeline.schedule.batches == 0:
+        schedule = pipeline.schedule
+        raise PipelineError(
+            f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
+            f"{schedule.shard_index} not a single batch of {schedule.batch_rows}."
+        )
+    if resident not in ("auto", "always", "never"):
+        raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
+    if resident == "always":
+        raise PipelineError("resident='always' needs a device to keep the data on, and this feed runs on the CPU: use 'auto'.")
+    placed = [transform for transform in pipeline.transforms if transform.where == "device"]
+    if placed:
+        raise PipelineError(f"{placed[0]} asks for where='device', and this feed runs on the CPU: choose 'thread' or 'process'.")
+
+
+def _trace(pipeline: Pipeline, hand_off: HandOff) -> tuple[tuple[Transform, ...], Traced, tuple[Reason, ...]]:
+    """The transforms, with the narrowing the framework would do anyway made the last of them."""
+    if isinstance(pipeline.source, RowStream) and pipeline.batching and pipeline.batching.pad is not None:
+        pipeline.source.loosened()
+    transforms = with_padding(pipeline)
+    traced = trace(pipeline, transforms)
+    hand_off.check(traced.specs, traced.structure.paths)
+    narrowed = _narrowed(traced.specs, traced.structure, hand_off)
+    if not narrowed:
+        return transforms, traced, ()
+    transforms = (*transforms, Cast(narrowed))
+    told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
+    reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
+    return transforms, trace(pipeline, transforms), (reason,)
+
+
+def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
+    wire = {name: hand_off.wire_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
+    return {name: wire[name] for name, spec in zip(structure.paths, specs, strict=True) if wire[name] != spec.dtype}
+
+
+def _demand(
+    pipeline: Pipeline,
+    engine: Any,
+    hand_off: HandOff,
+    transforms: tuple[Transform, ...],
+    traced: Traced,
+    notes: tuple[Reason, ...],
+    host_nbytes: int,
+) -> Demand:
+    padded = pipeline.batching is not None and pipeline.batching.pad is not None
+    source = pipeline.source
+    return Demand(
+        target=hand_off.name,
+        engine=engine.name,
+        alignment=engine.alignment,
+        batch_rows=traced.batch_rows,
+        batches=_batches(pipeline),
+        source_specs=tuple(pipeline.specs),
+        specs=traced.specs,
+        structure=traced.structure,
+        transforms=transforms,
+        indexed=pipeline.indexed,
+        by_item=isinstance(source, ItemSource),
+        sized=not padded and not isinstance(source, BatchStream),
+        window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
+        host_nbytes=host_nbytes,
+        notes=(*_order_notes(pipeline), *notes),
+    )
+
+
+def _batches(pipeline: Pipeline) -> int | None:
+    if pipeline.indexed:
+        return pipeline.schedule.batches
+    if isinstance(pipeline.source, BatchStream) and pipeline.source.length is not None and pipeline.passes is not None:
+        shards = pipeline.shard_count
+        own = len(range(pipeline.shard_index, pipeline.source.length, shards)) * pipeline.passes
+        return own if pipeline.batch_limit is None else min(own, pipeline.batch_limit)
+    return None
+
+
+def _order_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
+    if pipeline.order is not None:
+        return (Reason("order", pipeline.order.describe()[0], _order_why(pipeline.order)),)
+    if isinstance(pipeline.source, ShuffledStream):
+        rows = pipeline.source.window_rows
+        return (Reason("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}"),)
+    return (Reason("order", "as it comes", "a stream cannot be indexed"),)
+
+
+def _order_why(order: Any) -> str:
+    if hasattr(order, "window_rows"):
+        return f"blocks come anywhere, rows of a block stay within {order.window_rows} positions of each other"
+    return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
+
+
+def _work(pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer) -> Work:
+    if pipeline.indexed:
+        return IndexedWork(pipeline, plan, finisher, recorder)
+    kind = BatchWork if isinstance(pipeline.source, BatchStream) else StreamWork
+    return kind(pipeline, plan, finisher, recorder, consumer)

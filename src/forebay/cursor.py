@@ -1,0 +1,145 @@
+"""Where an epoch stands, and which batches are still to come: all the state that resuming needs.
+
+Shard i of n takes positions i, i+n, i+2n, ... of the global order, counted from where the epoch (or the resumed part
+of it) begins. So a cursor holds a global position and nothing about shards, and continues on any number of them.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.errors import StateError
+
+__all__ = ["ENDLESS", "Cursor", "Group", "Schedule"]
+
+STATE_VERSION = 1
+ENDLESS = 1 << 62  # rows of a pass that ends only when its stream does, or never
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a consumer has received: everything before this point, and nothing after it."""
+
+    epoch: int = 0
+    passes: int = 0  # whole passes done inside this epoch: repeat() after batch()
+    position: int = 0  # global rows received in this pass, all shards together
+    batches: int = 0  # batches received in this epoch by this shard
+    stream: dict[str, Any] | None = None  # the stream's own state at `stream_position`, where it has one
+    stream_position: int = 0
+
+    def state_dict(self, fingerprint: str) -> dict[str, Any]:
+        state: dict[str, Any] = {"version": STATE_VERSION, "pipeline": fingerprint}
+        state |= {"epoch": self.epoch, "passes": self.passes, "position": self.position, "batches": self.batches}
+        if self.stream is not None:
+            state |= {"stream": self.stream, "stream_position": self.stream_position}
+        return state
+
+    @classmethod
+    def from_state(cls, state: Any, fingerprint: str) -> "Cursor":
+        if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
+            raise StateError(f"not a state of this version of Forebay: {str(state)[:120]!r}. Pass what state_dict() returned.")
+        if state.get("pipeline") != fingerprint:
+            raise StateError(
+                f"the state belongs to another pipeline ({state.get('pipeline')!r}, this one is {fingerprint!r}): its rows, "
+                "shuffle, take or repeat differ. Build the pipeline as it was; shard, batch and maps may change."
+            )
+        numbers = {name: state.get(name, 0) for name in ("epoch", "passes", "position", "batches", "stream_position")}
+        for name, number in numbers.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise StateError(f"the state is damaged: {name}={number!r} is not a count.")
+        return cls(**numbers, stream=state.get("stream"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Batches that are filled together: consecutive rows of one shard in one pass."""
+
+    cursor: Cursor  # where it begins
+    start: int  # this shard's rows before it, counted from `base`
+    rows: int
+    batches: int
+    base: int  # global position where the shards' strides begin
+    pass_ends: bool  # whether it holds the last batch of its pass
+    epoch_ends: bool
+
+    def rows_of(self, batch: int, batch_rows: int) -> int:
+        """Rows of one of its batches: only the last of a pass may be short."""
+        return min(batch_rows, self.rows - batch * batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The arithmetic of an epoch: how many batches of how many rows, for one shard of several."""
+
+    pass_rows: int
+    batch_rows: int
+    drop_remainder: bool = False
+    shard_index: int = 0
+    shard_count: int = 1
+    passes: int | None = 1
+    batch_limit: int | None = None
+
+    @property
+    def batches(self) -> int | None:
+        """Batches this shard gets in a whole epoch; None when that is unknown or without end."""
+        if self.pass_rows >= ENDLESS or self.passes is None:
+            return self.batch_limit
+        whole = self._pass_batches(0) * self.passes
+        return whole if self.batch_limit is None else min(whole, self.batch_limit)
+
+    def groups(self, cursor: Cursor, group_batches: int) -> Iterator[Group]:
+        """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass."""
+        number, base, done = cursor.passes, cursor.position, cursor.batches
+        while self.passes is None or number < self.passes:
+            yield from self._pass_groups(dataclasses.replace(cursor, passes=number, position=base, batches=done), group_batches)
+            done += self._pass_batches(base)
+            number, base = number + 1, 0
+            if self._limit_left(done) == 0 or self._pass_batches(0) == 0:
+                return
+
+    def is_over(self, cursor: Cursor) -> bool:
+        """Whether nothing of the cursor's epoch is left."""
+        return next(self.groups(cursor, 1), None) is None
+
+    def _pass_groups(self, cursor: Cursor, group_batches: int) -> Iterator[Group]:
+        base = cursor.position
+        whole = self._pass_batches(base)
+        wanted = min(whole, self._limit_left(cursor.batches, whole))
+        rows = self._shard_rows(base)
+        for first in range(0, wanted, group_batches):
+            batches = min(group_batches, wanted - first)
+            start = first * self.batch_rows
+            ends = first + batches == whole
+            yield Group(
+                cursor=self.advanced(cursor, first),
+                start=start,
+                rows=min(batches * self.batch_rows, rows - start),
+                batches=batches,
+                base=base,
+                pass_ends=ends,
+                epoch_ends=first + batches == wanted and (wanted < whole or self._last_pass(cursor, whole)),
+            )
+
+    def advanced(self, cursor: Cursor, batches: int) -> Cursor:
+        """The cursor after so many more batches of its pass."""
+        position = min(cursor.position + batches * self.batch_rows * self.shard_count, self.pass_rows)
+        return dataclasses.replace(cursor, position=position, batches=cursor.batches + batches)
+
+    def _last_pass(self, cursor: Cursor, whole: int) -> bool:
+        ended = self._limit_left(cursor.batches + whole) == 0
+        return ended or (self.passes is not None and cursor.passes + 1 >= self.passes)
+
+    def _limit_left(self, done: int, otherwise: int = 1) -> int:
+        return otherwise if self.batch_limit is None else max(0, self.batch_limit - done)
+
+    def _shard_rows(self, base: int) -> int:
+        """Rows this shard has from a global position to the end of the pass."""
+        left = max(0, self.pass_rows - base)
+        return max(0, -(-(left - self.shard_index) // self.shard_count))
+
+    def _pass_batches(self, base: int) -> int:
+        if self.drop_remainder:
+            # Counted by the shortest shard, so that all shards take the same number of steps.
+            return max(0, self.pass_rows - base) // self.shard_count // self.batch_rows
+        return -(-self._shard_rows(base) // self.batch_rows)

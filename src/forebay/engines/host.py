@@ -1,0 +1,52 @@
+"""The host engine: batches are used in the memory they were gathered into."""
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.executors.shared import SharedBlock
+from forebay.spec import HOST_ALIGNMENT, Layout
+
+__all__ = ["HostEngine", "HostMemory"]
+
+
+class HostMemory:
+    """Page-aligned anonymous memory, shared with worker processes where they fill it."""
+
+    __slots__ = ("block", "host")
+
+    def __init__(self, nbytes: int, *, shared: bool) -> None:
+        self.block = SharedBlock(nbytes) if shared else None
+        self.host = self.block.memory if self.block else mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def root(self, layout: Layout, leaf: int, batch: int) -> Any:
+        return layout.view(self.host, leaf, batch=batch)
+
+
+class HostEngine:
+    """Sending is nothing and arrival is at once; memory goes when its last view does."""
+
+    name = "cpu"
+    alignment = HOST_ALIGNMENT
+
+    def open_slot(self, nbytes: int, *, shared: bool = False) -> HostMemory:
+        return HostMemory(nbytes, shared=shared)
+
+    def await_host(self, memory: HostMemory) -> None:
+        """Nothing is ever on its way."""
+
+    def send(self, memory: HostMemory) -> None:
+        """It is where it is used."""
+
+    def await_arrival(self, memory: HostMemory) -> None:
+        """It never left."""
+
+    def reclaim(self, memories: Sequence[HostMemory]) -> None:
+        """A consumer on the host is done with a batch when it no longer refers to it."""
+
+    def close_slot(self, memory: HostMemory) -> None:
+        if memory.block:
+            memory.block.close()
+
+    def close(self) -> None:
+        """Slots were closed one by one."""

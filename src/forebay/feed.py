@@ -1,0 +1,244 @@
+"""A running plan: the iterator the user holds. Epochs, state, stats, explain."""
+
+import threading
+import weakref
+from types import TracebackType
+from typing import Any, Self
+
+from forebay.build import build
+from forebay.cursor import Cursor, Schedule
+from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
+from forebay.pipeline import Pipeline
+from forebay.plan import Plan
+from forebay.report import explain, summarise
+from forebay.runner import Runner
+from forebay.slot import Slot
+from forebay.spec import ArraySpec, Structure, Tree
+
+__all__ = ["Epoch", "Feed", "Progress"]
+
+
+class Feed:
+    """Batches of a pipeline, in a framework's own arrays; each `iter()` starts the next epoch.
+
+    >>> import numpy as np, forebay as fb
+    >>> with fb.from_arrays({"x": np.arange(6)}).batch(3).feed("numpy") as feed:
+    ...     [batch["x"].tolist() for batch in feed]
+    [[0, 1, 2], [3, 4, 5]]
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        to: str = "numpy",
+        device: str = "auto",
+        resident: str = "auto",
+        host_bytes: int | str = "256MiB",
+        device_bytes: int | str | None = None,
+    ) -> None:
+        built = build(pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes)
+        self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
+        self._plan, self._runner, self._recorder, self._hand_off = built.plan, built.runner, built.recorder, built.hand_off
+        self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
+        self._progress = Progress(Cursor(), self._schedule)
+        self._current: Epoch | None = None  # only for next(feed)
+        self._end = weakref.finalize(self, Runner.close, built.runner)
+
+    # What is fed
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def specs(self) -> tuple[ArraySpec, ...]:
+        """One row of what is handed off, leaf by leaf."""
+        return self._plan.demand.specs
+
+    @property
+    def structure(self) -> Structure:
+        return self._plan.demand.structure
+
+    @property
+    def batch_rows(self) -> int | None:
+        """Rows of a full batch; None where batches come ready-made."""
+        return self._pipeline.batching.rows if self._pipeline.batching else None
+
+    @property
+    def drops_remainder(self) -> bool:
+        """Whether every batch is full."""
+        return self._pipeline.batching.drop_remainder if self._pipeline.batching else False
+
+    @property
+    def batches(self) -> int | None:
+        """Batches of an epoch; None when unknown or endless."""
+        return self._plan.demand.batches
+
+    def __len__(self) -> int:
+        if self.batches is None:
+            raise TypeError("this feed has no length: its source is a stream, or it repeats for ever.")
+        return self.batches
+
+    # Iterating
+
+    def __iter__(self) -> "Epoch":
+        """Start the next epoch. An iterator of this feed that is still about ends here and says so when it is used."""
+        if not self._end.alive:
+            raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
+        start, went_on = self._next_start(), self._progress.finished and self._pipeline.indexed
+        self._progress.end()
+        # Rows that can be asked for by number are already being gathered for the next epoch when one ends.
+        generation = self._runner.go_on() if went_on and self._start is None else self._runner.restart(start)
+        self._start, self._progress = None, Progress(start, self._schedule)
+        return Epoch(self, self._progress, generation)
+
+    def __next__(self) -> Tree:
+        """The next batch of the epoch under way; starts one where none is."""
+        if self._current is None or self._progress.over:
+            self._current = iter(self)
+        return next(self._current)
+
+    def _next_start(self) -> Cursor:
+        if self._start is not None:
+            return self._start
+        return Cursor(epoch=self._progress.cursor.epoch + 1)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was received so far, as small JSON; `load_state_dict` on an equal pipeline goes on from there."""
+        cursor = self._next_start() if self._start is not None or self._progress.finished else self._progress.cursor
+        return cursor.state_dict(self._fingerprint)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `iter()` start where the state was taken; shards, batch size and maps may differ."""
+        cursor = Cursor.from_state(state, self._fingerprint)
+        if self._pipeline.indexed and cursor.position > self._schedule.pass_rows:
+            raise StateError(f"the state is damaged: position {cursor.position} lies past the {self._schedule.pass_rows} rows.")
+        self._begin_at(cursor)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next `iter()` start this epoch, from its beginning."""
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+            raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
+        self._begin_at(Cursor(epoch=epoch))
+
+    def _begin_at(self, cursor: Cursor) -> None:
+        self._progress.end()
+        self._start = cursor
+
+    # Telling
+
+    def stats(self) -> dict[str, Any]:
+        """How long the consumer waited, and which stage is the slowest."""
+        return summarise(self._plan, self._recorder.capture())
+
+    def explain(self) -> str:
+        """How this feed runs and why, and how it went so far."""
+        return explain(self._plan, self._recorder.capture())
+
+    # Ending
+
+    def close(self) -> None:
+        """End every thread and give the memory back; batches that are still held stay valid."""
+        self._end()
+        self._progress.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        demand = self._plan.demand
+        length = "?" if self.batches is None else self.batches
+        return f"Feed({demand.target} on {demand.engine}, {length} batches of {demand.batch_rows} rows)"
+
+
+class Progress:
+    """How far an epoch has come. The feed holds this, not the epoch: the epoch holds the feed."""
+
+    __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "pending")
+
+    def __init__(self, start: Cursor, schedule: Schedule) -> None:
+        self._group, self._batches, self._schedule = start, 0, schedule
+        self.pending: list[list[Any]] = []  # batches of the current group that were not received yet, last first
+        self.finished = False  # read to its end
+        self.over = False  # finished, failed, or ended from outside
+
+    @property
+    def cursor(self) -> Cursor:
+        """What was received: not a batch more, not a batch less."""
+        return self._schedule.advanced(self._group, self._batches - len(self.pending))
+
+    def begin_group(self, cursor: Cursor, batches: list[list[Any]]) -> None:
+        self._group, self._batches = cursor, len(batches)
+        self.pending = batches[::-1]
+
+    def end(self) -> None:
+        """Nothing more is received; what was not, is not counted."""
+        self._group, self._batches = self.cursor, 0
+        self.pending, self.over = [], True
+
+
+class Epoch:
+    """One epoch of a feed. Safe to call from several threads: each batch goes to one of them."""
+
+    def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
+        self._feed = feed  # keeps it running for as long as somebody iterates
+        self._progress, self._generation = progress, generation
+        self._runner, self._recorder = feed._runner, feed._recorder
+        self._hand_off = feed._hand_off.hand_off
+        self._build = feed.structure.builder()
+        self._row_nbytes = sum(spec.nbytes for spec in feed.specs)
+        self._lock = threading.Lock()
+        self._last = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Tree:
+        with self._lock:
+            progress = self._progress
+            if not progress.pending:
+                self._advance()
+            batch = self._build(self._hand_off(progress.pending[-1]))
+            progress.pending.pop()
+            return batch
+
+    def close(self) -> None:
+        """Leave the epoch before its end; the next `iter(feed)` starts the one after it."""
+        self._progress.end()
+
+    def _advance(self) -> None:
+        """Go on to the next group of batches."""
+        progress = self._progress
+        if progress.finished:
+            raise StopIteration
+        if progress.over:
+            raise FeedError("this iteration ended when the feed was closed, resumed or iterated anew: use the newer iterator.")
+        try:
+            slot = None if self._last else self._runner.take(self._generation)
+        except BaseException:
+            progress.end()
+            raise
+        if slot is None:
+            progress.end()
+            progress.finished = True
+            raise StopIteration
+        self._begin_group(slot)
+
+    def _begin_group(self, slot: Slot) -> None:
+        group, full = slot.group, slot.layout.batch_rows
+        assert group is not None
+        batches = slot.batches[: group.batches]
+        short = group.rows - (group.batches - 1) * full
+        if short < full:
+            batches[-1] = [root[:short] for root in batches[-1]]
+        self._last = group.epoch_ends
+        self._progress.begin_group(group.cursor, batches)
+        self._recorder.add("hand off", 0.0, count=group.batches, nbytes=group.rows * self._row_nbytes)

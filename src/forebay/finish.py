@@ -1,0 +1,79 @@
+"""From gathered rows to a full slot: transforms in this thread, or in a worker process, then the slot is written."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.cursor import Cursor
+from forebay.executors.process import ProcessPool
+from forebay.plan import Plan
+from forebay.remote import RemoteTransforms, Task, views
+from forebay.slot import Slot
+from forebay.spec import ArraySpec, Layout, Structure
+from forebay.transforms import apply_all, transformed, write_leaves
+
+__all__ = ["Finisher"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Finisher:
+    """Applies the plan's transforms; threads call it with their own worker number."""
+
+    def __init__(self, plan: Plan, source_structure: Structure, between: tuple[Sequence[ArraySpec], Structure]) -> None:
+        self._plan, self._source_structure = plan, source_structure
+        self._names = plan.demand.structure.paths
+        specs, structure = between  # what the transforms in threads leave for the worker processes
+        self._input_layout = Layout.of(specs, batch_rows=plan.demand.batch_rows, alignment=plan.demand.alignment)
+        self._pool: ProcessPool | None = None
+        if plan.processes:
+            remote = RemoteTransforms(plan.tail, len(plan.head), structure, self._input_layout, plan.layout, self._names)
+            self._pool = ProcessPool(remote, plan.processes)
+
+    @property
+    def input_nbytes(self) -> int:
+        """What a slot needs beside its results for worker processes to read from."""
+        return self._input_layout.nbytes if self._pool is not None else 0
+
+    def input_targets(self, slot: Slot, rows: int) -> list[Array]:
+        """Where to gather rows: straight to where a worker process reads them, where that comes first."""
+        if self._in_slot and not self._plan.head:
+            return views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
+        # Fresh each time: a map may keep or return what it was given. malloc hands the same pages out again.
+        specs = self._plan.demand.source_specs
+        return [np.empty((rows, *(length or 1 for length in spec.shape)), spec.dtype) for spec in specs]
+
+    def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+        """Transform a batch (or a group, where no map is the user's) and write it into the slot."""
+        key = (cursor.epoch, cursor.passes, cursor.position)
+        if self._pool is not None:
+            self._finish_remotely(self._pool, slot, leaves, key, worker)
+            return
+        results, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
+        if self._plan.demand.sized:
+            targets = slot.targets(len(results[0]))
+            write_leaves(results, targets, self._names, transformed(self._plan.head))
+            slot.commit(targets)
+        else:
+            slot.hold(results)
+
+    def _finish_remotely(self, pool: ProcessPool, slot: Slot, leaves: list[Array], key: tuple[int, ...], worker: int) -> None:
+        rows = len(leaves[0])
+        if self._plan.head:
+            leaves, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
+        if not self._in_slot:
+            slot.hold(pool.run(worker, slot.block, Task(key, pickled=leaves)))
+            return
+        if self._plan.head:
+            targets = views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
+            write_leaves(leaves, targets, [""] * len(leaves), transformed(self._plan.head))
+        pool.run(worker, slot.block, Task(key, rows, slot.input_offset))
+
+    @property
+    def _in_slot(self) -> bool:
+        return self._pool is not None and self._plan.demand.sized
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()

@@ -1,0 +1,146 @@
+"""Rows -> slot: which rows a group has, gathered straight into the slot, transforms applied on the way."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from forebay.cursor import ENDLESS, Cursor, Group
+from forebay.finish import Finisher
+from forebay.order import Order
+from forebay.padding import pad_rows
+from forebay.pipeline import Pipeline
+from forebay.plan import Plan
+from forebay.slot import Slot
+from forebay.sources.base import Rows, Source, row_count
+from forebay.trace import Recorder
+
+__all__ = ["IndexedWork", "RowNumbers"]
+
+CHUNK_ROWS = 1 << 16  # computing an order costs ten times as much an index in small pieces
+
+
+class RowNumbers:
+    """The row numbers of groups, computed in large chunks that neighbouring groups share."""
+
+    def __init__(self, pipeline: Pipeline, group_rows: int) -> None:
+        assert pipeline.order is not None
+        self._order: Order = pipeline.order
+        self._schedule = pipeline.schedule
+        self._direct = self._order.natural and pipeline.shard_count == 1
+        self._chunk_rows = group_rows * max(1, CHUNK_ROWS // group_rows)  # a group never lies across two chunks
+        self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, group: Group) -> Rows:
+        if self._direct:
+            start = group.base + group.start
+            return slice(start, start + group.rows)
+        number, offset = divmod(group.start, self._chunk_rows)
+        chunk = self._chunk(self._epoch(group.cursor), group.base, number)
+        return chunk[offset : offset + group.rows]  # type: ignore[no-any-return]  # an array of intp
+
+    def _epoch(self, cursor: Cursor) -> int:
+        """Each pass of repeat() after batch() is an epoch of its own to the order."""
+        return cursor.epoch * (self._schedule.passes or 1 << 32) + cursor.passes
+
+    def _chunk(self, epoch: int, base: int, number: int) -> Any:
+        with self._lock:
+            key = (epoch, base, number)
+            if key not in self._chunks:
+                self._chunks[key] = self._compute(*key)
+                if len(self._chunks) > 2:
+                    self._chunks.popitem(last=False)
+            return self._chunks[key]
+
+    def _compute(self, epoch: int, base: int, number: int) -> Any:
+        schedule = self._schedule
+        first = base + schedule.shard_index + number * self._chunk_rows * schedule.shard_count
+        last = min(first + self._chunk_rows * schedule.shard_count, min(schedule.pass_rows, ENDLESS))
+        positions = np.arange(first, last, schedule.shard_count, dtype=np.int64)
+        return self._order.rows(epoch, positions).astype(np.intp, copy=False)
+
+
+class IndexedWork:
+    """Fills slots from a source that can be indexed; any number of threads at once, in any order."""
+
+    in_order = False
+
+    def __init__(self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder) -> None:
+        assert isinstance(pipeline.source, Source)
+        self._source: Source = pipeline.source
+        self._schedule = pipeline.schedule
+        self._pad = pipeline.batching.pad if pipeline.batching else None
+        self._plan, self._finisher, self._recorder = plan, finisher, recorder
+        self._numbers = RowNumbers(pipeline, plan.group_batches * plan.demand.batch_rows)
+
+    def tasks(self, cursor: Cursor) -> Iterator[Group]:
+        """Everything from the cursor on, epoch after epoch: the next one is begun before it is asked for."""
+        while True:
+            yield from self._schedule.groups(cursor, self._plan.group_batches)
+            cursor = Cursor(epoch=cursor.epoch + 1)
+
+    def read(self, slot: Slot, group: Group, worker: int) -> Group:
+        """Nothing to do in turn: rows can be asked for in any order."""
+        return group
+
+    def finish(self, slot: Slot, group: Group, worker: int) -> Group:
+        """Put the group's rows into the slot."""
+        began = time.perf_counter()
+        rows = self._numbers.of(group)
+        self._recorder.add("order", time.perf_counter() - began)
+        try:
+            if self._plan.demand.transforms or not self._plan.demand.sized:
+                self._fill_transformed(slot, group, rows, worker)
+            else:
+                self._fill_plain(slot, rows, group.rows)
+        except Exception as error:
+            error.add_note(f"while filling {describe_rows(rows, group)}")
+            raise
+        return group
+
+    def _fill_plain(self, slot: Slot, rows: Rows, count: int) -> None:
+        began = time.perf_counter()
+        targets = slot.targets(count)
+        self._source.gather(rows, targets)
+        slot.commit(targets)
+        self._recorder.add("gather", time.perf_counter() - began, nbytes=sum(target.nbytes for target in targets))
+
+    def _fill_transformed(self, slot: Slot, group: Group, rows: Rows, worker: int) -> None:
+        began = time.perf_counter()
+        leaves = self._gather_raw(slot, rows, group.rows)
+        gathered = time.perf_counter()
+        self._recorder.add("gather", gathered - began, nbytes=sum(leaf.nbytes for leaf in leaves))
+        self._finisher.finish(slot, leaves, group.cursor, worker)
+        self._recorder.add("transform", time.perf_counter() - gathered)
+
+    def _gather_raw(self, slot: Slot, rows: Rows, count: int) -> list[Any]:
+        """The rows before transforms: where a worker process reads them, or in fresh arrays."""
+        if self._pad is not None:
+            return pad_rows(gather_rows(self._source, rows), self._source.structure.paths, self._pad)
+        targets = self._finisher.input_targets(slot, count)
+        self._source.gather(rows, targets)
+        return targets
+
+    def close(self) -> None:
+        self._finisher.close()
+        self._source.close()
+
+
+def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:
+    """Rows one by one, whatever their shapes; sources of arrays have rows of one shape only."""
+    if hasattr(source, "gather_rows"):
+        return source.gather_rows(rows)  # type: ignore[no-any-return]  # a source of the user's may bring its own
+    count = row_count(rows)
+    out = [np.empty((count, *(length or 1 for length in spec.shape)), spec.dtype) for spec in source.specs]
+    source.gather(rows, out)
+    return [list(row) for row in zip(*out, strict=True)]
+
+
+def describe_rows(rows: Rows, group: Group) -> str:
+    """A group in words, for notes on errors."""
+    shown = f"rows {rows.start} to {rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
+    return f"{shown} at position {group.cursor.position} of epoch {group.cursor.epoch}"

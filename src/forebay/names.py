@@ -1,0 +1,100 @@
+"""Names -> "module:attribute", looked up on use.
+
+This is how a pipeline reaches engines, hand-offs and adapters without importing upwards, and how `import forebay`
+stays light. Other packages add their own through the entry points `forebay.sources` and `forebay.handoff`.
+"""
+
+import importlib
+from importlib.metadata import entry_points
+from typing import Any
+
+from forebay.errors import DeviceError, FrameworkError, SourceError
+
+__all__ = ["adapter", "engine", "feed", "hand_off", "known_targets", "source_opener"]
+
+_HAND_OFFS = {
+    "numpy": "forebay.handoff.numpy:NumpyHandOff",
+    "torch": "forebay.handoff.torch:TorchHandOff",
+    "jax": "forebay.handoff.jax:JaxHandOff",
+    "tensorflow": "forebay.handoff.tensorflow:TensorflowHandOff",
+}
+_ADAPTERS = {"keras": "forebay.adapters.keras:KerasFeed"}
+_ENGINES = {"cpu": "forebay.engines.host:HostEngine"}
+_SOURCES = {
+    ".npy": "forebay.sources.npy:open_npy",
+    ".npz": "forebay.sources.npz:open_npz",
+    ".csv": "forebay.sources.csv:open_csv",
+    ".txt": "forebay.sources.csv:open_txt",
+    ".bin": "forebay.sources.binary:open_binary",
+    ".png": "forebay.sources.images:open_image",
+    ".jpg": "forebay.sources.images:open_image",
+    ".jpeg": "forebay.sources.images:open_image",
+    ".bmp": "forebay.sources.images:open_image",
+    ".gif": "forebay.sources.images:open_image",
+    ".tif": "forebay.sources.images:open_image",
+    ".tiff": "forebay.sources.images:open_image",
+    ".webp": "forebay.sources.images:open_image",
+}
+
+
+def known_targets() -> list[str]:
+    """What `feed(to=...)` can be given."""
+    return [*_HAND_OFFS, *_ADAPTERS, *(point.name for point in entry_points(group="forebay.handoff"))]
+
+
+def hand_off(name: str) -> Any:
+    """The hand-off class for a framework; importing it imports the framework."""
+    target = _HAND_OFFS.get(name) or _plugin("forebay.handoff", name)
+    if target is None:
+        raise FrameworkError(f"cannot feed {name!r}: choose one of {', '.join(map(repr, known_targets()))}.", name=name)
+    return _load_framework(target, name)
+
+
+def adapter(name: str) -> Any | None:
+    """The class that makes a feed into the loader a trainer expects, where the name is a trainer's."""
+    target = _ADAPTERS.get(name)
+    return None if target is None else _load_framework(target, name)
+
+
+def engine(name: str) -> Any:
+    """The engine class for a kind of device."""
+    target = _ENGINES.get(name)
+    if target is None:
+        raise DeviceError(f"device={name!r} is not a device Forebay can feed here: choose 'auto' or one of {sorted(_ENGINES)}.")
+    return _load(target)
+
+
+def source_opener(suffix: str) -> Any:
+    """The function that opens one file of this kind as a source."""
+    target = _SOURCES.get(suffix.lower()) or _plugin("forebay.sources", suffix.lower().lstrip("."))
+    if target is None:
+        raise SourceError(f"files ending in {suffix!r} cannot be read: Forebay reads {', '.join(sorted(_SOURCES))}.")
+    return _load(target)
+
+
+def feed() -> Any:
+    """The class of a running feed."""
+    return _load("forebay.feed:Feed")
+
+
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _load_framework(target: str, name: str) -> Any:
+    try:
+        return _load(target)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "forebay":
+            raise
+        raise FrameworkError(
+            f"cannot feed {name!r}: {error.name!r} is not installed. Install it, for example with "
+            f"pip install 'forebay[{name}]', or feed('numpy').",
+            name=error.name,
+        ) from error
+
+
+def _plugin(group: str, name: str) -> str | None:
+    found = [point.value for point in entry_points(group=group) if point.name == name]
+    return found[0] if found else None

@@ -1,0 +1,248 @@
+"""The frozen description of what is fed: source, order, transforms, batch. It owns no thread and no buffer.
+
+    >>> import numpy as np
+    >>> pipeline = from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+    >>> [len(batch) for batch in pipeline.feed("numpy")]
+    [4, 4, 2]
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay import names
+from forebay.cursor import ENDLESS, Schedule
+from forebay.errors import PipelineError, SourceError
+from forebay.order import BlockShuffled, First, Natural, Order, Repeated, Shuffled
+from forebay.sources.arrays import ArraySource
+from forebay.sources.base import Source, Stream
+from forebay.sources.batches import BatchStream
+from forebay.sources.files import open_files
+from forebay.sources.items import ItemSource
+from forebay.sources.iterables import RowStream
+from forebay.sources.streams import RepeatedStream, ShuffledStream, TakenStream
+from forebay.spec import ArraySpec, Structure, Tree, parse_nbytes
+from forebay.transforms import Cast, Map, OneHot, Scale, Transform
+
+if TYPE_CHECKING:  # the feed stands above the pipeline; only its name is needed here
+    from forebay.feed import Feed
+
+__all__ = ["Batching", "Pipeline", "from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How rows become batches."""
+
+    rows: int
+    drop_remainder: bool
+    pad: Mapping[str, Any] | Any | None  # a value, or one for each field; None: rows must be alike
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What to feed. Every verb gives a new pipeline; verbs before `batch` see rows, after it batches."""
+
+    source: Source | Stream | BatchStream
+    order: Order | None = None  # None: the source is a stream
+    transforms: tuple[Transform, ...] = ()
+    batching: Batching | None = None
+    shard_index: int = 0
+    shard_count: int = 1
+    passes: int | None = 1
+    batch_limit: int | None = None
+    seed: int = field(default=0)
+
+    def shuffle(
+        self, *, seed: int = 0, block: int | None = None, mix: int = 16, window: int | str | None = None
+    ) -> Self:
+        """Draw the rows in another order each epoch.
+
+        By default any row may come anywhere, exactly, without a table of rows. `block=4096` keeps reads inside
+        a few blocks of so many rows, for data beyond RAM: blocks come in shuffled order and the rows of `mix`
+        of them are mixed. `window="64MB"` is for streams, which cannot be indexed: rows leave a window of so
+        many bytes at random.
+        """
+        self._refuse_batched("shuffle")
+        _check_count(mix, "mix")
+        if isinstance(self.source, BatchStream):
+            raise PipelineError("ready-made batches cannot be shuffled here: shuffle where they are made.")
+        if self.order is None:
+            return self._shuffle_stream(seed, block, window)
+        if window is not None:
+            raise PipelineError("shuffle(window=) is for streams; this source can be indexed: call shuffle(seed=...) for an exact shuffle.")
+        if block is None:
+            return replace(self, order=Shuffled(self.order, seed), seed=seed)
+        return replace(self, order=BlockShuffled(self.order, seed, _check_count(block, "block"), mix), seed=seed)
+
+    def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
+        if block is not None or window is None:
+            raise PipelineError("a stream cannot be indexed: say how many bytes its rows may be mixed in, as in shuffle(seed=0, window='64MB').")
+        return replace(self, source=ShuffledStream(self._stream(), seed, parse_nbytes(window, "window")), seed=seed)
+
+    def shard(self, index: int, count: int) -> Self:
+        """Take every `count`-th row of the global order, from the `index`-th on."""
+        _check_count(count, "count")
+        if not isinstance(index, int) or not 0 <= index < count:
+            raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
+        if self.shard_count > 1:
+            raise PipelineError(f"the pipeline is sharded already ({self.shard_index} of {self.shard_count}).")
+        return replace(self, shard_index=index, shard_count=count)
+
+    def map(self, function: Callable[..., Tree] | Transform, *, where: str = "thread", seed: int | None = None) -> Self:
+        """Call a function on every row (before `batch`) or batch (after it).
+
+        `where="thread"` suits NumPy code, which lets other threads run; `where="process"` suits pure Python.
+        A function with a parameter `rng` gets a generator drawn from (seed, epoch, batch).
+        """
+        if isinstance(function, Cast | Scale | OneHot):
+            return replace(self, transforms=(*self.transforms, function))
+        if not callable(function):
+            raise PipelineError(f"map() needs a function, got {function!r}.")
+        by_row = self.batching is None and not isinstance(self.source, BatchStream)
+        made = Map.of(function, where=where, by_row=by_row, seed=self.seed if seed is None else seed)
+        return replace(self, transforms=(*self.transforms, made))
+
+    def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
+        """Put so many rows together. `pad=0` makes rows of different shape as long as the longest of their batch."""
+        if isinstance(self.source, BatchStream):
+            raise PipelineError("from_batches() gives ready-made batches already: leave batch() out.")
+        self._refuse_batched("batch")
+        _check_count(rows, "batch")
+        self._check_rows(rows, drop_remainder)
+        return replace(self, batching=Batching(rows, drop_remainder, pad))
+
+    def repeat(self, count: int | None = None) -> Self:
+        """Go over everything before this verb `count` times in one epoch; without a count, for ever."""
+        if count is not None:
+            _check_count(count, "repeat")
+        if self.batching is not None or isinstance(self.source, BatchStream):
+            if self.batch_limit is not None:
+                raise PipelineError("repeat() after take() on batches is not supported: call take() last.")
+            return replace(self, passes=None if count is None or self.passes is None else self.passes * count)
+        if self.order is None:
+            return replace(self, source=RepeatedStream(self._stream(), count))
+        return replace(self, order=Repeated(self.order, count))
+
+    def take(self, count: int) -> Self:
+        """Only the first so many rows (before `batch`) or batches (after it) of each epoch."""
+        _check_count(count, "take")
+        if self.batching is not None or isinstance(self.source, BatchStream):
+            return replace(self, batch_limit=min(count, self.batch_limit or count))
+        if self.order is None:
+            return replace(self, source=TakenStream(self._stream(), count))
+        return replace(self, order=First(self.order, count))
+
+    def feed(
+        self,
+        to: str = "numpy",
+        *,
+        device: str = "auto",
+        resident: str = "auto",
+        host_bytes: int | str = "256MiB",
+        device_bytes: int | str | None = None,
+        **fields: Any,
+    ) -> "Feed":
+        """Start feeding batches as arrays of a framework: numpy, torch, jax, tensorflow, or into keras's `fit`."""
+        options = {"device": device, "resident": resident, "host_bytes": host_bytes, "device_bytes": device_bytes}
+        adapter = names.adapter(to) if isinstance(to, str) else None
+        if adapter is not None:
+            return adapter(self, **options, **fields)  # type: ignore[no-any-return]  # looked up by name
+        if fields:
+            raise PipelineError(f"feed({to!r}) takes no {sorted(fields)[0]!r}: naming fields is for feed('keras').")
+        return names.feed()(self, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
+
+    # What the layers above ask
+
+    @property
+    def specs(self) -> Sequence[ArraySpec]:
+        """One row of the source, before any transform."""
+        return self.source.specs
+
+    @property
+    def structure(self) -> Structure:
+        return self.source.structure
+
+    @property
+    def indexed(self) -> bool:
+        return self.order is not None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The arithmetic of this pipeline's epochs."""
+        batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
+        length = self.order.length if self.order is not None else None
+        return Schedule(
+            ENDLESS if length is None else length,
+            batch_rows,
+            drop_remainder,
+            self.shard_index,
+            self.shard_count,
+            self.passes,
+            self.batch_limit,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """What a state must agree with to be resumed: the rows and their order, not how they are cut or sharded."""
+        order = self.order.describe() if self.order is not None else self._stream_description()
+        shape = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
+        return hashlib.sha256(json.dumps(shape, default=str).encode()).hexdigest()[:16]
+
+    def _stream_description(self) -> tuple[Any, ...]:
+        return ("batches",) if isinstance(self.source, BatchStream) else self._stream().describe()
+
+    def _stream(self) -> Any:
+        return self.source
+
+    def _refuse_batched(self, verb: str) -> None:
+        if self.batching is not None:
+            raise PipelineError(f"{verb}() works on rows: call it before batch().")
+
+    def _check_rows(self, rows: int, drop_remainder: bool) -> None:
+        length = self.order.length if self.order is not None else None
+        if length is not None and drop_remainder and length // self.shard_count < rows:
+            raise PipelineError(
+                f"batch({rows}, drop_remainder=True) would drop everything: there are {length // self.shard_count} rows. "
+                "Choose a smaller batch, or keep the remainder."
+            )
+
+
+def from_arrays(tree: Tree) -> Pipeline:
+    """Feed rows of arrays in memory: a dict, tuple or nest of arrays, or a lone array. Nothing is copied."""
+    return _indexed(ArraySource(tree))
+
+
+def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
+    """Feed rows of files: .npy, .npz, .csv, .txt, .bin (with `spec`) or images; a path, a glob or a list of them."""
+    return _indexed(open_files(files, spec=spec, **options))
+
+
+def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
+    """Feed rows from `make()`, called anew for each pass; without a spec, the first row says what rows look like."""
+    return Pipeline(RowStream(make, spec))
+
+
+def from_batches(loader: Iterable[Tree]) -> Pipeline:
+    """Feed ready-made batches from any iterable: tf.data, DataLoader, Grain, a list, a function that makes a generator."""
+    return Pipeline(BatchStream(loader))
+
+
+def from_source(source: Any) -> Pipeline:
+    """Feed rows of a `Source`, or of anything with `__len__` and `__getitem__` (and `__getitems__`, if it has it)."""
+    return _indexed(source if isinstance(source, Source) else ItemSource(source))
+
+
+def _indexed(source: Source) -> Pipeline:
+    if len(source) == 0:
+        raise SourceError("the source has no rows: there is nothing to feed.")
+    return Pipeline(source, Natural(len(source)))
+
+
+def _check_count(count: Any, name: str) -> int:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise PipelineError(f"{name}={count!r} must be a whole number of at least 1.")
+    return count

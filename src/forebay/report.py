@@ -1,0 +1,55 @@
+"""What a feed says of itself: the plan with its reasons, and how it went."""
+
+from typing import Any
+
+from forebay.plan import Plan
+from forebay.spec import format_nbytes
+
+__all__ = ["explain", "summarise"]
+
+_STAGES = ("order", "read", "gather", "transform")
+
+
+def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a run: batches, bytes, waiting, and the stage that takes longest."""
+    stages = {name: dict(total) for name, total in capture["stages"].items() if name in _STAGES}
+    given = capture["stages"].get("hand off", {"count": 0, "nbytes": 0})
+    waited = capture["stages"].get("wait", {"seconds": 0.0, "count": 0})
+    slowest = max(stages, key=lambda name: stages[name]["seconds"], default=None)
+    return {
+        "batches": given["count"],
+        "nbytes": given["nbytes"],
+        "wait_seconds": waited["seconds"],
+        "waits": waited["count"],
+        "slowest_stage": slowest,
+        "stages": stages,
+        "threads": plan.threads,
+        "planned_nbytes": plan.nbytes,
+    }
+
+
+def explain(plan: Plan, capture: dict[str, Any]) -> str:
+    """The plan as a table of choices and reasons; after a run, what was measured too."""
+    demand = plan.demand
+    lines = [f"feed to {demand.target} on {demand.engine}: batches of {demand.batch_rows} rows, {_fields(plan)}"]
+    width = max(len(reason.name) for reason in plan.reasons)
+    choice = max(len(reason.choice) for reason in plan.reasons)
+    lines += [f"  {reason.name:<{width}}  {reason.choice:<{choice}}  {reason.why}" for reason in plan.reasons]
+    stats = summarise(plan, capture)
+    if stats["batches"]:
+        lines.append(_measured(stats))
+    return "\n".join(lines)
+
+
+def _fields(plan: Plan) -> str:
+    return ", ".join(f"{name} {spec}" for name, spec in zip(plan.demand.structure.paths, plan.demand.specs, strict=True))
+
+
+def _measured(stats: dict[str, Any]) -> str:
+    busy = sum(stage["seconds"] for stage in stats["stages"].values())
+    speed = stats["nbytes"] / busy * stats["threads"] if busy else 0.0
+    told = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
+    return (
+        f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; the consumer waited {stats['wait_seconds']:.3f} s; "
+        f"threads worked: {told} (the slowest stage is {stats['slowest_stage']}); they could give {format_nbytes(speed)}/s"
+    )

@@ -1,0 +1,257 @@
+"""Carries out the ring's instructions: threads that fill slots, a consumer that takes them, and every way to wake both.
+
+Nothing waits without a way to be woken: an error in a worker comes out where the consumer gets to its group, `close()`
+wakes whoever waits, and a process that was forked away from its threads says so instead of waiting for them.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from forebay.cursor import Cursor, Group
+from forebay.engines.base import Engine
+from forebay.errors import FeedClosedError, FeedError
+from forebay.pace import Consumer
+from forebay.ring import Fill, Ring
+from forebay.slot import Slot
+from forebay.trace import Recorder
+
+__all__ = ["Runner", "Work"]
+
+JOIN_SECONDS = 2.0  # a thread inside somebody's generator may never come back; it is left behind then
+
+_log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What threads do to fill a slot."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether `read` must be called by one thread at a time, group after group."""
+        ...
+
+    def tasks(self, cursor: Cursor) -> Iterator[Any]:
+        """What to read, from the cursor on; asked under a lock, so it must be quick."""
+        ...
+
+    def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
+        """Begin a group; None when there is none left."""
+        ...
+
+    def finish(self, slot: Slot, begun: Any, worker: int) -> Group:
+        """Complete it; any number of threads at once."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Runner:
+    """Threads around a ring. It knows nothing of the feed that holds it, so an abandoned feed can go away."""
+
+    def __init__(
+        self,
+        work: Work,
+        engine: Engine,
+        make_slot: Callable[[], Slot],
+        *,
+        slots: int,
+        threads: int,
+        consumer: Consumer,
+        recorder: Recorder,
+    ) -> None:
+        self._work, self._engine, self._make_slot = work, engine, make_slot
+        self._consumer, self._recorder = consumer, recorder
+        self._ring = Ring(slots)
+        self._slots: dict[int, Slot] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._tasks: Iterator[Any] = iter(())
+        self._lock = threading.RLock()  # a feed may be collected, and so closed, while this very thread holds it
+        self._may_fill = threading.Condition(self._lock)
+        self._may_take = threading.Condition(self._lock)
+        self._turn: AbstractContextManager[Any] = threading.Lock() if work.in_order else nullcontext()
+        self._closed = False
+        self._generation = 0
+        self._pid = os.getpid()
+        self._threads = [
+            threading.Thread(target=self._run, args=(worker,), name=f"forebay-{worker}", daemon=True) for worker in range(threads)
+        ]
+        self._started = False
+
+    def go_on(self) -> int:
+        """Let a new epoch take over where the last one ended; its number, to take groups by."""
+        self._check_usable()
+        with self._lock:
+            self._generation += 1
+            return self._generation
+
+    def restart(self, cursor: Cursor) -> int:
+        """Begin again at the cursor; whatever was filled and not taken is forgotten."""
+        generation = self.go_on()
+        with self._lock:
+            self._ring.restart()
+            self._errors.clear()
+            self._tasks = self._work.tasks(cursor)
+            self._consumer.release()
+            self._may_fill.notify_all()
+            self._may_take.notify_all()
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+        return generation
+
+    def take(self, generation: int) -> Slot | None:
+        """The next group's slot, in order; None at the end."""
+        self._check_usable()
+        self._consumer.come()
+        with self._lock:
+            self._check_current(generation)
+            self._reclaim()
+            slot = self._deliver()
+            if slot is None and not self._ring.ended:
+                slot = self._await(generation)
+        if slot is None or slot.group is None:
+            return None
+        self._engine.await_arrival(slot.memory)
+        self._consumer.leave(slot.group.batches)
+        return slot
+
+    def close(self) -> None:
+        """End every thread and give everything back; safe to call twice and from anywhere."""
+        if os.getpid() != self._pid:
+            return  # a forked child has none of the threads, and its parent still uses the rest
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._consumer.release()
+            self._may_fill.notify_all()
+            self._may_take.notify_all()
+        self._work.close()
+        self._join()
+        with self._lock:
+            for slot in self._slots.values():
+                slot.close()
+            self._slots.clear()
+        self._engine.close()
+
+    # The consumer's side; all of it under the lock
+
+    def _await(self, generation: int) -> Slot | None:
+        began = time.perf_counter()
+        self._consumer.wait()
+        try:
+            while (slot := self._deliver()) is None and not self._ring.ended:
+                self._may_take.wait()
+                self._raise_if_closed()
+                self._check_current(generation)
+        finally:
+            self._consumer.waiting = False
+            self._recorder.add("wait", time.perf_counter() - began)
+        return slot
+
+    def _deliver(self) -> Slot | None:
+        error = self._errors.pop(self._ring.next_sequence, None)
+        if error is not None:
+            self._ring.end(self._ring.next_sequence)
+            raise error
+        number = self._ring.deliver()
+        if number is None:
+            return None
+        self._may_fill.notify()
+        return self._slots[number]
+
+    def _reclaim(self) -> None:
+        """Take back what nobody sees any more, and let go of what somebody keeps for good."""
+        ended = [number for number in self._ring.lent if self._slots[number].lease.ended]
+        if ended:
+            self._engine.reclaim([self._slots[number].memory for number in ended])
+        for number in ended:
+            self._ring.release(number)
+        self._ring.forget()
+        for number in [number for number in self._slots if self._ring.state(number) is None]:
+            self._slots.pop(number).close()
+
+    def _check_current(self, generation: int) -> None:
+        if generation != self._generation:
+            raise FeedError("another iteration of this feed began: this one has ended.")
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
+
+    def _check_usable(self) -> None:
+        self._raise_if_closed()
+        if os.getpid() != self._pid:
+            raise FeedError(
+                f"this feed was started in process {self._pid} and its threads stayed there when the process forked. "
+                "Make the feed in the process that uses it, or start processes with the 'spawn' method."
+            )
+
+    # The workers' side
+
+    def _run(self, worker: int) -> None:
+        while self._work_once(worker):
+            pass
+
+    def _work_once(self, worker: int) -> bool:
+        """One group, from asking for it to telling of it; False when there is no more to do, ever."""
+        fill: Fill | None = None
+        try:
+            with self._turn:
+                fill, task = self._next_job()
+                if fill is None:
+                    return False
+                slot = self._slot(fill.slot)
+                self._engine.await_host(slot.memory)
+                begun = self._work.read(slot, task, worker)
+            if begun is not None:
+                slot.group = self._work.finish(slot, begun, worker)
+                self._engine.send(slot.memory)
+            self._tell(fill, ended=begun is None)
+        except BaseException as error:  # whatever it is, it belongs to the consumer
+            if fill is None:
+                raise
+            self._fail(fill, error)
+        return True
+
+    def _next_job(self) -> tuple[Fill | None, Any]:
+        with self._lock:
+            while not self._closed:
+                fill = self._ring.fill()
+                if fill is not None:
+                    return fill, next(self._tasks)
+                self._may_fill.wait()
+        return None, None
+
+    def _slot(self, number: int) -> Slot:
+        if number not in self._slots:
+            made = self._make_slot()
+            with self._lock:
+                self._slots[number] = made
+        return self._slots[number]
+
+    def _tell(self, fill: Fill, *, ended: bool) -> None:
+        with self._lock:
+            (self._ring.emptied if ended else self._ring.filled)(fill.slot)
+            self._may_take.notify()
+
+    def _fail(self, fill: Fill, error: BaseException) -> None:
+        with self._lock:
+            sequence = self._ring.failed(fill.slot)
+            if sequence is not None:
+                self._errors[sequence] = error
+            self._may_take.notify()
+
+    def _join(self) -> None:
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")

@@ -1,0 +1,91 @@
+"""One reusable staging place: memory, the roots it is handed off through, and the views it is filled through."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.cursor import Group
+from forebay.engines.base import Engine, SlotMemory
+from forebay.lease import Lease
+from forebay.spec import ArraySpec, Layout, align
+
+__all__ = ["Slot"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Slot:
+    """A place for one group of batches; its views are made once and used again for every group."""
+
+    def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
+        self._engine = engine
+        self._shared = shared_nbytes > 0
+        self.input_offset = align(layout.nbytes, engine.alignment)
+        self._nbytes = self.input_offset + shared_nbytes
+        self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._shared)
+        self.group: Group | None = None
+        self._lay_out(layout)
+
+    def _lay_out(self, layout: Layout) -> None:
+        self.layout = layout
+        leaves = range(len(layout.specs))
+        self.batches = [[self.memory.root(layout, leaf, batch) for leaf in leaves] for batch in range(layout.batches)]
+        self.lease = Lease([root for batch in self.batches for root in batch])
+        self._packed = [layout.batches == 1 or layout.packed(leaf) for leaf in leaves]
+        self._spread: list[Array | None] = [None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)]
+
+    @property
+    def block(self) -> Any:
+        """The memory as worker processes find it."""
+        return self.memory.block
+
+    def targets(self, rows: int) -> list[Array]:
+        """Where to gather so many rows, a leaf each; leaves with gaps between batches are gathered beside the slot."""
+        specs = self.layout.specs
+        return [
+            self.layout.view(self.memory.host, leaf, rows=rows)
+            if packed
+            else np.empty((rows, *(length or 1 for length in specs[leaf].shape)), specs[leaf].dtype)
+            for leaf, packed in enumerate(self._packed)
+        ]
+
+    def commit(self, targets: Sequence[Array]) -> None:
+        """Put what was gathered beside the slot into it, a batch at a time."""
+        for target, spread in zip(targets, self._spread, strict=True):
+            if spread is None:
+                continue
+            batch_rows = self.layout.batch_rows
+            whole = len(target) // batch_rows
+            spread[:whole] = target[: whole * batch_rows].reshape(whole, *spread.shape[1:])
+            if len(target) > whole * batch_rows:
+                spread[whole, : len(target) - whole * batch_rows] = target[whole * batch_rows :]
+
+    def hold(self, leaves: Sequence[Array]) -> None:
+        """Copy a batch of any size into the slot, which takes larger memory where it must."""
+        specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
+        layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
+        if layout.nbytes > self._nbytes:
+            self.close()
+            self._nbytes = layout.nbytes
+            self.memory = self._engine.open_slot(self._nbytes, shared=self._shared)
+            self._lay_out(layout)
+        elif layout != self.layout:
+            self._lay_out(layout)
+        for target, leaf in zip(self.targets(len(leaves[0])), leaves, strict=True):
+            target[...] = leaf
+
+    def close(self) -> None:
+        """Give the memory back; what is still seen of it lives on with whoever sees it."""
+        self._engine.close_slot(self.memory)
+
+    def _strided(self, leaf: int) -> Array:
+        spec, layout = self.layout.specs[leaf], self.layout
+        first = layout.view(self.memory.host, leaf)
+        return np.ndarray(
+            (layout.batches, layout.batch_rows, *(length or 1 for length in spec.shape)),
+            spec.dtype,
+            buffer=self.memory.host,
+            offset=layout.offsets[leaf],
+            strides=(layout.strides[leaf], *first.strides),
+        )

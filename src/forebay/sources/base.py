@@ -1,0 +1,85 @@
+"""What a source is: rows that can be asked for by number, or rows that only come one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from forebay.spec import ArraySpec, Structure
+
+__all__ = ["Array", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice  # row numbers; a slice (start, stop, no step) where they follow each other
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A piece of memory that rows lie in and that may be page-locked in place."""
+
+    address: int
+    nbytes: int
+    writable: bool
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows that can be asked for by number.
+
+    `specs` and `structure` describe one row, flat and nested. `gather` writes row `rows[i]` of leaf `l` to
+    `out[l][i]`; it is called from several threads at once. `memory` gives the regions the rows lie in,
+    where they may be page-locked, and nothing otherwise.
+    """
+
+    @property
+    def specs(self) -> Sequence[ArraySpec]: ...
+    @property
+    def structure(self) -> Structure: ...
+    def __len__(self) -> int: ...
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None: ...
+    def memory(self) -> Sequence[Region]: ...
+    def close(self) -> None: ...
+
+
+class StreamReader(Protocol):
+    """One pass over a stream."""
+
+    def read(self, out: Sequence[Array]) -> int:
+        """Write the next rows into `out` until it is full; how many there were: fewer only at the end."""
+        ...
+
+    def skip(self, rows: int) -> int:
+        """Pass over rows; how many there were."""
+        ...
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The stream's own state after the last row read, where it has one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Rows that come one after the other; `start` begins a pass, from a state of its own where one is given."""
+
+    @property
+    def specs(self) -> Sequence[ArraySpec]: ...
+    @property
+    def structure(self) -> Structure: ...
+    def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader: ...
+    def sample(self, rows: int) -> list[list[Array]]:
+        """The first rows, as lists of leaves, to trace maps with; reading gives them again."""
+        ...
+
+    def describe(self) -> tuple[Any, ...]:
+        """What the stream is, as plain values: a state must agree with it to be resumed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def row_count(rows: Rows) -> int:
+    """How many rows are asked for."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)

@@ -1,0 +1,175 @@
+"""Rows from a generator: read one after the other, checked against a spec, copied as they come."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from forebay.errors import SourceError, SpecError
+from forebay.sources.base import Array
+from forebay.spec import ArraySpec, Structure, Tree, as_specs, flatten
+
+__all__ = ["RowReader", "RowStream"]
+
+
+class RowStream:
+    """Rows that `make()` gives, called anew for each pass.
+
+    Where the iterator has `state_dict` and `load_state_dict`, resuming uses them; otherwise rows are read again and
+    passed over. Without a spec, the first row says what rows look like; it is not lost.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
+        if not callable(make):
+            raise SpecError(
+                f"from_generator() needs a function that makes the generator, got {type(make).__name__}: a generator can "
+                "be read only once, and every epoch needs a new one. Pass the function itself, without calling it."
+            )
+        self._make = make
+        self._ahead: tuple[Iterator[Tree], list[Tree]] | None = None  # a pass begun to see its first rows, and those rows
+        self._inferred = spec is None
+        self.specs, self.structure = as_specs(spec) if spec is not None else self._infer()
+        for row, name in zip(self.specs, self.structure.paths, strict=True):
+            row.check(name)
+
+    def _infer(self) -> tuple[tuple[ArraySpec, ...], Structure]:
+        first = self._look_ahead(1)
+        if not first:
+            raise SourceError("the generator gave no row, so there is nothing to feed and no spec: pass spec=.")
+        leaves, structure = flatten(first[0])
+        return tuple(_spec_of(leaf) for leaf in leaves), structure
+
+    def sample(self, rows: int) -> list[list[Array]]:
+        """The first rows of a pass, to trace maps with; they are given again when the pass is read."""
+        return RowReader(iter(self._look_ahead(rows)), self.specs, self.structure).rows(rows)
+
+    def start(self, epoch: int, state: dict[str, Any] | None = None) -> "RowReader":
+        if self._ahead is not None and state is None:
+            (iterator, rows), self._ahead = self._ahead, None
+            return RowReader(iterator, self.specs, self.structure, ahead=rows)
+        iterator = iter(self._make())
+        if state is not None:
+            if not hasattr(iterator, "load_state_dict"):
+                raise SourceError("the state holds the generator's own state, but its iterator has no load_state_dict().")
+            iterator.load_state_dict(state)
+        return RowReader(iterator, self.specs, self.structure)
+
+    def loosened(self) -> "RowStream":
+        """The same stream with rows of any length: what padding asks for, where no spec says otherwise."""
+        if self._inferred:
+            self.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
+        return self
+
+    def _look_ahead(self, count: int) -> list[Tree]:
+        iterator, rows = self._ahead or (iter(self._make()), [])
+        # Copied, because a generator may fill and yield the same array again and again.
+        rows = [*rows, *(_copied(row) for row in islice(iterator, count - len(rows)))]
+        self._ahead = (iterator, rows)
+        return rows[:count]
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("rows",)
+
+    def close(self) -> None:
+        self._ahead = None
+
+
+class RowReader:
+    """One pass over a generator's rows."""
+
+    def __init__(
+        self, iterator: Iterator[Tree], specs: Sequence[ArraySpec], structure: Structure, *, ahead: Sequence[Tree] = ()
+    ) -> None:
+        self._iterator = iterator
+        self._rows = chain(ahead, iterator) if ahead else iterator
+        self._specs, self._structure, self._names = specs, structure, structure.paths
+        self._flat = structure.kind is None
+        self._row = 0
+
+    def read(self, out: Sequence[Array]) -> int:
+        """Copy rows into `out` until it is full or the generator ends."""
+        read = self._read_lone if self._flat else self._read_tree
+        count = read(out)
+        self._row += count
+        return count
+
+    def rows(self, count: int) -> list[list[Array]]:
+        """So many rows as lists of leaves, checked, for rows that differ in shape."""
+        found = []
+        for tree in islice(self._rows, count):
+            found.append(self._checked(tree, self._row))
+            self._row += 1
+        return found
+
+    def skip(self, rows: int) -> int:
+        skipped = sum(1 for _ in islice(self._rows, rows))
+        self._row += skipped
+        return skipped
+
+    def state_dict(self) -> dict[str, Any] | None:
+        state = getattr(self._iterator, "state_dict", None)
+        return None if state is None else state()
+
+    def close(self) -> None:
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+    def _read_lone(self, out: Sequence[Array]) -> int:
+        target, shape, dtype = out[0], self._specs[0].shape, self._specs[0].dtype
+        count = 0
+        # The range comes first: zip takes from it before the generator, so no row is taken and lost when it ends.
+        for count, row in zip(range(len(target)), self._rows):  # noqa: B007  # counted on after the loop
+            try:
+                alike = row.dtype is dtype and row.shape == shape
+            except AttributeError:
+                alike = False
+            target[count] = row if alike else self._checked(row, self._row + count)[0]
+            count += 1
+        return count
+
+    def _read_tree(self, out: Sequence[Array]) -> int:
+        count = 0
+        for count, tree in zip(range(len(out[0])), self._rows):  # noqa: B007  # counted on after the loop
+            for target, leaf in zip(out, self._checked(tree, self._row + count), strict=True):
+                target[count] = leaf
+            count += 1
+        return count
+
+    def _checked(self, tree: Tree, row: int) -> list[Array]:
+        try:
+            leaves = self._structure.flatten_like(tree)
+        except SpecError as error:
+            raise SpecError(f"row {row} of the generator does not match the spec: {error}") from None
+        return [_fit(leaf, spec, name, row) for leaf, spec, name in zip(leaves, self._specs, self._names, strict=True)]
+
+
+def _copied(row: Tree) -> Tree:
+    leaves, structure = flatten(row)
+    return structure.unflatten([np.array(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+def _spec_of(leaf: Any) -> ArraySpec:
+    if type(leaf) in (int, float, bool):
+        return ArraySpec((), type(leaf))
+    array = np.asarray(leaf)
+    return ArraySpec(array.shape, array.dtype)
+
+
+def _fit(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
+    """A leaf as an array of the spec, if that loses nothing: Python numbers take the spec's type, arrays must have it."""
+    array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_loose(leaf, spec))
+    fits = len(array.shape) == len(spec.shape) and all(
+        want is None or want == got for want, got in zip(spec.shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != spec.dtype:
+        got = ArraySpec(array.shape, array.dtype)
+        raise SpecError(f"row {row} of the generator does not match the spec in {name!r}: expected {spec}, got {got}.")
+    return array
+
+
+def _loose(leaf: Any, spec: ArraySpec) -> np.dtype[Any] | None:
+    """Python numbers have no dtype of their own: they take the spec's where that is the same kind or wider."""
+    natural = np.asarray(leaf).dtype
+    return spec.dtype if np.can_cast(natural, spec.dtype, "same_kind") else None

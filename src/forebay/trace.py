@@ -1,0 +1,66 @@
+"""Spans and counters: how long each stage worked, how long the consumer waited.
+
+A `Recorder` adds up; a capture is what it held, as plain values with a version, so that it can be written to a file
+and read on another machine.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+__all__ = ["CAPTURE_VERSION", "Recorder", "Total", "read_capture", "write_capture"]
+
+CAPTURE_VERSION = 1
+
+
+@dataclass(slots=True)
+class Total:
+    """All spans of one stage together."""
+
+    seconds: float = 0.0
+    count: int = 0
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Adds spans up by stage; safe from any thread, and cheap enough to call once a group."""
+
+    _totals: dict[str, Total] = field(default_factory=lambda: defaultdict(Total))
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, stage: str, seconds: float, *, count: int = 1, nbytes: int = 0) -> None:
+        with self._lock:
+            total = self._totals[stage]
+            total.seconds += seconds
+            total.count += count
+            total.nbytes += nbytes
+
+    def total(self, stage: str) -> Total:
+        """What was added to one stage so far."""
+        with self._lock:
+            found = self._totals.get(stage) or Total()
+            return Total(found.seconds, found.count, found.nbytes)
+
+    def capture(self) -> dict[str, Any]:
+        """Everything so far, as plain values."""
+        with self._lock:
+            stages = {
+                stage: {"seconds": total.seconds, "count": total.count, "nbytes": total.nbytes}
+                for stage, total in self._totals.items()
+            }
+        return {"version": CAPTURE_VERSION, "stages": stages}
+
+
+def write_capture(capture: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(capture, indent=1))
+
+
+def read_capture(path: Path) -> dict[str, Any]:
+    capture = json.loads(path.read_text())
+    if not isinstance(capture, dict) or capture.get("version") != CAPTURE_VERSION:
+        raise ValueError(f"{path} is not a capture of version {CAPTURE_VERSION}.")
+    return capture
