@@ -8,6 +8,7 @@ import numpy as np
 
 from forebay import names
 from forebay.collect import BatchWork, StreamWork
+from forebay.engines.base import Engine
 from forebay.errors import PipelineError
 from forebay.finish import Finisher
 from forebay.gather import IndexedWork
@@ -41,11 +42,11 @@ class Built:
 
 
 def build(
-    pipeline: Pipeline, *, to: str, device: str, resident: str, host_bytes: int | str, device_bytes: int | str | None
+    pipeline: Pipeline, *, to: str, device: str | Engine, resident: str, host_bytes: int | str, device_bytes: int | str | None
 ) -> Built:
     """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
     _check(pipeline, resident)
-    engine = names.engine("cpu" if device == "auto" else device)()
+    engine: Engine = names.engine("cpu" if device == "auto" else device)() if isinstance(device, str) else device
     hand_off: HandOff = names.hand_off(to)()
     host_nbytes = parse_nbytes(host_bytes, "host_bytes")
     if device_bytes is not None:
@@ -109,7 +110,7 @@ def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOf
 
 def _demand(
     pipeline: Pipeline,
-    engine: Any,
+    engine: Engine,
     hand_off: HandOff,
     transforms: tuple[Transform, ...],
     traced: Traced,

@@ -22,7 +22,6 @@ from forebay.trace import Recorder
 __all__ = ["BatchWork", "StreamWork"]
 
 PIECE_SECONDS = 200e-6  # rows are read in pieces of about this long, so that the interpreter is given up often enough
-FLUSH_SECONDS = 1e-3  # a consumer that waits gets what there is after so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,6 @@ class _Passes:
         schedule, cursor = self.schedule, self.cursor
         out_of_passes = schedule.passes is not None and cursor.passes >= schedule.passes
         return out_of_passes or (schedule.batch_limit is not None and cursor.batches >= schedule.batch_limit)
-
-    @property
-    def batches_left(self) -> int:
-        limit = self.schedule.batch_limit
-        return 1 << 62 if limit is None else limit - self.cursor.batches
 
     def open(self) -> Any:
         """The reader, at the cursor."""
@@ -145,22 +139,20 @@ class _InTurn(ABC):
 
 
 class StreamWork(_InTurn):
-    """Fills slots from a stream of rows. A group is closed early when the consumer waits for it."""
+    """Fills slots from a stream of rows, one batch each: the next row may be long in coming, and no batch waits for it."""
 
     _piece_rows = 1
 
     def _read_group(self, slot: Slot) -> _Begun | None:
         reader = self._passes.open()
         cursor = self._passes.stamp()
-        wanted = min(self._plan.group_batches, self._passes.batches_left) * self._schedule.batch_rows
-        leaves, rows, full = self._read_rows(reader, slot, wanted)
-        if self._schedule.drop_remainder:
-            rows -= rows % self._schedule.batch_rows
-        batches = -(-rows // self._schedule.batch_rows)
-        self._passes.advance(batches, pass_ended=not full)
-        if batches == 0:
+        leaves, rows, full = self._read_rows(reader, slot, self._schedule.batch_rows)
+        if not full and self._schedule.drop_remainder:
+            rows = 0
+        self._passes.advance(1 if rows else 0, pass_ended=not full)
+        if rows == 0:
             return None
-        group = Group(cursor, 0, rows, batches, cursor.position, pass_ends=not full, epoch_ends=False)
+        group = Group(cursor, 0, rows, 1, cursor.position, pass_ends=not full, epoch_ends=False)
         return _Begun(group, None if leaves is None else [leaf[:rows] for leaf in leaves])
 
     def _read_rows(self, reader: Any, slot: Slot, wanted: int) -> tuple[list[Array] | None, int, bool]:
@@ -175,26 +167,25 @@ class StreamWork(_InTurn):
         return (None if direct else out), rows, full
 
     def _read_pieces(self, reader: StreamReader, out: Sequence[Array]) -> tuple[int, bool]:
-        """Read until `out` is full, the stream ends, or the consumer has waited long enough for a whole batch."""
-        began, done, wanted = time.perf_counter(), 0, len(out[0])
+        """Read until `out` is full or the stream ends."""
+        done, wanted = 0, len(out[0])
         while done < wanted:
             self._consumer.give_way()
             piece = min(self._piece_rows, wanted - done)
             before = time.perf_counter()
             count = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
             done += count
-            self._adapt(piece, time.perf_counter() - before)
             if count < piece:
                 return done, False
-            whole = done % self._schedule.batch_rows == 0
-            if whole and self._consumer.waiting and time.perf_counter() - began > FLUSH_SECONDS:
-                break
+            self._adapt(time.perf_counter() - before)
         return done, True
 
-    def _adapt(self, rows: int, seconds: float) -> None:
-        """Let a piece take about the time it should, and never go past a batch, where the group may be closed."""
-        fitting = self._piece_rows * 2 if seconds < PIECE_SECONDS / 2 else max(1, rows // 2) if seconds > PIECE_SECONDS * 2 else self._piece_rows
-        self._piece_rows = min(fitting, self._schedule.batch_rows)
+    def _adapt(self, seconds: float) -> None:
+        """Let a piece take about the time it should."""
+        if seconds < PIECE_SECONDS / 2:
+            self._piece_rows = min(self._piece_rows * 2, self._schedule.batch_rows)
+        elif seconds > PIECE_SECONDS * 2:
+            self._piece_rows = max(1, self._piece_rows // 2)
 
     def _read_shard(self, reader: StreamReader, out: Sequence[Array]) -> int:
         """This shard's rows: every shard reads the whole stream and keeps its own."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from forebay.build import build
 from forebay.cursor import Cursor, Schedule
+from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
@@ -32,7 +33,7 @@ class Feed:
         pipeline: Pipeline,
         *,
         to: str = "numpy",
-        device: str = "auto",
+        device: str | Engine = "auto",
         resident: str = "auto",
         host_bytes: int | str = "256MiB",
         device_bytes: int | str | None = None,

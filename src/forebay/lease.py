@@ -10,18 +10,21 @@ runs on a foreign thread, and a slot that is kept for good is simply forgotten; 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["Lease"]
 
 
 class Lease:
-    """Tells whether anything but the slot itself still refers to its roots."""
+    """Tells whether anything but the slot itself still refers to its roots.
+
+    The count at birth is the count of nobody: roots come by an iterator, so that no list of the caller's is counted.
+    """
 
     __slots__ = ("_idle", "_roots")
 
-    def __init__(self, roots: Sequence[Any]) -> None:
+    def __init__(self, roots: Iterator[Any]) -> None:
         self._roots = tuple(roots)
         self._idle = self._count()
 

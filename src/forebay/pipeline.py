@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forebay import names
 from forebay.cursor import ENDLESS, Schedule
+from forebay.engines.base import Engine
 from forebay.errors import PipelineError, SourceError
 from forebay.order import BlockShuffled, First, Natural, Order, Repeated, Shuffled
 from forebay.sources.arrays import ArraySource
@@ -140,7 +141,7 @@ class Pipeline:
         self,
         to: str = "numpy",
         *,
-        device: str = "auto",
+        device: str | Engine = "auto",
         resident: str = "auto",
         host_bytes: int | str = "256MiB",
         device_bytes: int | str | None = None,

@@ -123,6 +123,8 @@ def _group_batches(demand: Demand) -> _Choice:
     batch_nbytes = Layout.of(demand.specs, batch_rows=demand.batch_rows, alignment=demand.alignment).nbytes
     if not demand.sized:
         return _Choice(1, "batches differ in size")
+    if not demand.indexed:
+        return _Choice(1, "the next row may be long in coming, and no batch waits for it")
     if demand.by_item or any(isinstance(transform, Map) for transform in demand.transforms):
         return _Choice(1, "Python code makes each batch, which costs more than handing it over")
     fit = max(1, min(GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))

@@ -159,7 +159,7 @@ class Runner:
         error = self._errors.pop(self._ring.next_sequence, None)
         if error is not None:
             self._ring.end(self._ring.next_sequence)
-            raise error
+            raise _not_an_end(error)
         number = self._ring.deliver()
         if number is None:
             return None
@@ -255,3 +255,12 @@ class Runner:
                 thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
+
+
+def _not_an_end(error: BaseException) -> BaseException:
+    """A StopIteration out of somebody's map would end the epoch without a word: it becomes an error, as in a generator."""
+    if not isinstance(error, StopIteration):
+        return error
+    told = RuntimeError("a map raised StopIteration, which only a generator may do to end itself.")
+    told.__cause__ = error
+    return told

@@ -4,7 +4,7 @@ import mmap
 from collections.abc import Sequence
 from typing import Any
 
-from forebay.executors.shared import SharedBlock
+from forebay.shared import SharedBlock
 from forebay.spec import HOST_ALIGNMENT, Layout
 
 __all__ = ["HostEngine", "HostMemory"]

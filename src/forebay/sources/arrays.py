@@ -23,6 +23,7 @@ __all__ = ["ArraySource", "GatherLeaf", "gather_leaf", "memory_region"]
 
 GatherLeaf: TypeAlias = Callable[[Rows, Array], None]
 
+MOST_OPAQUE_NBYTES = 2**31  # NumPy's limit for one item
 _PIECE_NBYTES = 256 * 1024  # temporaries up to this stay in a core's own cache
 
 
@@ -76,7 +77,7 @@ def _gather_native(array: Array) -> GatherLeaf:
     row_nbytes = array.dtype.itemsize * math.prod(array.shape[1:])
     if row_nbytes == 0 or len(array) == 0:
         return _gather_nothing
-    if array[:1].flags.c_contiguous:
+    if array[:1].flags.c_contiguous and row_nbytes < MOST_OPAQUE_NBYTES:
         rows = _as_opaque_rows(array, row_nbytes)
         return _Take(rows) if rows.flags.c_contiguous else _FancyOpaque(rows)
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))

@@ -14,6 +14,8 @@ from forebay.spec import ArraySpec, Structure
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
+MOST_DRAWN = 256  # rows drawn from a shuffle window at a time
+
 
 class _Around:
     """What all three share: they look like the stream below."""
@@ -155,9 +157,13 @@ class _RepeatedReader(_Replayed):
 
 
 class _ShuffledReader(_Replayed):
+    """Draws a fixed number of rows at a time and deals them out, so that the order never depends on how it is read."""
+
     def __init__(self, stream: ShuffledStream, below: StreamReader, key: int) -> None:
         self._below, self.specs = below, stream.specs
         self._window = _scratch(stream.specs, stream.window_rows)
+        self._draw_rows = max(1, min(MOST_DRAWN, stream.window_rows // 4))
+        self._drawn, self._given, self._ready = _scratch(stream.specs, self._draw_rows), 0, 0
         self._bits = np.random.Philox(key=key)
         self._held = -1  # rows in the window; filled at the first read
 
@@ -165,22 +171,28 @@ class _ShuffledReader(_Replayed):
         if self._held < 0:
             self._held = self._below.read(self._window)
         done, wanted = 0, len(out[0])
-        while done < wanted and self._held:
-            # No more at once than the window holds, so that no row is drawn twice.
-            done += self._draw([leaf[done:] for leaf in out], min(wanted - done, self._held))
+        while done < wanted and (self._given < self._ready or self._draw()):
+            count = min(wanted - done, self._ready - self._given)
+            for leaf, drawn in zip(out, self._drawn, strict=True):
+                leaf[done : done + count] = drawn[self._given : self._given + count]
+            done, self._given = done + count, self._given + count
         return done
 
-    def _draw(self, out: Sequence[Array], count: int) -> int:
-        """Move rows drawn without repetition from the window to `out`, and put the stream's next rows in their places."""
+    def _draw(self) -> bool:
+        """Take rows out of the window, drawn without repetition, and put the stream's next rows in their places."""
+        count = min(self._draw_rows, self._held)
+        if count == 0:
+            return False
         chosen = self._choose(count)
-        for window, leaf in zip(self._window, out, strict=True):
-            window.take(chosen, axis=0, out=leaf[:count], mode="clip")
+        for window, drawn in zip(self._window, self._drawn, strict=True):
+            window.take(chosen, axis=0, out=drawn[:count], mode="clip")
         fresh = _scratch(self.specs, count)
         got = self._below.read(fresh) if self._held == len(self._window[0]) else 0
         for window, leaf in zip(self._window, fresh, strict=True):
             window[chosen[:got]] = leaf[:got]
         self._close_gaps(chosen[got:])
-        return count
+        self._given, self._ready = 0, count
+        return True
 
     def _choose(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Distinct places in the window, each as likely as any other."""

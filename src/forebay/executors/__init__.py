@@ -1,0 +1,1 @@
+"""Where maps run: in the threads of the feed, or in worker processes."""

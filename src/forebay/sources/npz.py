@@ -1,0 +1,160 @@
+"""`.npz` files: stored members are mapped where they lie in the archive, deflated ones are inflated when first needed.
+
+A stored member starts wherever the archive happens to have got to, so it is rarely aligned; rows are gathered as bytes,
+which does not mind. Its checksum is not verified, since that would read all of it; a deflated member's is.
+"""
+
+import math
+import threading
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+
+from forebay.errors import SourceError, SpecError
+from forebay.sources.arrays import GatherLeaf, gather_leaf, memory_region
+from forebay.sources.base import Array, Region, Rows
+from forebay.sources.fit import fit_spec
+from forebay.sources.inflate import Deflated
+from forebay.sources.mapped import MappedFile, PathName
+from forebay.sources.npy import HEAD_NBYTES, NpyHeader, parse_header
+from forebay.sources.zipped import ZipMember, list_members
+from forebay.spec import Tree, as_specs, flatten
+
+__all__ = ["NpzSource", "open_npz"]
+
+
+def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
+    """Open one `.npz` file as a dict of its members, without reading their data.
+
+    `members=["x", "y"]` takes only those. With `spec=`, members are found by the names of its leaves and checked
+    against it. Members written by `numpy.savez` are mapped and take no memory; those of `savez_compressed` are inflated
+    whole when a row is first asked for, and held until the source is closed (among many files: until it is no longer
+    one of the open ones).
+    """
+    file = MappedFile(path)
+    found = {member.name: member for member in list_members(file)}
+    if members is None:
+        members = list(found) if spec is None else as_specs(spec)[1].paths
+    _check_present(path, members, list(found))
+    return NpzSource(file, [_open_member(file, found[name]) for name in members], list(members), spec)
+
+
+class NpzSource:
+    """The members of one archive, row by row."""
+
+    def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
+        self._length = _common_length(file, members, names)
+        self.specs = tuple(member.spec for member in members)
+        self.structure = fit_spec(file.path, self.specs, flatten(dict.fromkeys(names, 0))[1], spec)
+        self._file = file
+        self._members = list(members)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def held_nbytes(self) -> int:
+        """Memory that inflated members take now."""
+        return sum(member.held_nbytes for member in self._members)
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        members = self._members
+        if not members:
+            raise SourceError(f"{self._file.path} was closed: open it again to read from it.")
+        self._file.check()
+        for member, leaf in zip(members, out, strict=True):
+            member.gather(rows, leaf)
+
+    def memory(self) -> list[Region]:
+        """The mapped members, where all of them are."""
+        regions = [member.memory() for member in self._members]
+        return list(chain(*regions)) if all(regions) else []
+
+    def close(self) -> None:
+        """Let go of the file and of what was inflated, once the last gather under way is done."""
+        self._members = []
+
+
+class _Mapped:
+    """A stored member: rows come straight from the file."""
+
+    held_nbytes = 0
+
+    def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
+        header = parse_header(file.read(zipped.offset, min(zipped.nbytes, HEAD_NBYTES)), name)
+        _check_nbytes(header, name, zipped)
+        self._array = file.array(header.shape, header.dtype, offset=zipped.offset + header.nbytes, order=header.order)
+        self.length, self.spec = header.shape[0], header.row_spec
+        self.gather = gather_leaf(self._array)
+
+    def memory(self) -> list[Region]:
+        return [memory_region(self._array)]
+
+
+class _Inflated:
+    """A deflated member: inflated once, by the first thread that needs a row of it."""
+
+    def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
+        self._deflated = Deflated(file, name, zipped.offset, zipped.packed_nbytes, zipped.nbytes, zipped.crc)
+        self._deflated.check()
+        self._header = parse_header(self._deflated.head(min(zipped.nbytes, HEAD_NBYTES)), name)
+        _check_nbytes(self._header, name, zipped)
+        self.length, self.spec = self._header.shape[0], self._header.row_spec
+        self.held_nbytes = 0
+        self._lock = threading.Lock()
+        self._gather: GatherLeaf | None = None
+
+    def gather(self, rows: Rows, out: Array) -> None:
+        gather = self._gather or self._inflate()
+        gather(rows, out)
+
+    def memory(self) -> list[Region]:
+        return []
+
+    def _inflate(self) -> GatherLeaf:
+        with self._lock:
+            if self._gather is None:
+                data, header = self._deflated.inflate(), self._header
+                array = np.ndarray(header.shape, header.dtype, data, header.nbytes, order=header.order)
+                self._gather, self.held_nbytes = gather_leaf(array), data.nbytes
+            return self._gather
+
+
+_Member: TypeAlias = _Mapped | _Inflated
+
+
+def _open_member(file: MappedFile, zipped: ZipMember) -> _Member:
+    name = f"{zipped.name!r} in {file.path}"
+    return (_Inflated if zipped.deflated else _Mapped)(file, name, zipped)
+
+
+def _check_present(path: PathName, members: Sequence[str], found: Sequence[str]) -> None:
+    held = ", ".join(map(repr, found)) or "no members at all"
+    if not members:
+        raise SourceError(f"no members of {path} were asked for: it has {held}.")
+    for name in members:
+        if name not in found:
+            raise SourceError(f"{path} has no member {name!r}: it has {held}.")
+
+
+def _check_nbytes(header: NpyHeader, name: str, zipped: ZipMember) -> None:
+    """The array must fill its member exactly: only then is the archive's size a bound for the header's claim."""
+    claimed = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
+    if claimed != zipped.nbytes:
+        raise SourceError(
+            f"{name} is damaged: its header speaks of {claimed} bytes (shape {header.shape}, {header.dtype}), "
+            f"the archive of {zipped.nbytes}."
+        )
+
+
+def _common_length(file: MappedFile, members: Sequence[_Member], names: Sequence[str]) -> int:
+    lengths = {name: member.length for name, member in zip(names, members, strict=True)}
+    if len(set(lengths.values())) != 1:
+        told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+        raise SpecError(
+            f"every member of {file.path} must have the same number of rows, but {told}. "
+            "Choose those that go together with members=[...]."
+        )
+    return members[0].length

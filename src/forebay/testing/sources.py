@@ -1,0 +1,142 @@
+"""What every source must do, as tests that anybody's source can be put through."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forebay.sources.base import Array, Region, Rows, Source, row_count
+from forebay.spec import Tree
+
+__all__ = ["SourceTests"]
+
+
+class SourceTests:
+    """Put a source through what a feed will ask of it: subclass, and say how to make one.
+
+    >>> class TestMySource(SourceTests):
+    ...     def make_source(self, tmp_path):
+    ...         rows = np.arange(60.0).reshape(20, 3)
+    ...         return MySource(rows), rows
+
+    What is made beside the source is the tree of arrays that all its rows together should be, bit for bit. A few dozen
+    rows are enough; where a source has seams (files, blocks), let there be some.
+    """
+
+    def make_source(self, tmp_path: Path) -> tuple[Source, Tree]:
+        raise NotImplementedError("return a source, and the tree of arrays that it should give")
+
+    @pytest.fixture
+    def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:
+        source, tree = self.make_source(tmp_path)
+        yield source, tree
+        source.close()
+
+    @pytest.fixture
+    def source(self, made: tuple[Source, Tree]) -> Source:
+        return made[0]
+
+    @pytest.fixture
+    def expected(self, made: tuple[Source, Tree]) -> list[Array]:
+        source, tree = made
+        return [np.asarray(leaf) for leaf in source.structure.flatten_like(tree)]
+
+    def test_it_has_all_parts_of_a_source(self, source: Source) -> None:
+        assert isinstance(source, Source)
+
+    def test_it_has_the_expected_number_of_rows(self, source: Source, expected: list[Array]) -> None:
+        assert [len(source)] * len(expected) == [len(leaf) for leaf in expected]
+
+    def test_its_specs_are_the_shapes_and_dtypes_of_its_rows(self, source: Source, expected: list[Array]) -> None:
+        assert [spec.shape for spec in source.specs] == [leaf.shape[1:] for leaf in expected]
+        assert [spec.dtype for spec in source.specs] == [leaf.dtype.newbyteorder("=") for leaf in expected]
+
+    def test_its_structure_has_a_name_for_each_spec(self, source: Source) -> None:
+        assert len(source.structure.paths) == len(source.specs)
+
+    def test_its_specs_hold_no_python_objects(self, source: Source) -> None:
+        assert not any(spec.dtype.hasobject for spec in source.specs)
+
+    def test_all_rows_in_order_are_right(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, np.arange(len(source)), expected)
+
+    def test_all_rows_as_a_slice_are_right(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, slice(0, len(source)), expected)
+
+    def test_all_rows_backwards_are_right(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, np.arange(len(source))[::-1], expected)
+
+    def test_shuffled_rows_are_right(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, np.random.default_rng(0).permutation(len(source)), expected)
+
+    def test_rows_asked_for_more_than_once_are_right(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, some_rows(source, 3 * len(source)), expected)
+
+    def test_no_rows_are_no_error(self, source: Source, expected: list[Array]) -> None:
+        assert_rows(source, np.arange(0), expected)
+        assert_rows(source, slice(len(source) // 2, len(source) // 2), expected)
+
+    def test_each_row_alone_is_right(self, source: Source, expected: list[Array]) -> None:
+        for row in range(len(source)):
+            assert_rows(source, np.asarray([row]), expected)
+
+    def test_every_slice_from_a_third_on_is_right(self, source: Source, expected: list[Array]) -> None:
+        for stop in range(len(source) // 3, len(source) + 1):
+            assert_rows(source, slice(len(source) // 3, stop), expected)
+
+    def test_four_threads_at_once_get_their_own_rows(self, source: Source, expected: list[Array]) -> None:
+        batches = [some_rows(source, 16, seed=seed) for seed in range(64)]
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda rows: assert_rows(source, rows, expected), batches))
+
+    def test_gather_leaves_the_row_numbers_alone(self, source: Source) -> None:
+        rows = some_rows(source, 16)
+        before = rows.copy()
+        source.gather(rows, empty_rows(source, len(rows)))
+        assert rows.tolist() == before.tolist()
+
+    def test_gather_writes_nothing_beside_its_target(self, source: Source, expected: list[Array]) -> None:
+        rows = some_rows(source, 7)
+        wide = [np.full((len(rows) + 2, leaf[:1].nbytes), 0xA5, np.uint8) for leaf in empty_rows(source, 1)]
+        inner = [_rows_in(piece[1:-1], leaf) for piece, leaf in zip(wide, empty_rows(source, len(rows)), strict=True)]
+        source.gather(rows, inner)
+        assert all((piece[[0, -1]] == 0xA5).all() for piece in wide)
+
+    def test_its_memory_is_made_of_regions_that_stay_where_they_are(self, source: Source) -> None:
+        regions = list(source.memory())
+        assert all(isinstance(region, Region) and region.nbytes >= 0 for region in regions)
+        assert all(region.address > 0 for region in regions if region.nbytes)
+        assert regions == list(source.memory())
+
+    def test_it_can_be_closed_twice(self, source: Source) -> None:
+        source.close()
+        source.close()
+
+
+def assert_rows(source: Source, rows: Rows, expected: list[Array]) -> None:
+    """Gather rows and compare them with the expected ones, byte by byte."""
+    out = empty_rows(source, row_count(rows))
+    source.gather(rows, out)
+    for leaf, whole, spec in zip(out, expected, source.specs, strict=True):
+        right = np.ascontiguousarray(whole[rows]).astype(spec.dtype)
+        assert leaf.tobytes() == right.tobytes(), f"rows {rows} should be {right}, but are {leaf}"
+
+
+def empty_rows(source: Source, count: int) -> list[Array]:
+    """Somewhere to gather rows to, filled with what no test expects."""
+    shapes = [tuple(length or 0 for length in spec.shape) for spec in source.specs]
+    blank = [np.empty((count, *shape), spec.dtype) for shape, spec in zip(shapes, source.specs, strict=True)]
+    for leaf in blank:
+        leaf.reshape(-1).view(np.uint8).fill(0xA5)
+    return blank
+
+
+def some_rows(source: Source, count: int, *, seed: int = 0) -> Array:
+    """Row numbers at random, with repeats; none of a source that has none."""
+    return np.random.default_rng(seed).integers(0, max(1, len(source)), count if len(source) else 0)
+
+
+def _rows_in(memory: Array, like: Array) -> Array:
+    return np.ndarray(like.shape, like.dtype, buffer=memory)

@@ -1,0 +1,66 @@
+"""Hypothesis strategies for what pipelines are made of: trees of arrays of every kind of stride, schedules, seeds."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from forebay.cursor import Schedule
+
+__all__ = ["arrays", "dtypes", "schedules", "seeds", "trees"]
+
+seeds = st.integers(min_value=0, max_value=2**63 - 1)
+dtypes = st.sampled_from([np.dtype(name) for name in ("bool", "u1", "i2", ">i4", "i8", "f2", "f4", ">f8", "c8")])
+
+
+@st.composite
+def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
+    """An array of so many rows: C-ordered, a column slice, strided, reversed, Fortran-ordered, transposed or unaligned."""
+    shape = draw(st.lists(st.integers(1, 4), max_size=2).map(tuple))
+    dtype = draw(dtypes)
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    kind = draw(st.sampled_from(("plain", "columns", "strided", "reversed", "fortran", "transposed", "unaligned")))
+    whole = random.integers(0, 100, (rows * 2, *(length + 1 for length in shape))).astype(dtype)
+    cut = (slice(rows), *(slice(length) for length in shape))
+    match kind:
+        case "plain":
+            return np.ascontiguousarray(whole[cut])
+        case "columns":
+            return whole[cut]
+        case "strided":
+            return whole[(slice(None, None, 2), *cut[1:])]
+        case "reversed":
+            return whole[cut][::-1]
+        case "fortran":
+            return np.asfortranarray(whole[cut])
+        case "transposed":
+            return np.ascontiguousarray(np.moveaxis(whole[cut], 0, -1)).transpose(whole.ndim - 1, *range(whole.ndim - 1))
+        case _:
+            plain = np.ascontiguousarray(whole[cut])
+            room = np.zeros(plain.nbytes + 1, np.uint8)[1:]
+            moved = room.view(dtype).reshape(plain.shape)
+            moved[...] = plain
+            return moved
+
+
+@st.composite
+def trees(draw: st.DrawFn, *, rows: int) -> Any:
+    """A lone array, a tuple, a dict or a nest of arrays with the same number of rows."""
+    leaf = arrays(rows=rows)
+    kinds = (leaf, st.tuples(leaf, leaf), st.dictionaries(st.sampled_from("abc"), leaf, min_size=1), st.tuples(leaf, st.tuples(leaf)))
+    return draw(st.one_of(*kinds))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """The arithmetic of small epochs, every combination of remainder, shard, passes and limit."""
+    count = draw(st.integers(1, 5))
+    return Schedule(
+        pass_rows=draw(st.integers(1, 60)),
+        batch_rows=draw(st.integers(1, 9)),
+        drop_remainder=draw(st.booleans()),
+        shard_index=draw(st.integers(0, count - 1)),
+        shard_count=count,
+        passes=draw(st.integers(1, 3)),
+        batch_limit=draw(st.none() | st.integers(1, 12)),
+    )

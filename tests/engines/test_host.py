@@ -1,0 +1,7 @@
+from forebay.engines.host import HostEngine
+from forebay.testing import EngineTests
+
+
+class TestHostEngine(EngineTests):
+    def make_engine(self):
+        return HostEngine()

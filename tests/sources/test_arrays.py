@@ -1,0 +1,156 @@
+"""Arrays in memory, of every kind that NumPy can make."""
+
+import numpy as np
+import pytest
+
+from forebay.errors import SpecError
+from forebay.sources.arrays import ArraySource
+from forebay.testing.sources import SourceTests
+
+
+class ArrayTests(SourceTests):
+    """A lone array: what goes in is what is expected."""
+
+    def make_array(self):
+        raise NotImplementedError
+
+    def make_source(self, tmp_path):
+        array = self.make_array()
+        return ArraySource(array), array
+
+
+class TestTree(SourceTests):
+    def make_source(self, tmp_path):
+        tree = {"x": np.arange(60.0).reshape(20, 3), "pair": (np.arange(20, dtype="i2"), np.arange(20) % 2 == 0)}
+        return ArraySource(tree), tree
+
+
+class TestCOrdered(ArrayTests):
+    def make_array(self):
+        return np.arange(24 * 6, dtype="f4").reshape(24, 2, 3)
+
+
+class TestScalars(ArrayTests):
+    def make_array(self):
+        return np.arange(33, dtype="u1")
+
+
+class TestColumnSlice(ArrayTests):
+    def make_array(self):
+        return np.arange(200, dtype="i4").reshape(20, 10)[:, 2:7]
+
+
+class TestEveryThirdRow(ArrayTests):
+    def make_array(self):
+        return np.arange(300, dtype="i4").reshape(60, 5)[::3]
+
+
+class TestBackwards(ArrayTests):
+    def make_array(self):
+        return np.arange(100, dtype="i4").reshape(20, 5)[::-1, ::-1]
+
+
+class TestFortranOrdered(ArrayTests):
+    def make_array(self):
+        return np.asfortranarray(np.arange(20 * 12, dtype="f8").reshape(20, 3, 4))
+
+
+class TestAxesInAnotherOrder(ArrayTests):
+    def make_array(self):
+        return np.arange(20 * 12, dtype="f8").reshape(3, 20, 4).transpose(1, 2, 0)
+
+
+class TestUnaligned(ArrayTests):
+    def make_array(self):
+        return np.frombuffer(bytes(range(241)), np.uint8)[1:].view("f4").reshape(20, 3)
+
+
+class TestUnalignedFortranOrdered(ArrayTests):
+    def make_array(self):
+        return np.ndarray((20, 3), "f4", bytes(range(241)), offset=1, order="F")
+
+
+class TestFieldView(ArrayTests):
+    def make_array(self):
+        records = np.zeros(20, np.dtype([("flag", "u1"), ("x", "f4", (3,))]))
+        records["x"] = np.arange(60).reshape(20, 3)
+        return records["x"]
+
+
+class TestStructured(ArrayTests):
+    def make_array(self):
+        return np.array([(i, i / 2) for i in range(20)], np.dtype([("a", "i4"), ("b", "f8")]))
+
+
+class TestBigEndian(ArrayTests):
+    def make_array(self):
+        return np.arange(60, dtype=">i4").reshape(20, 3)
+
+
+class TestBigEndianColumns(ArrayTests):
+    def make_array(self):
+        return np.arange(200, dtype=">c16").reshape(20, 10)[:, ::2]
+
+
+class TestBroadcastRows(ArrayTests):
+    def make_array(self):
+        return np.broadcast_to(np.arange(5, dtype="i8"), (20, 5))
+
+
+class TestBroadcastColumns(ArrayTests):
+    def make_array(self):
+        return np.broadcast_to(np.arange(20, dtype="i8")[:, None], (20, 5))
+
+
+class TestRowsWithoutBytes(ArrayTests):
+    def make_array(self):
+        return np.zeros((20, 0, 3), "f4")
+
+
+class TestNoRows(ArrayTests):
+    def make_array(self):
+        return np.zeros((0, 3), "f4")
+
+
+class TestOneRow(ArrayTests):
+    def make_array(self):
+        return np.arange(12, dtype="i2").reshape(2, 6)[1:, ::2]
+
+
+class TestText(ArrayTests):
+    def make_array(self):
+        return np.array([f"row {i}" for i in range(20)])
+
+
+class TestReadOnly(ArrayTests):
+    def make_array(self):
+        array = np.arange(40.0).reshape(20, 2)
+        array.flags.writeable = False
+        return array
+
+
+def test_the_region_of_an_array_is_where_it_lies():
+    array = np.arange(60.0).reshape(20, 3)
+    (region,) = ArraySource(array).memory()
+    assert (region.address, region.nbytes, region.writable) == (array.ctypes.data, array.nbytes, True)
+
+
+def test_the_region_of_a_read_only_array_says_so():
+    array = np.arange(60.0)
+    array.flags.writeable = False
+    assert not ArraySource(array).memory()[0].writable
+
+
+def test_arrays_of_unequal_length_are_refused_with_their_lengths():
+    with pytest.raises(SpecError, match=r"'x' has 3, 'y' has 4"):
+        ArraySource({"x": np.zeros(3), "y": np.zeros(4)})
+
+
+def test_objects_are_refused():
+    with pytest.raises(SpecError, match="Python objects"):
+        ArraySource(np.array([{}, {}]))
+
+
+def test_a_single_value_is_refused():
+    with pytest.raises(SpecError, match="single value"):
+        ArraySource({"x": np.float32(3)})

@@ -1,0 +1,257 @@
+"""Never hangs, never loses a row silently: every way a feed can be interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import FeedClosedError, FeedError, SourceChangedError, WorkerError
+
+
+def received(feed):
+    return [row for batch in feed for row in batch.tolist()]
+
+
+def slow(batch):
+    time.sleep(0.02)
+    return batch
+
+
+def kill_on_fifty(batch):
+    if 50 in batch:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def fail_on_fifty(batch):
+    if 50 in batch:
+        raise ZeroDivisionError("fifty")
+    return batch
+
+
+def run_script(source, **options):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_everything_before_a_failing_batch_arrives_and_the_state_stands_before_it(where):
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty, where=where)
+    got = []
+    with pipeline.feed("numpy") as feed:
+        with pytest.raises(ZeroDivisionError, match="fifty") as caught:
+            for batch in feed:
+                got.extend(batch.tolist())
+        assert got == list(range(50))
+        assert feed.state_dict()["position"] == 50
+    assert any("rows 50 to 59" in note for note in caught.value.__notes__)
+
+
+def test_a_failed_feed_can_go_on_after_the_bad_batch():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty)
+    with pipeline.feed("numpy") as feed:
+        with pytest.raises(ZeroDivisionError):
+            received(feed)
+        feed.load_state_dict(feed.state_dict() | {"position": 60})
+        assert received(feed) == list(range(60, 100))
+
+
+def test_a_map_that_raises_stop_iteration_does_not_end_the_epoch():
+    def stop(batch):
+        if batch[0] >= 50:
+            raise StopIteration
+        return batch
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        received(fb.from_arrays(np.arange(100)).batch(10).map(stop).feed("numpy"))
+
+
+def test_a_killed_worker_process_is_noticed_and_named():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
+    with pipeline.feed("numpy") as feed, pytest.raises(WorkerError, match="SIGKILL"):
+        received(feed)
+
+
+def test_a_generator_that_raises_gives_its_rows_first():
+    def broken():
+        yield from range(25)
+        raise OSError("the sensor is gone")
+
+    got = []
+    with fb.from_generator(broken).batch(10).feed("numpy") as feed:
+        with pytest.raises(OSError, match="sensor"):
+            for batch in feed:
+                got.extend(batch.tolist())
+    assert got == list(range(20))
+
+
+def test_closing_wakes_a_consumer_that_waits_for_a_blocked_generator():
+    release = threading.Event()
+
+    def blocked():
+        yield from range(10)
+        release.wait(30)
+        yield 10
+
+    feed = fb.from_generator(blocked).batch(10).feed("numpy")
+    iterator = iter(feed)
+    next(iterator)
+    threading.Timer(0.1, feed.close).start()
+    began = time.monotonic()
+    with pytest.raises(FeedClosedError):
+        next(iterator)
+    assert time.monotonic() - began < 5
+    release.set()
+
+
+def test_a_generator_may_wait_for_what_the_consumer_does_with_a_batch():
+    trained = threading.Semaphore(1)
+
+    def in_step():
+        for number in range(40):
+            if number % 4 == 0:
+                assert trained.acquire(timeout=20)
+            yield number
+
+    with fb.from_generator(in_step, spec="int64").batch(4).feed("numpy") as feed:
+        for step, batch in enumerate(feed):
+            assert batch.tolist() == list(range(step * 4, step * 4 + 4))
+            trained.release()
+
+
+def test_closing_while_a_slow_map_works_returns_soon():
+    feed = fb.from_arrays(np.arange(1000)).batch(10).map(slow).feed("numpy")
+    next(iter(feed))
+    began = time.monotonic()
+    feed.close()
+    assert time.monotonic() - began < 2
+
+
+def test_a_file_that_shrinks_in_mid_epoch_is_an_error_not_a_crash(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.zeros((20_000, 1000), np.float32))
+    with fb.from_files(path).batch(100).feed("numpy", host_bytes="8MB") as feed:
+        iterator = iter(feed)
+        next(iterator)
+        with path.open("r+b") as file:
+            file.truncate(4096)
+        with pytest.raises(SourceChangedError, match=r"data\.npy"):
+            list(iterator)
+
+
+def test_a_file_that_vanishes_before_it_is_opened_is_named(tmp_path):
+    for number in range(6):
+        np.save(tmp_path / f"{number}.npy", np.full(10, number))
+    pipeline = fb.from_files(str(tmp_path / "*.npy"), max_open_files=1).batch(10)
+    (tmp_path / "5.npy").unlink()
+    with pipeline.feed("numpy") as feed, pytest.raises(SourceChangedError, match=r"5\.npy"):
+        received(feed)
+
+
+def test_a_forked_child_says_that_its_threads_are_gone():
+    done = run_script("""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, forebay as fb
+        feed = fb.from_arrays(np.arange(100_000)).batch(10).feed("numpy")
+        iterator = iter(feed)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            try:
+                for _ in iterator: pass
+            except fb.ForebayError as error:
+                print("child:", type(error).__name__, error)
+            del iterator, feed
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent:", sum(1 for _ in iterator))
+    """)
+    assert "child: FeedError this feed was started in process" in done.stdout
+    assert "parent: 9999" in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("source", ["fb.from_generator(blocked).batch(4)", "fb.from_arrays(np.arange(9)).batch(4).map(stuck)"])
+def test_ctrl_c_ends_a_feed_that_waits(source):
+    script = f"""
+        import threading, numpy as np, forebay as fb
+        calls = []
+        def blocked():
+            yield 1
+            print("waiting", flush=True)
+            threading.Event().wait()
+        def stuck(batch):
+            if calls:
+                print("waiting", flush=True)
+                threading.Event().wait()
+            calls.append(1)
+            return batch
+        for batch in {source}.feed("numpy"):
+            pass
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize("ending", ["pass", "feed.close()", "del feed", "raise SystemExit(0)"])
+def test_a_script_that_ends_in_mid_epoch_exits_cleanly(ending):
+    done = run_script(f"""
+        import numpy as np, forebay as fb
+        feed = fb.from_arrays(np.zeros((10_000, 100))).shuffle(seed=0).batch(10).feed("numpy")
+        batch = next(feed)
+        {ending}
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_feed_collected_while_it_works_ends_quietly():
+    for _ in range(20):
+        feed = fb.from_arrays(np.zeros((1000, 100))).batch(10).feed("numpy")
+        cycle = [feed]
+        cycle.append(cycle)
+        next(iter(feed))
+        del feed, cycle
+
+
+def test_an_iterator_that_is_overtaken_while_it_waits_says_so():
+    release = threading.Event()
+
+    def blocked():
+        yield from range(4)
+        release.wait(30)
+        yield from range(4, 8)
+
+    feed = fb.from_generator(blocked).batch(4).feed("numpy")
+    first = iter(feed)
+    next(first)
+    errors = []
+
+    def wait_for_more():
+        try:
+            next(first)
+        except FeedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait_for_more)
+    thread.start()
+    time.sleep(0.1)
+    second = iter(feed)
+    thread.join(5)
+    release.set()
+    assert len(errors) == 1
+    assert received(second) == list(range(8))
+    feed.close()

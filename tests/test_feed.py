@@ -1,0 +1,303 @@
+import gc
+import json
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tqdm import tqdm
+
+import forebay as fb
+from forebay.errors import BudgetError, FeedClosedError, FeedError, StateError
+from forebay.testing.strategies import trees
+
+
+def numbers(rows=1000):
+    return np.arange(rows)
+
+
+def received(feed):
+    return [batch.tolist() for batch in feed]
+
+
+def flat(batches):
+    return [row for batch in batches for row in batch]
+
+
+@given(data=st.data(), rows=st.integers(1, 200), batch=st.integers(1, 40), shuffled=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_what_comes_out_is_what_plain_indexing_gives(data, rows, batch, shuffled):
+    tree = data.draw(trees(rows=rows))
+    keyed = {"tree": tree, "row": np.arange(rows)}
+    pipeline = fb.from_arrays(keyed)
+    pipeline = pipeline.shuffle(seed=5) if shuffled else pipeline
+    source = fb.from_arrays(keyed).source
+    with pipeline.batch(batch).feed("numpy") as feed:
+        seen = []
+        for got in feed:
+            leaves = source.structure.flatten_like(got)
+            expected = [array[got["row"]] for array in source._arrays]
+            assert all(np.array_equal(leaf, want) for leaf, want in zip(leaves, expected, strict=True))
+            assert all(leaf.ctypes.data % 64 == 0 for leaf in leaves)
+            seen += got["row"].tolist()
+    assert sorted(seen) == list(range(rows))
+
+
+def test_an_unshuffled_feed_keeps_the_order():
+    assert flat(received(fb.from_arrays(numbers()).batch(7).feed("numpy"))) == list(range(1000))
+
+
+def test_each_iteration_is_the_next_epoch():
+    pipeline = fb.from_arrays(numbers()).shuffle(seed=1).batch(10)
+    with pipeline.feed("numpy") as feed:
+        epochs = [received(feed) for _ in range(3)]
+    with pipeline.feed("numpy") as again:
+        again.set_epoch(2)
+        assert received(again) == epochs[2]
+    assert epochs[0] != epochs[1]
+
+
+def test_leaving_early_starts_the_next_epoch():
+    pipeline = fb.from_arrays(numbers()).shuffle(seed=1).batch(10)
+    with pipeline.feed("numpy") as feed:
+        for _ in feed:
+            break
+        second = received(feed)
+    with pipeline.feed("numpy") as other:
+        received(other)
+        assert received(other) == second
+
+
+@pytest.mark.parametrize("host_bytes", ["4MB", "64MB"])
+@pytest.mark.parametrize("batch", [3, 64])
+def test_budgets_and_grouping_never_change_the_order(batch, host_bytes):
+    pipeline = fb.from_arrays(numbers()).shuffle(seed=9).batch(batch)
+    expected = [row for start in range(0, 1000, batch) for row in pipeline.order.rows(0, np.arange(1000))[start : start + batch]]
+    assert flat(received(pipeline.feed("numpy", host_bytes=host_bytes))) == expected
+
+
+def test_shards_are_strides_of_one_order():
+    whole = flat(received(fb.from_arrays(numbers()).shuffle(seed=2).batch(8).feed("numpy")))
+    for index in range(3):
+        part = flat(received(fb.from_arrays(numbers()).shard(index, 3).shuffle(seed=2).batch(8).feed("numpy")))
+        assert part == whole[index::3]
+
+
+def test_length_counts_batches():
+    assert len(fb.from_arrays(numbers()).batch(64).feed("numpy")) == 16
+    assert len(fb.from_arrays(numbers()).batch(64, drop_remainder=True).feed("numpy")) == 15
+    assert len(fb.from_arrays(numbers()).batch(64).repeat(2).take(20).feed("numpy")) == 20
+
+
+def test_an_endless_feed_has_no_length():
+    feed = fb.from_arrays(numbers()).repeat().batch(64).feed("numpy")
+    with pytest.raises(TypeError, match="no length"):
+        len(feed)
+    assert sum(1 for _ in zip(range(50), feed, strict=False)) == 50
+
+
+def test_repeat_before_batch_lets_batches_run_over_the_end():
+    batches = received(fb.from_arrays(numbers(5)).repeat(2).batch(4).feed("numpy"))
+    assert batches == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
+
+
+def test_repeat_after_batch_does_not():
+    batches = received(fb.from_arrays(numbers(5)).batch(4).repeat(2).feed("numpy"))
+    assert batches == [[0, 1, 2, 3], [4], [0, 1, 2, 3], [4]]
+
+
+def test_take_counts_rows_before_batch_and_batches_after():
+    assert flat(received(fb.from_arrays(numbers()).take(10).batch(4).feed("numpy"))) == list(range(10))
+    assert flat(received(fb.from_arrays(numbers()).batch(4).take(2).feed("numpy"))) == list(range(8))
+
+
+def test_tqdm_over_a_feed_knows_its_length():
+    bar = tqdm(fb.from_arrays(numbers()).batch(10).feed("numpy"), disable=True)
+    assert bar.total == 100
+    assert sum(1 for _ in bar) == 100
+
+
+# State
+
+
+def resumed(pipeline, state):
+    feed = pipeline.feed("numpy")
+    feed.load_state_dict(json.loads(json.dumps(state)))
+    return feed
+
+
+@given(rows=st.integers(1, 300), batch=st.integers(1, 40), part=st.floats(0, 1), passes=st.integers(1, 2))
+@settings(max_examples=40, deadline=None)
+def test_resume_gives_the_same_tail_and_the_same_next_epoch(rows, batch, part, passes):
+    pipeline = fb.from_arrays(numbers(rows)).shuffle(seed=4).batch(batch).repeat(passes)
+    with pipeline.feed("numpy") as feed:
+        iterator = iter(feed)
+        for _ in range(round(part * len(feed))):
+            next(iterator)
+        state = feed.state_dict()
+        tail, following = received(iterator), received(feed)
+    with resumed(pipeline, state) as other:
+        assert received(other) == tail
+        assert received(other) == following
+
+
+def test_state_counts_what_was_received_not_what_was_prepared():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    iterator = iter(feed)
+    assert feed.state_dict()["position"] == 0
+    next(iterator)
+    assert feed.state_dict()["position"] == 10
+    threading.Event().wait(0.05)
+    assert feed.state_dict()["position"] == 10
+
+
+def test_state_survives_leaving_the_loop():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    for step, _ in enumerate(feed):
+        if step == 4:
+            break
+    assert feed.state_dict()["position"] == 50
+
+
+def test_state_after_an_epoch_is_the_start_of_the_next():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    received(feed)
+    assert (feed.state_dict()["epoch"], feed.state_dict()["position"]) == (1, 0)
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 4)])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_resume_on_another_number_of_shards_in_mid_epoch(counts, steps):
+    def shards(count):
+        return [fb.from_arrays(numbers()).shuffle(seed=6).shard(index, count).batch(16) for index in range(count)]
+
+    feeds = [pipeline.feed("numpy") for pipeline in shards(counts[0])]
+    seen = [row for feed in feeds for _, batch in zip(range(steps), feed, strict=False) for row in batch.tolist()]
+    for pipeline in shards(counts[1]):
+        seen += flat(received(resumed(pipeline, feeds[0].state_dict())))
+    assert sorted(seen) == list(range(1000))
+
+
+def test_resume_with_another_batch_size_goes_on_at_the_same_row():
+    source = fb.from_arrays(numbers()).shuffle(seed=6)
+    feed = source.batch(100).feed("numpy")
+    first = [next(feed).tolist() for _ in range(3)]
+    rest = flat(received(resumed(source.batch(7), feed.state_dict())))
+    assert sorted(flat(first) + rest) == list(range(1000))
+
+
+def test_a_state_of_another_pipeline_is_refused():
+    state = fb.from_arrays(numbers()).shuffle(seed=1).batch(10).feed("numpy").state_dict()
+    with pytest.raises(StateError, match="another pipeline"):
+        fb.from_arrays(numbers()).shuffle(seed=2).batch(10).feed("numpy").load_state_dict(state)
+
+
+def test_a_state_past_the_data_is_refused():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    with pytest.raises(StateError, match="past the 1000 rows"):
+        feed.load_state_dict(feed.state_dict() | {"position": 5000})
+
+
+# Life
+
+
+def test_a_second_iterator_ends_the_first():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    first, second = iter(feed), iter(feed)
+    next(second)
+    with pytest.raises(FeedError, match="newer iterator"):
+        next(first)
+    assert sum(1 for _ in second) == 99
+
+
+def test_two_threads_share_an_epoch_without_losing_or_repeating_a_batch():
+    feed = fb.from_arrays(numbers(20_000)).shuffle(seed=0).batch(10).feed("numpy")
+    iterator, found = iter(feed), [[], []]
+
+    def consume(mine):
+        for batch in iterator:
+            mine.extend(batch.tolist())
+
+    threads = [threading.Thread(target=consume, args=(mine,)) for mine in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found[0] + found[1]) == list(range(20_000))
+
+
+def test_a_feed_that_is_iterated_where_it_is_made_lives_until_the_end():
+    assert len(received(fb.from_arrays(numbers()).batch(10).feed("numpy"))) == 100
+
+
+def forebay_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("forebay")]
+
+
+def test_an_abandoned_feed_ends_its_threads():
+    gc.collect()
+    before = len(forebay_threads())
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    next(iter(feed))
+    assert len(forebay_threads()) > before
+    gone = weakref.ref(feed)
+    del feed
+    gc.collect()
+    assert gone() is None
+    assert len(forebay_threads()) == before
+
+
+def test_a_closed_feed_says_so():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    iterator = iter(feed)
+    next(iterator)
+    feed.close()
+    with pytest.raises(FeedClosedError):
+        iter(feed)
+    with pytest.raises(FeedError):
+        list(iterator)
+
+
+# Telling
+
+
+def test_stats_name_the_slowest_stage_and_the_waiting():
+    def slow(batch):
+        threading.Event().wait(0.01)
+        return batch
+
+    with fb.from_arrays(numbers(100)).batch(10).map(slow).feed("numpy") as feed:
+        received(feed)
+        stats = feed.stats()
+    assert stats["slowest_stage"] == "transform"
+    assert stats["wait_seconds"] > 0
+    assert stats["batches"] == 10
+    assert json.dumps(stats)
+
+
+def test_explain_gives_each_number_its_reason():
+    with fb.from_arrays({"x": np.zeros((1000, 4), np.float32)}).shuffle(seed=0).batch(32).feed("numpy") as feed:
+        text = feed.explain()
+        assert sum(len(batch["x"]) for batch in feed) == 1000
+        after = feed.explain()
+    assert "x float32[4]" in text
+    assert {"order", "threads", "group", "slots", "memory"} <= set(text.split())
+    assert "so far: 32 batches" in after
+
+
+def test_a_budget_that_cannot_hold_a_batch_says_what_it_takes():
+    with pytest.raises(BudgetError, match=r"host_bytes=1.0 MiB is too small: a batch of 100 rows takes 7.6 MiB"):
+        fb.from_arrays(np.zeros((1000, 10_000))).batch(100).feed("numpy", host_bytes="1MiB")
+
+
+@given(rows=st.integers(1, 100), width=st.integers(1, 5000), batch=st.integers(1, 100))
+@settings(max_examples=50, deadline=None)
+def test_the_plan_keeps_the_budget(rows, width, batch):
+    pipeline = fb.from_arrays(np.broadcast_to(np.float32(0), (rows, width))).batch(batch)
+    try:
+        plan = pipeline.feed("numpy", host_bytes="8MiB").plan
+    except BudgetError:
+        return
+    assert plan.nbytes <= 8 << 20

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forebay.errors import PipelineError
+from forebay.order import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, derive_key
+from forebay.testing.strategies import seeds
+
+
+def rows(order, epoch=0, start=0, stop=None):
+    return order.rows(epoch, np.arange(start, order.length if stop is None else stop)).tolist()
+
+
+@given(length=st.integers(1, 300_000), seed=seeds, epoch=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_a_shuffle_is_a_permutation_for_any_seed_epoch_and_length(length, seed, epoch):
+    found = Shuffled(Natural(length), seed).rows(epoch, np.arange(length))
+    assert np.array_equal(np.sort(found), np.arange(length))
+
+
+@given(length=st.integers(1, 100_000), seed=seeds, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_position_can_be_asked_for_alone(length, seed, data):
+    order = Shuffled(Natural(length), seed)
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20)))
+    assert np.array_equal(order.rows(3, positions), order.rows(3, np.arange(length))[positions])
+
+
+@given(
+    length=st.integers(1, 5000), block=st.integers(1, 700), mix=st.integers(1, 9), seed=seeds, epoch=st.integers(0, 50)
+)
+@settings(max_examples=60, deadline=None)
+def test_a_block_shuffle_is_a_permutation_and_keeps_blocks_together(length, block, mix, seed, epoch):
+    order = BlockShuffled(Natural(length), seed, block, mix)
+    found = order.rows(epoch, np.arange(length))
+    assert np.array_equal(np.sort(found), np.arange(length))
+    positions = np.empty(length, np.int64)
+    positions[found] = np.arange(length)
+    spans = [np.ptp(positions[start : start + block]) for start in range(0, length, block)]
+    assert max(spans) < order.window_rows
+
+
+def test_a_block_shuffle_reads_from_few_blocks_at_a_time():
+    order = BlockShuffled(Natural(80_000), 0, 1000, 8)
+    windows = order.rows(0, np.arange(80_000)).reshape(-1, order.window_rows)
+    assert {len(np.unique(window // 1000)) for window in windows} == {8}
+
+
+def test_blocks_land_anywhere():
+    order = BlockShuffled(Natural(100_000), 0, 100, 4)
+    firsts = [int(np.flatnonzero(order.rows(epoch, np.arange(100_000)) == 0)[0]) for epoch in range(30)]
+    assert min(firsts) < 20_000
+    assert max(firsts) > 80_000
+
+
+def test_epochs_and_seeds_give_different_orders():
+    orders = {tuple(rows(Shuffled(Natural(50), seed), epoch)) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (1000, [483, 997, 25]),
+        (1 << 16, [26765, 61242, 44953]),
+        ((1 << 16) + 1, [51320, 32893, 23880]),
+        (100_000, [86915, 92555, 95847]),
+    ],
+)
+def test_orders_never_change_between_versions(length, expected):
+    found = Permutation(length, derive_key(7, 3))(np.arange(3)).tolist()
+    assert found == expected
+
+
+def chi_square(permutation):
+    length = len(permutation)
+    counts = np.histogram2d(permutation[:-1], permutation[1:], bins=32)[0]
+    expected = (length - 1) / 1024
+    return ((counts - expected) ** 2 / expected).sum()
+
+
+def test_computed_permutations_mix_neighbours_as_well_as_drawn_ones():
+    ours = np.mean([chi_square(Permutation(200_000, derive_key(seed))(np.arange(200_000))) for seed in range(10)])
+    drawn = np.mean([chi_square(np.random.default_rng(seed).permutation(200_000)) for seed in range(10)])
+    assert abs(ours - drawn) < 60  # the spread of a mean of ten such figures is about 14
+
+
+def test_a_billion_rows_need_no_table():
+    order = Shuffled(Natural(10**9), 0)
+    found = order.rows(0, np.arange(10**9 - 1000, 10**9))
+    assert len(np.unique(found)) == 1000
+
+
+def test_take_before_shuffle_keeps_the_first_rows():
+    assert sorted(rows(Shuffled(First(Natural(100), 10), 0))) == list(range(10))
+
+
+def test_take_after_shuffle_keeps_the_first_of_the_shuffled():
+    whole = rows(Shuffled(Natural(100), 0))
+    assert rows(First(Shuffled(Natural(100), 0), 10)) == whole[:10]
+
+
+def test_each_pass_of_repeat_is_shuffled_anew():
+    order = Repeated(Shuffled(Natural(20), 0), 3)
+    passes = [rows(order, 1, start, start + 20) for start in (0, 20, 40)]
+    assert [sorted(one) for one in passes] == [list(range(20))] * 3
+    assert passes == [rows(Shuffled(Natural(20), 0), epoch) for epoch in (3, 4, 5)]
+
+
+def test_an_endless_repeat_cannot_be_shuffled_as_a_whole():
+    with pytest.raises(PipelineError, match="never ends"):
+        _ = Shuffled(Repeated(Natural(20), None), 0).length

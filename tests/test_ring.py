@@ -1,0 +1,135 @@
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forebay.ring import USUALLY_LENT, Ring, RingError, SlotState
+
+
+class RingMachine(RuleBasedStateMachine):
+    """Workers and a consumer that do whatever they may, in any order."""
+
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4))
+    def start(self, slots, limit):
+        self.ring = Ring(slots, lent_limit=limit)
+        self.content = {}  # slot -> the group written into it
+        self.filling = {}  # slot -> the group being written
+        self.lent = {}  # slot -> the group that is lent
+        self.delivered = 0
+        self.last = None
+
+    @rule()
+    def a_worker_asks(self):
+        fill = self.ring.fill()
+        if fill is None:
+            return
+        assert fill.slot not in self.filling
+        assert fill.slot not in self.lent
+        self.content.pop(fill.slot, None)
+        self.filling[fill.slot] = fill.sequence
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_is_done(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        self.ring.filled(slot)
+        self.content[slot] = self.filling.pop(slot)
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_finds_the_end(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        sequence = self.filling.pop(slot)
+        self.ring.emptied(slot)
+        if sequence is not None:
+            self.last = sequence if self.last is None else min(self.last, sequence)
+
+    @rule()
+    def the_consumer_asks(self):
+        slot = self.ring.deliver()
+        if slot is None:
+            return
+        assert self.content[slot] == self.delivered
+        assert slot not in self.lent
+        self.lent[slot] = self.delivered
+        self.delivered += 1
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data())
+    def the_consumer_lets_go(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.lent)))
+        self.ring.release(slot)
+        del self.lent[slot]
+
+    @rule()
+    def kept_slots_are_forgotten(self):
+        for slot in self.ring.forget():
+            del self.lent[slot]
+            self.content.pop(slot, None)
+
+    @rule()
+    def everything_starts_again(self):
+        self.ring.restart()
+        self.filling = dict.fromkeys(self.filling)
+        self.content = {slot: group for slot, group in self.content.items() if slot in self.lent}
+        self.delivered, self.last = 0, None
+
+    @invariant()
+    def what_is_lent_stays_lent(self):
+        assert set(self.ring.lent) == set(self.lent)
+        assert all(self.ring.state(slot) is SlotState.LENT for slot in self.lent)
+
+    @invariant()
+    def slots_stay_few(self):
+        busy = [slot for slot in range(self.ring._names) if self.ring.state(slot) not in (None, SlotState.LENT)]
+        assert len(busy) <= self.ring.slots + USUALLY_LENT
+
+    @invariant()
+    def the_end_is_the_end(self):
+        assert self.ring.ended == (self.last is not None and self.delivered >= self.last)
+
+
+TestRing = RingMachine.TestCase
+TestRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_groups_are_delivered_in_order_whatever_order_they_are_filled_in():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    for fill in reversed(fills):
+        assert ring.deliver() is None
+        ring.filled(fill.slot)
+    assert [ring.deliver() for _ in range(3)] == [fill.slot for fill in fills]
+
+
+def test_a_consumer_that_keeps_everything_never_stops_the_ring():
+    ring = Ring(2, lent_limit=3)
+    for _ in range(100):
+        ring.filled(ring.fill().slot)
+        assert ring.deliver() is not None
+        ring.forget()
+    assert len(ring.lent) == 3
+
+
+def test_slots_go_round_when_they_are_let_go():
+    ring = Ring(2)
+    used = set()
+    for _ in range(100):
+        fill = ring.fill()
+        used.add(fill.slot)
+        ring.filled(fill.slot)
+        ring.release(ring.deliver())
+    assert len(used) == 1
+
+
+def test_a_group_that_failed_gives_its_slot_back():
+    ring = Ring(1)
+    assert ring.failed(ring.fill().slot) == 0
+    assert ring.fill().sequence == 1
+
+
+def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
+    ring = Ring(1)
+    fill = ring.fill()
+    with pytest.raises(RingError):
+        ring.release(fill.slot)

@@ -1,0 +1,252 @@
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import PipelineError, SourceError, SpecError
+
+
+def counting(rows):
+    return lambda: iter(range(rows))
+
+
+def received(feed):
+    return [batch.tolist() for batch in feed]
+
+
+def flat(feed):
+    return [row for batch in received(feed) for row in batch]
+
+
+def test_rows_of_a_generator_come_in_order_every_epoch():
+    with fb.from_generator(counting(100)).batch(7).feed("numpy") as feed:
+        assert [flat(feed) for _ in range(3)] == [list(range(100))] * 3
+
+
+def test_trees_come_back_as_they_went_in():
+    rows = [{"x": np.full(3, i, "f4"), "y": i} for i in range(5)]
+    with fb.from_generator(lambda: rows).batch(5).feed("numpy") as feed:
+        (batch,) = feed
+    assert batch["x"].tolist() == [[i] * 3 for i in range(5)]
+    assert batch["y"].tolist() == list(range(5))
+
+
+def test_a_generator_that_fills_the_same_array_again_loses_nothing():
+    def reusing():
+        row = np.empty(4)
+        for i in range(50):
+            row[:] = i
+            yield row
+
+    batches = received(fb.from_generator(reusing).batch(10).map(lambda batch: batch).feed("numpy"))
+    assert [row[0] for batch in batches for row in batch] == list(range(50))
+
+
+def test_an_endless_generator_can_be_taken_from():
+    def endless():
+        number = 0
+        while True:
+            yield number
+            number += 1
+
+    assert flat(fb.from_generator(endless).take(25).batch(10).feed("numpy")) == list(range(25))
+    assert len(list(zip(range(5), fb.from_generator(endless).batch(10).feed("numpy"), strict=False))) == 5
+
+
+def test_a_short_last_batch_is_kept_or_dropped():
+    assert [len(batch) for batch in received(fb.from_generator(counting(10)).batch(4).feed("numpy"))] == [4, 4, 2]
+    dropped = fb.from_generator(counting(10)).batch(4, drop_remainder=True).feed("numpy")
+    assert [len(batch) for batch in received(dropped)] == [4, 4]
+
+
+def test_repeat_and_take_after_batch():
+    feed = fb.from_generator(counting(5)).batch(3).repeat(2).feed("numpy")
+    assert received(feed) == [[0, 1, 2], [3, 4], [0, 1, 2], [3, 4]]
+    assert received(fb.from_generator(counting(50)).batch(3).take(2).feed("numpy")) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_repeat_before_batch():
+    assert received(fb.from_generator(counting(5)).repeat(2).batch(4).feed("numpy")) == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
+
+
+def test_repeating_nothing_for_ever_is_an_error():
+    with pytest.raises(SourceError, match="gave no"):
+        received(fb.from_generator(counting(0), spec="int64").repeat().batch(4).feed("numpy"))
+
+
+def test_shards_of_a_stream_are_strides_of_it():
+    parts = [flat(fb.from_generator(counting(50)).shard(index, 3).batch(4).feed("numpy")) for index in range(3)]
+    assert parts == [list(range(50))[index::3] for index in range(3)]
+
+
+def test_a_window_shuffle_gives_every_row_once_and_mixes_them():
+    pipeline = fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16)
+    with pipeline.feed("numpy") as feed:
+        epochs = [flat(feed) for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(2000))] * 2
+    assert epochs[0] != epochs[1]
+    assert flat(pipeline.feed("numpy")) == epochs[0]
+
+
+def test_no_row_leaves_a_window_before_it_can_have_entered():
+    rows = flat(fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16).feed("numpy"))
+    assert all(row < position + 300 + 16 for position, row in enumerate(rows))
+
+
+def test_a_stream_says_how_to_shuffle_it():
+    with pytest.raises(PipelineError, match="window='64MB'"):
+        fb.from_generator(counting(10)).shuffle(seed=0)
+
+
+def test_resume_of_a_generator_by_replay():
+    pipeline = fb.from_generator(counting(100)).shuffle(seed=3, window=200).batch(7)
+    with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
+        iterator = iter(feed)
+        for _ in range(5):
+            next(iterator)
+        other.load_state_dict(json.loads(json.dumps(feed.state_dict())))
+        assert received(iterator) == received(other)
+        assert received(feed) == received(other)
+
+
+class Counter:
+    """An iterator with a state of its own."""
+
+    def __init__(self, rows, loads):
+        self.next, self.rows, self.loads = 0, rows, loads
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.next == self.rows:
+            raise StopIteration
+        self.next += 1
+        return self.next - 1
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+        self.loads.append(state["next"])
+
+
+def test_resume_of_a_generator_by_its_own_state():
+    loads = []
+    pipeline = fb.from_generator(lambda: Counter(1000, loads), spec="int64").batch(7)
+    with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
+        iterator = iter(feed)
+        for _ in range(60):
+            next(iterator)
+        other.load_state_dict(json.loads(json.dumps(feed.state_dict())))
+        assert received(other) == received(iterator)
+    assert loads
+    assert loads[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.zeros(4, "f4"), r"row 3 .* expected float32\[3\], got float32\[4\]"),
+        (np.zeros(3, "f8"), r"row 3 .* expected float32\[3\], got float64\[3\]"),
+        (1.0, r"row 3 .* expected float32\[3\]"),
+        ("text", r"row 3 .* expected float32\[3\]"),
+    ],
+)
+def test_a_row_that_does_not_match_the_spec_is_named(bad, message):
+    rows = [np.zeros(3, "f4")] * 3 + [bad]
+    with pytest.raises(SpecError, match=message):
+        received(fb.from_generator(lambda: iter(rows)).batch(2).feed("numpy"))
+
+
+def test_a_field_that_does_not_match_the_spec_is_named():
+    rows = [{"x": 1, "y": 2}, {"x": 1, "z": 2}]
+    with pytest.raises(SpecError, match=r"row 1 .* expected the fields \['x', 'y'\], got \['x', 'z'\]"):
+        received(fb.from_generator(lambda: iter(rows)).batch(2).feed("numpy"))
+
+
+def test_python_numbers_take_the_type_of_the_spec():
+    feed = fb.from_generator(counting(3), spec=fb.ArraySpec((), "float32")).batch(3).feed("numpy")
+    assert next(feed).dtype == np.float32
+
+
+def test_a_generator_object_is_refused_with_the_way_out():
+    with pytest.raises(SpecError, match="without calling it"):
+        fb.from_generator(iter(range(3)))
+
+
+def test_an_empty_generator_without_a_spec_is_refused():
+    with pytest.raises(SourceError, match="gave no row"):
+        fb.from_generator(counting(0))
+
+
+def test_a_slow_generator_gives_its_first_batch_without_waiting_for_a_group():
+    def slow():
+        for i in range(1000):
+            threading.Event().wait(0.005)
+            yield i
+
+    with fb.from_generator(slow).batch(2).feed("numpy") as feed:
+        assert next(iter(feed)).tolist() == [0, 1]
+        assert feed.stats()["wait_seconds"] < 2
+
+
+# Ready-made batches
+
+
+def batches():
+    return [{"x": np.full((rows, 2), rows, "f4")} for rows in (3, 3, 2)]
+
+
+def test_ready_made_batches_pass_through():
+    with fb.from_batches(batches()).feed("numpy") as feed:
+        assert [len(batch["x"]) for batch in feed] == [3, 3, 2]
+        assert len(feed) == 3
+        assert [len(batch["x"]) for batch in feed] == [3, 3, 2]
+
+
+def test_ready_made_batches_may_be_mapped_and_grow():
+    loader = [np.arange(2), np.arange(500)]
+    with fb.from_batches(loader).map(lambda batch: batch + 1).feed("numpy") as feed:
+        assert [batch.tolist() for batch in feed] == [[1, 2], list(range(1, 501))]
+
+
+def test_a_loader_that_reuses_its_memory_loses_nothing():
+    def loader():
+        memory = np.empty(3)
+        for i in range(20):
+            memory[:] = i
+            yield memory
+
+    assert [batch[0] for batch in received(fb.from_batches(loader).feed("numpy"))] == list(range(20))
+
+
+def test_an_iterator_gives_one_epoch_and_then_says_why_not_two():
+    with fb.from_batches(iter(batches())).feed("numpy") as feed:
+        assert len(list(feed)) == 3
+        with pytest.raises(SourceError, match="one epoch only"):
+            list(feed)
+
+
+def test_resume_and_shards_of_ready_made_batches():
+    loader = [np.full(2, i) for i in range(10)]
+    with fb.from_batches(loader).feed("numpy") as feed, fb.from_batches(loader).feed("numpy") as other:
+        iterator = iter(feed)
+        for _ in range(4):
+            next(iterator)
+        other.load_state_dict(feed.state_dict())
+        assert received(other) == [[i, i] for i in range(4, 10)]
+    assert received(fb.from_batches(loader).shard(1, 3).feed("numpy")) == [[i, i] for i in (1, 4, 7)]
+
+
+def test_batches_that_are_not_alike_are_refused():
+    with pytest.raises(SpecError, match=r"batch 1 has rows of float64\[3\] in 'array', the first one float64\[2\]"):
+        received(fb.from_batches([np.zeros((2, 2)), np.zeros((2, 3))]).feed("numpy"))
+
+
+def test_ready_made_batches_are_not_batched_again():
+    with pytest.raises(PipelineError, match="ready-made"):
+        fb.from_batches(batches()).batch(3)

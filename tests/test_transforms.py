@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import PipelineError, SpecError, TransformError
+
+
+def fed(pipeline, **options):
+    with pipeline.feed("numpy", **options) as feed:
+        return list(feed)
+
+
+def images(rows=40):
+    return {"image": np.arange(rows * 12, dtype=np.uint8).reshape(rows, 2, 2, 3), "label": np.arange(rows) % 10}
+
+
+def add_one(batch):
+    return batch + 1
+
+
+def add_noise(batch, rng):
+    return batch + rng.random(batch.shape)
+
+
+def refuse(batch):
+    raise KeyError("no such thing")
+
+
+def test_a_map_after_batch_sees_batches():
+    shapes = []
+    fed(fb.from_arrays(np.zeros((10, 3))).batch(4).map(lambda batch: shapes.append(batch.shape) or batch))
+    assert set(shapes) == {(4, 3), (2, 3)}
+
+
+def test_a_map_before_batch_sees_rows():
+    batches = fed(fb.from_arrays(np.arange(10)).map(lambda row: row * 2).batch(4))
+    assert [batch.tolist() for batch in batches] == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
+
+
+def test_changes_of_shape_dtype_and_tree_are_found_by_tracing():
+    pipeline = fb.from_arrays(np.arange(12.0).reshape(6, 2)).batch(4).map(lambda x: {"sum": x.sum(1).astype("f4"), "x": x[:, None]})
+    with pipeline.feed("numpy") as feed:
+        assert [str(spec) for spec in feed.specs] == ["float32[]", "float64[1, 2]"]
+        assert [batch["sum"].tolist() for batch in feed] == [[1, 5, 9, 13], [17, 21]]
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_maps_give_the_same_wherever_they_run(where):
+    batches = fed(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7).map(add_one, where=where))
+    plain = fed(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7))
+    assert [batch.tolist() for batch in batches] == [(batch + 1).tolist() for batch in plain]
+
+
+def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
+    pipeline = fb.from_arrays(np.zeros(50)).shuffle(seed=1).batch(7)
+    runs = [
+        fed(pipeline.map(add_noise)),
+        fed(pipeline.map(add_noise, where="process")),
+        fed(pipeline.map(add_noise), host_bytes="4MB"),
+    ]
+    rows = [np.concatenate(run).tolist() for run in runs]
+    assert rows[0] == rows[1] == rows[2]
+    assert len(set(rows[0])) == 50
+
+
+def test_random_numbers_are_the_same_after_a_resume():
+    pipeline = fb.from_arrays(np.zeros(50)).shuffle(seed=1).batch(7).map(add_noise)
+    with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
+        iterator = iter(feed)
+        next(iterator)
+        other.load_state_dict(feed.state_dict())
+        assert [batch.tolist() for batch in iterator] == [batch.tolist() for batch in other]
+
+
+def test_a_map_may_keep_what_it_is_given():
+    kept = []
+    fed(fb.from_arrays(np.arange(100)).batch(10).map(lambda batch: kept.append(batch) or batch))
+    assert len(kept) >= 11  # traced once, and the next epoch may have begun
+    assert all(batch.tolist() == list(range(batch[0], batch[0] + 10)) for batch in kept)
+
+
+def test_cast_scale_and_one_hot_by_field():
+    pipeline = fb.from_arrays(images()).map(fb.scale({"image": 1 / 255})).map(fb.one_hot({"label": 10})).batch(8)
+    for batch in fed(pipeline):
+        assert batch["image"].dtype == np.float32
+        assert batch["label"].shape == (len(batch["label"]), 10)
+    first = fed(pipeline)[0]
+    assert np.allclose(first["image"], images()["image"][:8] / 255)
+    assert first["label"].argmax(1).tolist() == images()["label"][:8].tolist()
+
+
+def test_cast_of_everything():
+    batch = fed(fb.from_arrays((np.arange(4), np.arange(4.0))).map(fb.cast("int16")).batch(4))[0]
+    assert [leaf.dtype for leaf in batch] == [np.int16, np.int16]
+
+
+def test_one_hot_of_a_class_that_is_not_there_names_it():
+    with pytest.raises(TransformError, match="'label' holds 5, outside 0..4"):
+        fed(fb.from_arrays(images()).map(fb.one_hot({"label": 5})).batch(8))
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(SpecError, match=r"names 'picture', but the fields are 'image', 'label'"):
+        fed(fb.from_arrays(images()).map(fb.cast({"picture": "f4"})).batch(8))
+
+
+def test_a_map_that_returns_the_wrong_length_is_refused():
+    with pytest.raises(TransformError, match=r"map\(.*<lambda>\) returned 3 rows in 'array' for a batch of 4"):
+        fed(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: batch[:3]))
+
+
+def test_a_map_that_changes_its_mind_is_refused_with_both_shapes():
+    def fickle(batch):
+        return batch.astype("f4") if batch[0] > 4 else batch
+
+    with pytest.raises(TransformError, match=r"returned float32\[\] for 4 rows in 'array', but int64\[\] for 4 rows was traced") as caught:
+        fed(fb.from_arrays(np.arange(20)).batch(4).map(fickle))
+    assert any("position 8 of epoch 0" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_an_error_in_a_map_keeps_its_type(where):
+    with pytest.raises(KeyError, match="no such thing"):
+        fed(fb.from_arrays(np.arange(10)).batch(4).map(refuse, where=where))
+
+
+def test_an_unknown_place_is_refused():
+    with pytest.raises(PipelineError, match="where='gpu'"):
+        fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="gpu")
+
+
+def test_a_map_on_a_device_needs_one():
+    with pytest.raises(PipelineError, match="this feed runs on the CPU"):
+        fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="device").feed("numpy")
+
+
+def test_object_results_are_refused():
+    with pytest.raises(SpecError, match="Python objects"):
+        fed(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: np.array([None] * len(batch))))
+
+
+# Rows of different shape
+
+
+def sentences():
+    return [np.arange(length, dtype=np.int32) for length in (3, 1, 4, 1, 5)]
+
+
+def test_ragged_rows_of_a_generator_are_padded_to_the_longest_of_their_batch():
+    batches = fed(fb.from_generator(sentences).batch(2, pad=-1))
+    assert [batch.tolist() for batch in batches] == [
+        [[0, 1, 2], [0, -1, -1]],
+        [[0, 1, 2, 3], [0, -1, -1, -1]],
+        [[0, 1, 2, 3, 4]],
+    ]
+
+
+def test_ragged_rows_of_a_list_are_padded():
+    batches = fed(fb.from_source(sentences()).batch(3, pad=0))
+    assert [batch.shape for batch in batches] == [(3, 4), (2, 5)]
+
+
+def test_a_map_on_rows_may_give_different_shapes():
+    batches = fed(fb.from_arrays(np.array([1, 3, 2])).map(lambda n: np.ones(n)).batch(3, pad=9))
+    assert batches[0].tolist() == [[1, 9, 9], [1, 1, 1], [1, 1, 9]]
+
+
+def test_ragged_rows_without_padding_say_what_to_do():
+    with pytest.raises(SpecError, match=r"batch\(..., pad=0\)"):
+        fed(fb.from_source(sentences()).batch(3))
