@@ -8,14 +8,18 @@ from forebay.cursor import Cursor, Schedule
 from forebay.errors import StateError
 from forebay.testing.strategies import schedules
 
+START = Cursor()
 
-def positions(schedule, cursor=Cursor(), group=1000):
+
+def positions(schedule, cursor=START, group=1000):
     """The global positions of each batch, pass by pass."""
     found = []
     for part in schedule.groups(cursor, group):
         first = part.base + schedule.shard_index
         own = [first + (part.start + row) * schedule.shard_count for row in range(part.rows)]
-        found += [(part.cursor.passes, own[i : i + schedule.batch_rows]) for i in range(0, len(own), schedule.batch_rows)]
+        found += [
+            (part.cursor.passes, own[i : i + schedule.batch_rows]) for i in range(0, len(own), schedule.batch_rows)
+        ]
     return found
 
 
@@ -45,7 +49,12 @@ def test_resuming_after_any_batch_gives_the_same_tail(schedule, data):
     assert positions(schedule, cursor) == whole[done:]
 
 
-@given(rows=st.integers(1, 80), batch=st.integers(1, 5), counts=st.tuples(st.integers(1, 5), st.integers(1, 5)), steps=st.integers(0, 10))
+@given(
+    rows=st.integers(1, 80),
+    batch=st.integers(1, 5),
+    counts=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    steps=st.integers(0, 10),
+)
 @settings(max_examples=300)
 def test_resuming_on_another_number_of_shards_loses_and_repeats_nothing(rows, batch, counts, steps):
     before = [Schedule(rows, batch, shard_index=index, shard_count=counts[0]) for index in range(counts[0])]

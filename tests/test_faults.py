@@ -19,6 +19,11 @@ def received(feed):
     return [row for batch in feed for row in batch.tolist()]
 
 
+def collect(feed, got):
+    for batch in feed:
+        got.extend(batch.tolist())
+
+
 def slow(batch):
     time.sleep(0.02)
     return batch
@@ -38,7 +43,12 @@ def fail_on_fifty(batch):
 
 def run_script(source, **options):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=60, check=False, **options
+        [sys.executable, "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
     )
 
 
@@ -48,8 +58,7 @@ def test_everything_before_a_failing_batch_arrives_and_the_state_stands_before_i
     got = []
     with pipeline.feed("numpy") as feed:
         with pytest.raises(ZeroDivisionError, match="fifty") as caught:
-            for batch in feed:
-                got.extend(batch.tolist())
+            collect(feed, got)
         assert got == list(range(50))
         assert feed.state_dict()["position"] == 50
     assert any("rows 50 to 59" in note for note in caught.value.__notes__)
@@ -86,10 +95,8 @@ def test_a_generator_that_raises_gives_its_rows_first():
         raise OSError("the sensor is gone")
 
     got = []
-    with fb.from_generator(broken).batch(10).feed("numpy") as feed:
-        with pytest.raises(OSError, match="sensor"):
-            for batch in feed:
-                got.extend(batch.tolist())
+    with fb.from_generator(broken).batch(10).feed("numpy") as feed, pytest.raises(OSError, match="sensor"):
+        collect(feed, got)
     assert got == list(range(20))
 
 
@@ -180,7 +187,9 @@ def test_a_forked_child_says_that_its_threads_are_gone():
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("source", ["fb.from_generator(blocked).batch(4)", "fb.from_arrays(np.arange(9)).batch(4).map(stuck)"])
+@pytest.mark.parametrize(
+    "source", ["fb.from_generator(blocked).batch(4)", "fb.from_arrays(np.arange(9)).batch(4).map(stuck)"]
+)
 def test_ctrl_c_ends_a_feed_that_waits(source):
     script = f"""
         import threading, numpy as np, forebay as fb
@@ -198,7 +207,9 @@ def test_ctrl_c_ends_a_feed_that_waits(source):
         for batch in {source}.feed("numpy"):
             pass
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "waiting\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)

@@ -74,7 +74,9 @@ def test_leaving_early_starts_the_next_epoch():
 @pytest.mark.parametrize("batch", [3, 64])
 def test_budgets_and_grouping_never_change_the_order(batch, host_bytes):
     pipeline = fb.from_arrays(numbers()).shuffle(seed=9).batch(batch)
-    expected = [row for start in range(0, 1000, batch) for row in pipeline.order.rows(0, np.arange(1000))[start : start + batch]]
+    expected = [
+        row for start in range(0, 1000, batch) for row in pipeline.order.rows(0, np.arange(1000))[start : start + batch]
+    ]
     assert flat(received(pipeline.feed("numpy", host_bytes=host_bytes))) == expected
 
 

@@ -68,7 +68,11 @@ def test_repeat_and_take_after_batch():
 
 
 def test_repeat_before_batch():
-    assert received(fb.from_generator(counting(5)).repeat(2).batch(4).feed("numpy")) == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
+    assert received(fb.from_generator(counting(5)).repeat(2).batch(4).feed("numpy")) == [
+        [0, 1, 2, 3],
+        [4, 0, 1, 2],
+        [3, 4],
+    ]
 
 
 def test_repeating_nothing_for_ever_is_an_error():

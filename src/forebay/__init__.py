@@ -1,8 +1,8 @@
 """Forebay keeps GPUs fed from NumPy, and tells you why your training script is slow.
 
-    import forebay as fb
-    for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
-        train(batch["image"], batch["label"])
+import forebay as fb
+for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
+    train(batch["image"], batch["label"])
 """
 
 from forebay.errors import ForebayError

@@ -42,7 +42,13 @@ class Built:
 
 
 def build(
-    pipeline: Pipeline, *, to: str, device: str | Engine, resident: str, host_bytes: int | str, device_bytes: int | str | None
+    pipeline: Pipeline,
+    *,
+    to: str,
+    device: str | Engine,
+    resident: str,
+    host_bytes: int | str,
+    device_bytes: int | str | None,
 ) -> Built:
     """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
     _check(pipeline, resident)
@@ -81,10 +87,14 @@ def _check(pipeline: Pipeline, resident: str) -> None:
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
     if resident == "always":
-        raise PipelineError("resident='always' needs a device to keep the data on, and this feed runs on the CPU: use 'auto'.")
+        raise PipelineError(
+            "resident='always' needs a device to keep the data on, and this feed runs on the CPU: use 'auto'."
+        )
     placed = [transform for transform in pipeline.transforms if transform.where == "device"]
     if placed:
-        raise PipelineError(f"{placed[0]} asks for where='device', and this feed runs on the CPU: choose 'thread' or 'process'.")
+        raise PipelineError(
+            f"{placed[0]} asks for where='device', and this feed runs on the CPU: choose 'thread' or 'process'."
+        )
 
 
 def _trace(pipeline: Pipeline, hand_off: HandOff) -> tuple[tuple[Transform, ...], Traced, tuple[Reason, ...]]:

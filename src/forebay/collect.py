@@ -93,7 +93,9 @@ class _InTurn(ABC):
 
     in_order = True
 
-    def __init__(self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer) -> None:
+    def __init__(
+        self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer
+    ) -> None:
         self._passes = _Passes(pipeline)
         self._source: Any = pipeline.source
         self._schedule = pipeline.schedule
@@ -116,7 +118,9 @@ class _InTurn(ABC):
                 if begun is not None:
                     return begun
         except Exception as error:
-            error.add_note(f"while reading near position {self._passes.cursor.position} of epoch {self._passes.cursor.epoch}")
+            error.add_note(
+                f"while reading near position {self._passes.cursor.position} of epoch {self._passes.cursor.epoch}"
+            )
             raise
         finally:
             self._recorder.add("read", time.perf_counter() - began)
@@ -139,7 +143,7 @@ class _InTurn(ABC):
 
 
 class StreamWork(_InTurn):
-    """Fills slots from a stream of rows, one batch each: the next row may be long in coming, and no batch waits for it."""
+    """Fills slots from a stream of rows, a batch each: the next row may be long in coming, no batch waits for it."""
 
     _piece_rows = 1
 

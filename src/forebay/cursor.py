@@ -38,10 +38,12 @@ class Cursor:
     @classmethod
     def from_state(cls, state: Any, fingerprint: str) -> "Cursor":
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-            raise StateError(f"not a state of this version of Forebay: {str(state)[:120]!r}. Pass what state_dict() returned.")
+            raise StateError(
+                f"not a state of this version of Forebay: {str(state)[:120]!r}. Pass what state_dict() returned."
+            )
         if state.get("pipeline") != fingerprint:
             raise StateError(
-                f"the state belongs to another pipeline ({state.get('pipeline')!r}, this one is {fingerprint!r}): its rows, "
+                f"the state belongs to another pipeline ({state.get('pipeline')!r}, this is {fingerprint!r}): rows, "
                 "shuffle, take or repeat differ. Build the pipeline as it was; shard, batch and maps may change."
             )
         numbers = {name: state.get(name, 0) for name in ("epoch", "passes", "position", "batches", "stream_position")}
@@ -92,7 +94,9 @@ class Schedule:
         """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass."""
         number, base, done = cursor.passes, cursor.position, cursor.batches
         while self.passes is None or number < self.passes:
-            yield from self._pass_groups(dataclasses.replace(cursor, passes=number, position=base, batches=done), group_batches)
+            yield from self._pass_groups(
+                dataclasses.replace(cursor, passes=number, position=base, batches=done), group_batches
+            )
             done += self._pass_batches(base)
             number, base = number + 1, 0
             if self._limit_left(done) == 0 or self._pass_batches(0) == 0:

@@ -38,9 +38,16 @@ class Feed:
         host_bytes: int | str = "256MiB",
         device_bytes: int | str | None = None,
     ) -> None:
-        built = build(pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes)
+        built = build(
+            pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes
+        )
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
-        self._plan, self._runner, self._recorder, self._hand_off = built.plan, built.runner, built.recorder, built.hand_off
+        self._plan, self._runner, self._recorder, self._hand_off = (
+            built.plan,
+            built.runner,
+            built.recorder,
+            built.hand_off,
+        )
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
@@ -116,7 +123,9 @@ class Feed:
         """Let the next `iter()` start where the state was taken; shards, batch size and maps may differ."""
         cursor = Cursor.from_state(state, self._fingerprint)
         if self._pipeline.indexed and cursor.position > self._schedule.pass_rows:
-            raise StateError(f"the state is damaged: position {cursor.position} lies past the {self._schedule.pass_rows} rows.")
+            raise StateError(
+                f"the state is damaged: position {cursor.position} lies past the {self._schedule.pass_rows} rows."
+            )
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:
@@ -221,7 +230,9 @@ class Epoch:
         if progress.finished:
             raise StopIteration
         if progress.over:
-            raise FeedError("this iteration ended when the feed was closed, resumed or iterated anew: use the newer iterator.")
+            raise FeedError(
+                "this iteration ended when the feed was closed, resumed or iterated anew: use the newer iterator."
+            )
         try:
             slot = None if self._last else self._runner.take(self._generation)
         except BaseException:

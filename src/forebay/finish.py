@@ -28,7 +28,9 @@ class Finisher:
         self._input_layout = Layout.of(specs, batch_rows=plan.demand.batch_rows, alignment=plan.demand.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:
-            remote = RemoteTransforms(plan.tail, len(plan.head), structure, self._input_layout, plan.layout, self._names)
+            remote = RemoteTransforms(
+                plan.tail, len(plan.head), structure, self._input_layout, plan.layout, self._names
+            )
             self._pool = ProcessPool(remote, plan.processes)
 
     @property
@@ -58,7 +60,9 @@ class Finisher:
         else:
             slot.hold(results)
 
-    def _finish_remotely(self, pool: ProcessPool, slot: Slot, leaves: list[Array], key: tuple[int, ...], worker: int) -> None:
+    def _finish_remotely(
+        self, pool: ProcessPool, slot: Slot, leaves: list[Array], key: tuple[int, ...], worker: int
+    ) -> None:
         rows = len(leaves[0])
         if self._plan.head:
             leaves, _ = apply_all(self._plan.head, leaves, self._source_structure, key)

@@ -142,5 +142,9 @@ def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:
 
 def describe_rows(rows: Rows, group: Group) -> str:
     """A group in words, for notes on errors."""
-    shown = f"rows {rows.start} to {rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
+    shown = (
+        f"rows {rows.start} to {rows.stop - 1}"
+        if isinstance(rows, slice)
+        else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
+    )
     return f"{shown} at position {group.cursor.position} of epoch {group.cursor.epoch}"

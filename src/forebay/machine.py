@@ -9,7 +9,19 @@ from pathlib import Path
 
 __all__ = ["Machine", "installed_versions"]
 
-_FRAMEWORKS = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "ray", "grain", "pillow")
+_FRAMEWORKS = (
+    "numpy",
+    "tensorflow",
+    "tensorflow-cpu",
+    "keras",
+    "torch",
+    "jax",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "ray",
+    "grain",
+    "pillow",
+)
 
 
 @dataclass(frozen=True, slots=True)

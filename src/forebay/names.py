@@ -60,7 +60,9 @@ def engine(name: str) -> Any:
     """The engine class for a kind of device."""
     target = _ENGINES.get(name)
     if target is None:
-        raise DeviceError(f"device={name!r} is not a device Forebay can feed here: choose 'auto' or one of {sorted(_ENGINES)}.")
+        raise DeviceError(
+            f"device={name!r} is not a device Forebay can feed here: choose 'auto' or one of {sorted(_ENGINES)}."
+        )
     return _load(target)
 
 

@@ -21,7 +21,17 @@ import numpy as np
 
 from forebay.errors import PipelineError
 
-__all__ = ["BlockShuffled", "First", "Natural", "Order", "Permutation", "Positions", "Repeated", "Shuffled", "derive_key"]
+__all__ = [
+    "BlockShuffled",
+    "First",
+    "Natural",
+    "Order",
+    "Permutation",
+    "Positions",
+    "Repeated",
+    "Shuffled",
+    "derive_key",
+]
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -154,7 +164,9 @@ class Repeated:
         found = np.empty_like(positions)
         for number in np.unique(passes):
             chosen = passes == number
-            found[chosen] = self.below.rows(epoch * (self.count or 1 << 32) + int(number), positions[chosen] - number * length)
+            found[chosen] = self.below.rows(
+                epoch * (self.count or 1 << 32) + int(number), positions[chosen] - number * length
+            )
         return found
 
     def describe(self) -> tuple[Any, ...]:
@@ -234,9 +246,11 @@ class _BlockTable:
         first = window * self.mix
         last = min(first + self.mix, len(self.blocks))
         start = self.block_starts[first]
-        mixed = _permutation(int(self.block_starts[last] - start), derive_key(self.key, window))(positions - start) + start
+        permutation = _permutation(int(self.block_starts[last] - start), derive_key(self.key, window))
+        mixed = permutation(positions - start) + start
         block = np.searchsorted(self.block_starts[first + 1 : last + 1], mixed, side="right") + first
-        return self.blocks[block] + (mixed - self.block_starts[block])
+        found: Positions = self.blocks[block] + (mixed - self.block_starts[block])
+        return found
 
 
 @lru_cache(maxsize=4)
@@ -255,7 +269,7 @@ def _permutation(length: int, key: int) -> Permutation:
 
 def _known_length(order: Order, verb: str) -> int:
     if order.length is None:
-        raise PipelineError(f"{verb}() needs a known number of rows, but repeat() before it never ends: call {verb}() first.")
+        raise PipelineError(
+            f"{verb}() needs a known number of rows, but repeat() before it never ends: call {verb}() first."
+        )
     return order.length
-
-

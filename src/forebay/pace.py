@@ -54,8 +54,6 @@ class Pace:
         self._ahead, self._trying, self._rested = ahead, False, 0
 
 
-
-
 class Consumer:
     """What a collecting thread knows of whoever takes its groups."""
 

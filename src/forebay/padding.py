@@ -10,7 +10,9 @@ from forebay.errors import SpecError
 __all__ = ["pad_rows", "stack_rows"]
 
 
-def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any) -> list[np.ndarray[Any, Any]]:
+def pad_rows(
+    rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any
+) -> list[np.ndarray[Any, Any]]:
     """Rows, each a list of leaves, as one padded array a leaf."""
     columns = zip(*rows, strict=True)
     return [stack_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
@@ -25,10 +27,12 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
     value = pad.get(name) if isinstance(pad, Mapping) else pad
     if value is None or len({len(shape) for shape in shapes}) > 1:
         raise SpecError(
-            f"rows differ in shape in {name!r}: {sorted(shapes)[:3]}. Make them alike, or batch(..., pad=0) to fill them up "
-            "(rows must have the same number of dimensions)."
+            f"rows differ in shape in {name!r}: {sorted(shapes)[:3]}. Make them alike, or pass batch(..., pad=0) "
+            "(all with the same number of dimensions)."
         )
-    padded = np.full((len(arrays), *np.max(sorted(shapes), axis=0)), value, np.result_type(*{array.dtype for array in arrays}))
+    padded = np.full(
+        (len(arrays), *np.max(sorted(shapes), axis=0)), value, np.result_type(*{array.dtype for array in arrays})
+    )
     for target, array in zip(padded, arrays, strict=True):
         target[tuple(slice(length) for length in array.shape)] = array
     return padded

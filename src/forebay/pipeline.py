@@ -1,9 +1,9 @@
 """The frozen description of what is fed: source, order, transforms, batch. It owns no thread and no buffer.
 
-    >>> import numpy as np
-    >>> pipeline = from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
-    >>> [len(batch) for batch in pipeline.feed("numpy")]
-    [4, 4, 2]
+>>> import numpy as np
+>>> pipeline = from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+>>> [len(batch) for batch in pipeline.feed("numpy")]
+[4, 4, 2]
 """
 
 import hashlib
@@ -74,14 +74,18 @@ class Pipeline:
         if self.order is None:
             return self._shuffle_stream(seed, block, window)
         if window is not None:
-            raise PipelineError("shuffle(window=) is for streams; this source can be indexed: call shuffle(seed=...) for an exact shuffle.")
+            raise PipelineError(
+                "shuffle(window=) is for streams; this source can be indexed: shuffle(seed=...) mixes all of it."
+            )
         if block is None:
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
         return replace(self, order=BlockShuffled(self.order, seed, _check_count(block, "block"), mix), seed=seed)
 
     def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
         if block is not None or window is None:
-            raise PipelineError("a stream cannot be indexed: say how many bytes its rows may be mixed in, as in shuffle(seed=0, window='64MB').")
+            raise PipelineError(
+                "a stream cannot be indexed: say in how many bytes to mix rows, as in shuffle(seed=0, window='64MB')."
+            )
         return replace(self, source=ShuffledStream(self._stream(), seed, parse_nbytes(window, "window")), seed=seed)
 
     def shard(self, index: int, count: int) -> Self:
@@ -207,7 +211,7 @@ class Pipeline:
         length = self.order.length if self.order is not None else None
         if length is not None and drop_remainder and length // self.shard_count < rows:
             raise PipelineError(
-                f"batch({rows}, drop_remainder=True) would drop everything: there are {length // self.shard_count} rows. "
+                f"batch({rows}, drop_remainder=True) would drop all of {length // self.shard_count} rows. "
                 "Choose a smaller batch, or keep the remainder."
             )
 
@@ -228,7 +232,7 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
 
 
 def from_batches(loader: Iterable[Tree]) -> Pipeline:
-    """Feed ready-made batches from any iterable: tf.data, DataLoader, Grain, a list, a function that makes a generator."""
+    """Feed ready-made batches from any iterable: tf.data, DataLoader, Grain, a list, or a generator function."""
     return Pipeline(BatchStream(loader))
 
 

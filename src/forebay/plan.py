@@ -93,14 +93,16 @@ def make_plan(demand: Demand, cores: int) -> Plan:
         if slots > 2:
             slots -= 1
         elif group.value > 1:
-            group = _Choice(max(1, group.value // 2), f"so that slots fit into host_bytes={format_nbytes(demand.host_nbytes)}")
+            group = _Choice(
+                max(1, group.value // 2), f"so that slots fit into host_bytes={format_nbytes(demand.host_nbytes)}"
+            )
         elif threads.value > 1:
             threads = _Choice(1, f"so that slots fit into host_bytes={format_nbytes(demand.host_nbytes)}")
             processes = min(processes, 1)
         else:
             raise BudgetError(
-                f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows takes "
-                f"{format_nbytes(plan.slot_nbytes)}, and a feed needs {format_nbytes(plan.nbytes)} at least. "
+                f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows "
+                f"takes {format_nbytes(plan.slot_nbytes)}, and a feed needs {format_nbytes(plan.nbytes)} at least. "
                 "Pass a larger host_bytes, or make batches smaller."
             )
 
@@ -132,7 +134,9 @@ def _group_batches(demand: Demand) -> _Choice:
         return _Choice(max(1, demand.batches), "the whole epoch")
     if fit == 1:
         return _Choice(1, f"a batch has {format_nbytes(batch_nbytes)} already")
-    return _Choice(fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}")
+    return _Choice(
+        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
+    )
 
 
 def _assemble(demand: Demand, threads: _Choice, processes: int, group: _Choice, slots: int) -> Plan:
@@ -144,14 +148,22 @@ def _assemble(demand: Demand, threads: _Choice, processes: int, group: _Choice, 
     made = [
         *demand.notes,
         Reason("threads", str(threads.value), threads.why),
-        *([Reason("processes", str(processes), "a map asks for them; data goes there in shared memory")] if processes else []),
+        *(
+            [Reason("processes", str(processes), "a map asks for them; data goes there in shared memory")]
+            if processes
+            else []
+        ),
         Reason("group", f"{group.value} batch{'es' if group.value > 1 else ''}", group.why),
         Reason("slots", f"{slots} x {format_nbytes(slot_nbytes)}", "one a thread, and two ready ahead; all reused"),
     ]
     made += [Reason(str(transform), _place(transform), _why_there(transform)) for transform in demand.transforms]
     plan = Plan(demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, tuple(made))
-    budget = Reason("memory", format_nbytes(plan.nbytes), f"above the source, within host_bytes={format_nbytes(demand.host_nbytes)}")
-    return Plan(demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, (*plan.reasons, budget))
+    budget = Reason(
+        "memory", format_nbytes(plan.nbytes), f"above the source, within host_bytes={format_nbytes(demand.host_nbytes)}"
+    )
+    return Plan(
+        demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, (*plan.reasons, budget)
+    )
 
 
 def _place(transform: Transform) -> str:
@@ -160,4 +172,3 @@ def _place(transform: Transform) -> str:
 
 def _why_there(transform: Transform) -> str:
     return "no link to cross: done while the rows are in the cache" if transform.where == "either" else "as asked"
-

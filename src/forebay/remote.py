@@ -46,7 +46,9 @@ class RemoteTransforms:
         # Copies: a map may keep or return what it is given, and this memory is used again.
         leaves = [leaf.copy() for leaf in views(self.input_layout, memory, task.rows, offset=task.input_offset)]
         results, _ = apply_all(self.transforms, leaves, self.structure, task.key, first=self.first)
-        write_leaves(results, views(self.output_layout, memory, task.rows), self.output_names, transformed(self.transforms))
+        write_leaves(
+            results, views(self.output_layout, memory, task.rows), self.output_names, transformed(self.transforms)
+        )
         return None
 
 

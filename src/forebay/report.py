@@ -42,7 +42,9 @@ def explain(plan: Plan, capture: dict[str, Any]) -> str:
 
 
 def _fields(plan: Plan) -> str:
-    return ", ".join(f"{name} {spec}" for name, spec in zip(plan.demand.structure.paths, plan.demand.specs, strict=True))
+    return ", ".join(
+        f"{name} {spec}" for name, spec in zip(plan.demand.structure.paths, plan.demand.specs, strict=True)
+    )
 
 
 def _measured(stats: dict[str, Any]) -> str:
@@ -50,6 +52,8 @@ def _measured(stats: dict[str, Any]) -> str:
     speed = stats["nbytes"] / busy * stats["threads"] if busy else 0.0
     told = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
     return (
-        f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; the consumer waited {stats['wait_seconds']:.3f} s; "
-        f"threads worked: {told} (the slowest stage is {stats['slowest_stage']}); they could give {format_nbytes(speed)}/s"
+        f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
+        f"the consumer waited {stats['wait_seconds']:.3f} s\n"
+        f"  threads worked: {told}; {stats['slowest_stage']} is the slowest stage; "
+        f"together they could give {format_nbytes(speed)}/s"
     )

@@ -78,7 +78,8 @@ class Runner:
         self._generation = 0
         self._pid = os.getpid()
         self._threads = [
-            threading.Thread(target=self._run, args=(worker,), name=f"forebay-{worker}", daemon=True) for worker in range(threads)
+            threading.Thread(target=self._run, args=(worker,), name=f"forebay-{worker}", daemon=True)
+            for worker in range(threads)
         ]
         self._started = False
 
@@ -258,7 +259,7 @@ class Runner:
 
 
 def _not_an_end(error: BaseException) -> BaseException:
-    """A StopIteration out of somebody's map would end the epoch without a word: it becomes an error, as in a generator."""
+    """A StopIteration out of a map would end the epoch without a word: it becomes an error, as in a generator."""
     if not isinstance(error, StopIteration):
         return error
     told = RuntimeError("a map raised StopIteration, which only a generator may do to end itself.")

@@ -33,7 +33,9 @@ class Slot:
         self.batches = [[self.memory.root(layout, leaf, batch) for leaf in leaves] for batch in range(layout.batches)]
         self.lease = Lease(root for batch in self.batches for root in batch)
         self._packed = [layout.batches == 1 or layout.packed(leaf) for leaf in leaves]
-        self._spread: list[Array | None] = [None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)]
+        self._spread: list[Array | None] = [
+            None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)
+        ]
 
     @property
     def block(self) -> Any:

@@ -55,7 +55,9 @@ class ArraySpec:
     @property
     def nbytes(self) -> int:
         """Bytes of one row; lengths that differ count as one."""
-        return math.prod(length or 1 for length in self.shape if length != 0) * self.dtype.itemsize * (0 not in self.shape)
+        return (
+            math.prod(length or 1 for length in self.shape if length != 0) * self.dtype.itemsize * (0 not in self.shape)
+        )
 
     def check(self, name: str) -> None:
         """Refuse what has no bytes of its own to move."""

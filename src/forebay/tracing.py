@@ -36,7 +36,9 @@ class Traced:
 def trace(pipeline: Pipeline, transforms: Sequence[Transform]) -> Traced:
     """Send a batch through: the first real one where a map may look at it, a row of zeros otherwise."""
     structure = pipeline.structure
-    leaves = _sample(pipeline) if any(isinstance(transform, Map) for transform in transforms) else _zeros(pipeline.specs)
+    leaves = (
+        _sample(pipeline) if any(isinstance(transform, Map) for transform in transforms) else _zeros(pipeline.specs)
+    )
     loose = pipeline.batching is not None and pipeline.batching.pad is not None
     steps = [(tuple(pipeline.specs), structure)]
     for number, transform in enumerate(transforms):
@@ -50,7 +52,9 @@ def trace(pipeline: Pipeline, transforms: Sequence[Transform]) -> Traced:
 def with_padding(pipeline: Pipeline) -> tuple[Transform, ...]:
     """The pipeline's transforms; those on rows pad what comes out in different shapes, where batch() says so."""
     pad = pipeline.batching.pad if pipeline.batching else None
-    return tuple(replace(made, pad=pad) if isinstance(made, Map) and made.by_row else made for made in pipeline.transforms)
+    return tuple(
+        replace(made, pad=pad) if isinstance(made, Map) and made.by_row else made for made in pipeline.transforms
+    )
 
 
 def _batch_rows(pipeline: Pipeline) -> int:

@@ -79,7 +79,9 @@ class Map:
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
                 found = "a single value" if array.ndim == 0 else f"{len(array)} rows"
-                raise TransformError(f"{self} returned {found} in {name!r} for a batch of {rows}: return as many rows as came in.")
+                raise TransformError(
+                    f"{self} returned {found} in {name!r} for a batch of {rows}: return as many rows as came in."
+                )
         return arrays, structure
 
     def __str__(self) -> str:
@@ -96,7 +98,9 @@ class Cast:
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
         wanted = _by_leaf(self.fields, structure, self)
-        return [leaf if to is None else leaf.astype(to, copy=False) for leaf, to in zip(leaves, wanted, strict=True)], structure
+        return [
+            leaf if to is None else leaf.astype(to, copy=False) for leaf, to in zip(leaves, wanted, strict=True)
+        ], structure
 
     def __str__(self) -> str:
         return f"cast({_told(self.fields)})"
@@ -113,7 +117,9 @@ class Scale:
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
         factors = _by_leaf(self.fields, structure, self)
-        return [leaf if by is None else self._scaled(leaf, by) for leaf, by in zip(leaves, factors, strict=True)], structure
+        return [
+            leaf if by is None else self._scaled(leaf, by) for leaf, by in zip(leaves, factors, strict=True)
+        ], structure
 
     def _scaled(self, leaf: Any, factor: float) -> Any:
         scaled = np.multiply(leaf, self.dtype.type(factor), dtype=self.dtype, casting="unsafe")
@@ -144,15 +150,17 @@ class OneHot:
             raise TransformError(f"one_hot needs whole numbers, but {name!r} is {leaf.dtype}.")
         outside = (leaf < 0) | (leaf >= classes)
         if outside.any():
-            raise TransformError(f"one_hot({classes}): {name!r} holds {leaf[outside].flat[0]}, outside 0..{classes - 1}.")
+            raise TransformError(
+                f"one_hot({classes}): {name!r} holds {leaf[outside].flat[0]}, outside 0..{classes - 1}."
+            )
         return (leaf[..., None] == np.arange(classes)).astype(self.dtype)
 
     def __str__(self) -> str:
         return f"one_hot({_told(self.fields)})"
 
 
-def cast(fields: Mapping[str, DTypeLike] | DTypeLike) -> Cast:
-    """Convert fields to other dtypes: `map(fb.cast({"image": "float32"}))`, or all of them: `map(fb.cast("float32"))`."""
+def cast(fields: Any) -> Cast:
+    """Other dtypes for some fields, `map(fb.cast({"image": "float32"}))`, or for all: `map(fb.cast("float32"))`."""
     if isinstance(fields, Mapping):
         return Cast({str(name): np.dtype(dtype) for name, dtype in fields.items()})
     return Cast(np.dtype(fields))
@@ -189,13 +197,15 @@ def transformed(transforms: Sequence[Transform]) -> str:
 def write_leaves(leaves: Leaves, out: Sequence[np.ndarray[Any, Any]], names: Sequence[str], told: str) -> None:
     """Copy what the transforms gave into a slot, if it is what tracing promised."""
     if len(leaves) != len(out):
-        raise TransformError(f"{told} returned {len(leaves)} arrays, but {len(out)} when it was traced: always return the same fields.")
+        raise TransformError(
+            f"{told} returned {len(leaves)} arrays, but {len(out)} when it was traced: always return the same fields."
+        )
     for leaf, target, name in zip(leaves, out, names, strict=True):
         array = np.asarray(leaf)
         if array.shape != target.shape or array.dtype != target.dtype:
             got, want = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
             raise TransformError(
-                f"{told} returned {got} for {len(array)} rows in {name!r}, but {want} for {len(target)} rows was traced. "
+                f"{told} returned {got} for {len(array)} rows in {name!r}, but {want} for {len(target)} was traced. "
                 "Return one shape and dtype, or let batch(..., pad=0) pad what differs."
             )
         target[...] = array
@@ -217,7 +227,9 @@ def _named(fields: Mapping[str, Any] | Any) -> Any:
 
 
 def _told(fields: Mapping[str, Any] | Any) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in fields.items()) if isinstance(fields, Mapping) else str(fields)
+    return (
+        ", ".join(f"{name}: {value}" for name, value in fields.items()) if isinstance(fields, Mapping) else str(fields)
+    )
 
 
 def _by_leaf(fields: Mapping[str, Any] | Any, structure: Structure, told: Any) -> list[Any]:

@@ -17,7 +17,9 @@ class HostMemory:
 
     def __init__(self, nbytes: int, *, shared: bool) -> None:
         self.block = SharedBlock(nbytes) if shared else None
-        self.host = self.block.memory if self.block else mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.host = (
+            self.block.memory if self.block else mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        )
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.host, leaf, batch=batch)

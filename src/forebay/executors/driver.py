@@ -16,8 +16,8 @@ from typing import Any
 from forebay.errors import FeedClosedError, ForebayError, PipelineError, WorkerError
 from forebay.executors.exits import describe_exit
 from forebay.executors.pickling import Failure, dump
-from forebay.shared import Handle, SharedBlock
 from forebay.executors.worker import serve
+from forebay.shared import Handle, SharedBlock
 
 __all__ = ["Driver"]
 

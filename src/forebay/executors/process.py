@@ -12,8 +12,8 @@ from typing import Any, Self
 from forebay.errors import PipelineError
 from forebay.executors.driver import Driver
 from forebay.executors.pickling import dump_work, name_of
-from forebay.shared import SharedBlock
 from forebay.executors.worker import Work
+from forebay.shared import SharedBlock
 
 __all__ = ["ProcessPool"]
 

@@ -1,6 +1,6 @@
 """Hand-off to JAX: aligned host memory is taken over as it is.
 
-The public `device_put` does the same in 40 us, ten times the cost; where the private call it rests on has moved, that one is used.
+The public `device_put` does the same in 40 us, ten times the cost; it serves where the private call has moved.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,8 @@ class JaxHandOff:
 
     def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """JAX narrows 64-bit types unless x64 is on: done before the data travels, and said in explain()."""
-        return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+        narrow: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+        return narrow
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
         refuse_dtypes("JAX", specs, names, "biufc")

@@ -167,7 +167,9 @@ def _as_array(leaf: Any, name: str) -> Array:
     if isinstance(leaf, np.ndarray):
         array = leaf.view(np.ndarray) if type(leaf) is not np.ndarray else leaf
     elif type(leaf).__module__.partition(".")[0] in ("pandas", "polars"):
-        raise SpecError(f"{name!r} is a {type(leaf).__name__}: pass its columns as arrays, for example frame['x'].to_numpy().")
+        raise SpecError(
+            f"{name!r} is a {type(leaf).__name__}: pass its columns as arrays, for example frame['x'].to_numpy()."
+        )
     else:
         array = np.asarray(leaf)
     if array.ndim == 0:

@@ -11,7 +11,9 @@ from forebay.spec import ArraySpec, Structure
 __all__ = ["Array", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice  # row numbers; a slice (start, stop, no step) where they follow each other
+Rows: TypeAlias = (
+    np.ndarray[Any, np.dtype[np.intp]] | slice
+)  # row numbers; a slice (start, stop, no step) where they follow each other
 
 
 @dataclass(frozen=True, slots=True)

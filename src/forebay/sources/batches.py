@@ -95,11 +95,15 @@ class BatchReader:
     def _checked(self, tree: Tree) -> list[np.ndarray[Any, Any]]:
         leaves, structure = _as_leaves(tree)
         if structure.paths != self._stream.structure.paths:
-            raise SpecError(f"batch {self._batch} has the fields {structure.paths}, the first one {self._stream.structure.paths}.")
+            raise SpecError(
+                f"batch {self._batch} has the fields {structure.paths}, the first one {self._stream.structure.paths}."
+            )
         for leaf, spec, name in zip(leaves, self._stream.specs, structure.paths, strict=True):
             if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)
-                raise SpecError(f"batch {self._batch} has rows of {got} in {name!r}, the first one {spec}: batches must be alike.")
+                raise SpecError(
+                    f"batch {self._batch} has rows of {got} in {name!r}, the first one {spec}: batches must be alike."
+                )
         return leaves
 
 

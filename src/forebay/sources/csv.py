@@ -18,9 +18,7 @@ Header: TypeAlias = Literal["auto", "present", "absent"]
 _MAX_COMMENTS = 1000  # lines at the top that begin with "#"
 
 
-def open_csv(
-    path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto"
-) -> TableSource:
+def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto") -> TableSource:
     """Open a table of numbers. Without `spec=` a row is one float64 array of all columns, as `numpy.loadtxt` reads it.
 
     `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` deals the columns out in order; where the file has a

@@ -39,7 +39,9 @@ class ItemSource:
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         """The rows as lists of leaves, whatever their shapes."""
-        return [[np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in self._fetch(_numbers(rows))]
+        return [
+            [np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in self._fetch(_numbers(rows))
+        ]
 
     def memory(self) -> list[Region]:
         return []
@@ -58,7 +60,9 @@ class ItemSource:
 
     def _refuse(self, number: int, name: str, leaf: Array, target: Array) -> None:
         got, want = ArraySpec(leaf.shape, leaf.dtype), ArraySpec(target.shape[1:], target.dtype)
-        raise SpecError(f"row {number} gives {got} in {name!r}, the first row {want}: make rows alike, or batch(..., pad=0).")
+        raise SpecError(
+            f"row {number} gives {got} in {name!r}, the first row {want}: make rows alike, or batch(..., pad=0)."
+        )
 
 
 def _numbers(rows: Rows) -> list[int]:

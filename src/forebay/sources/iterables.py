@@ -23,11 +23,13 @@ class RowStream:
     def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
         if not callable(make):
             raise SpecError(
-                f"from_generator() needs a function that makes the generator, got {type(make).__name__}: a generator can "
+                f"from_generator() needs a function that makes the generator, got {type(make).__name__}: those can "
                 "be read only once, and every epoch needs a new one. Pass the function itself, without calling it."
             )
         self._make = make
-        self._ahead: tuple[Iterator[Tree], list[Tree]] | None = None  # a pass begun to see its first rows, and those rows
+        self._ahead: tuple[Iterator[Tree], list[Tree]] | None = (
+            None  # a pass begun to see its first rows, and those rows
+        )
         self._inferred = spec is None
         self.specs, self.structure = as_specs(spec) if spec is not None else self._infer()
         for row, name in zip(self.specs, self.structure.paths, strict=True):
@@ -51,7 +53,9 @@ class RowStream:
         iterator = iter(self._make())
         if state is not None:
             if not hasattr(iterator, "load_state_dict"):
-                raise SourceError("the state holds the generator's own state, but its iterator has no load_state_dict().")
+                raise SourceError(
+                    "the state holds the generator's own state, but its iterator has no load_state_dict()."
+                )
             iterator.load_state_dict(state)
         return RowReader(iterator, self.specs, self.structure)
 
@@ -120,7 +124,7 @@ class RowReader:
         target, shape, dtype = out[0], self._specs[0].shape, self._specs[0].dtype
         count = 0
         # The range comes first: zip takes from it before the generator, so no row is taken and lost when it ends.
-        for count, row in zip(range(len(target)), self._rows):  # noqa: B007  # counted on after the loop
+        for count, row in zip(range(len(target)), self._rows, strict=False):  # counted on after the loop
             try:
                 alike = row.dtype is dtype and row.shape == shape
             except AttributeError:
@@ -131,7 +135,7 @@ class RowReader:
 
     def _read_tree(self, out: Sequence[Array]) -> int:
         count = 0
-        for count, tree in zip(range(len(out[0])), self._rows):  # noqa: B007  # counted on after the loop
+        for count, tree in zip(range(len(out[0])), self._rows, strict=False):  # counted on after the loop
             for target, leaf in zip(out, self._checked(tree, self._row + count), strict=True):
                 target[count] = leaf
             count += 1
@@ -158,7 +162,7 @@ def _spec_of(leaf: Any) -> ArraySpec:
 
 
 def _fit(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
-    """A leaf as an array of the spec, if that loses nothing: Python numbers take the spec's type, arrays must have it."""
+    """A leaf as an array of the spec, if that loses nothing: Python numbers take its type, arrays must have it."""
     array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_loose(leaf, spec))
     fits = len(array.shape) == len(spec.shape) and all(
         want is None or want == got for want, got in zip(spec.shape, array.shape, strict=True)

@@ -1,7 +1,8 @@
 """A device that is not there: memory of its own, copies that take virtual time, and an eye for hazards.
 
-It breaks loudly where a real device would corrupt data silently: a slot written while its copy is under way, overwritten
-while it is lent, lent twice, or read before it arrived. Device memory is poisoned until a copy has arrived in it.
+It breaks loudly where a real device would corrupt data silently: a slot written while its copy is under way,
+overwritten while it is lent, lent twice, or read before it arrived. Device memory is poisoned until a copy has
+arrived in it.
 """
 
 import mmap
@@ -51,7 +52,7 @@ class SimulatedMemory:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Copies take `latency_seconds` + bytes / `bytes_per_second`; the consumer lags `consumer_seconds` behind the host."""
+    """Copies take `latency_seconds` + bytes / `bytes_per_second`; the consumer lags `consumer_seconds` behind."""
 
     bytes_per_second: float = 50e9
     latency_seconds: float = 10e-6

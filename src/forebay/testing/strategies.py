@@ -15,7 +15,7 @@ dtypes = st.sampled_from([np.dtype(name) for name in ("bool", "u1", "i2", ">i4",
 
 @st.composite
 def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
-    """An array of so many rows: C-ordered, a column slice, strided, reversed, Fortran-ordered, transposed or unaligned."""
+    """An array of many rows: C-ordered, a column slice, strided, reversed, Fortran-ordered, transposed, unaligned."""
     shape = draw(st.lists(st.integers(1, 4), max_size=2).map(tuple))
     dtype = draw(dtypes)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -34,11 +34,13 @@ def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
         case "fortran":
             return np.asfortranarray(whole[cut])
         case "transposed":
-            return np.ascontiguousarray(np.moveaxis(whole[cut], 0, -1)).transpose(whole.ndim - 1, *range(whole.ndim - 1))
+            return np.ascontiguousarray(np.moveaxis(whole[cut], 0, -1)).transpose(
+                whole.ndim - 1, *range(whole.ndim - 1)
+            )
         case _:
             plain = np.ascontiguousarray(whole[cut])
             room = np.zeros(plain.nbytes + 1, np.uint8)[1:]
-            moved = room.view(dtype).reshape(plain.shape)
+            moved: np.ndarray[Any, Any] = room.view(dtype).reshape(plain.shape)
             moved[...] = plain
             return moved
 
@@ -47,7 +49,12 @@ def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
 def trees(draw: st.DrawFn, *, rows: int) -> Any:
     """A lone array, a tuple, a dict or a nest of arrays with the same number of rows."""
     leaf = arrays(rows=rows)
-    kinds = (leaf, st.tuples(leaf, leaf), st.dictionaries(st.sampled_from("abc"), leaf, min_size=1), st.tuples(leaf, st.tuples(leaf)))
+    kinds = (
+        leaf,
+        st.tuples(leaf, leaf),
+        st.dictionaries(st.sampled_from("abc"), leaf, min_size=1),
+        st.tuples(leaf, st.tuples(leaf)),
+    )
     return draw(st.one_of(*kinds))
 
 

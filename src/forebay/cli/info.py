@@ -1,0 +1,39 @@
+"""`forebay info`: versions and hardware, for a bug report."""
+
+import argparse
+from typing import Any
+
+from rich.table import Table
+
+from forebay import __version__
+from forebay.cli.console import console, print_json
+from forebay.machine import Machine, installed_versions
+from forebay.spec import format_nbytes
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "info"
+HELP = "versions and hardware, for a bug report"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    machine, versions = Machine.here(), installed_versions()
+    if arguments.json:
+        facts: dict[str, Any] = {"python": machine.python, "system": machine.system, "cpu": machine.cpu}
+        facts |= {"cores": machine.cores, "memory_nbytes": machine.memory_nbytes}
+        print_json({"forebay": __version__, "machine": facts, "installed": versions})
+        return 0
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("forebay", __version__)
+    table.add_row("Python", machine.python)
+    table.add_row("system", machine.system)
+    table.add_row("processor", f"{machine.cpu}, {machine.cores} cores may be used")
+    table.add_row("memory", format_nbytes(machine.memory_nbytes))
+    for name, version in versions.items():
+        table.add_row(name, version)
+    console().print(table)
+    return 0

@@ -1,0 +1,46 @@
+"""`forebay COMMAND`: finds the command, runs it, turns errors into an exit code.
+
+Exit 0: all is well; 1: findings at or above what was asked for; 2: could not run.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from forebay import __version__
+from forebay.cli.console import talk
+from forebay.errors import ForebayError
+
+__all__ = ["main"]
+
+COMMANDS = ("demo", "plan", "bench", "info")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and give its exit code."""
+    commands = {name: importlib.import_module(f"forebay.cli.{name}") for name in COMMANDS}
+    parsed = _parser(commands).parse_args(arguments)
+    try:
+        return int(commands[parsed.command].run(parsed))
+    except BrokenPipeError:  # somebody's `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ForebayError, OSError) as error:
+        talk().print(f"forebay {parsed.command}: {error}", style="red", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        talk().print("interrupted", style="red")
+        return 130
+
+
+def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="forebay", description="Keeps GPUs fed from NumPy.")
+    parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in commands.items():
+        command = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(command)
+    return parser
