@@ -64,8 +64,8 @@ def test_epochs_and_seeds_give_different_orders():
     [
         (1000, [483, 997, 25]),
         (1 << 16, [26765, 61242, 44953]),
-        ((1 << 16) + 1, [51320, 32893, 23880]),
-        (100_000, [86915, 92555, 95847]),
+        ((1 << 16) + 1, [57267, 22732, 4550]),
+        (100_000, [57267, 88256, 4550]),
     ],
 )
 def test_orders_never_change_between_versions(length, expected):

@@ -92,6 +92,7 @@ class _InTurn(ABC):
     """What reading rows and reading batches share: passes, turns, and transforms after the turn is over."""
 
     in_order = True
+    quick = False  # somebody's Python code, which may block
 
     def __init__(
         self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer

@@ -17,10 +17,12 @@ from forebay.plan import Plan
 from forebay.slot import Slot
 from forebay.sources.base import Rows, Source, row_count
 from forebay.trace import Recorder
+from forebay.transforms import Map
 
 __all__ = ["IndexedWork", "RowNumbers"]
 
 CHUNK_ROWS = 1 << 16  # computing an order costs ten times as much an index in small pieces
+KEPT_CHUNKS = 3
 
 
 class RowNumbers:
@@ -40,21 +42,39 @@ class RowNumbers:
             start = group.base + group.start
             return slice(start, start + group.rows)
         number, offset = divmod(group.start, self._chunk_rows)
-        chunk = self._chunk(self._epoch(group.cursor), group.base, number)
+        chunk = self._chunk((self._epoch(group.cursor), group.base, number))
         return chunk[offset : offset + group.rows]  # type: ignore[no-any-return]  # an array of intp
+
+    def prepare(self, group: Group) -> None:
+        """Compute the next chunk before anybody needs it, if nobody does so already."""
+        number, offset = divmod(group.start, self._chunk_rows)
+        key = (self._epoch(group.cursor), group.base, number + 1)
+        early = self._direct or offset < self._chunk_rows // 2 or group.pass_ends or key in self._chunks
+        if not early and self._lock.acquire(blocking=False):
+            try:
+                self._keep(key)
+            finally:
+                self._lock.release()
 
     def _epoch(self, cursor: Cursor) -> int:
         """Each pass of repeat() after batch() is an epoch of its own to the order."""
         return cursor.epoch * (self._schedule.passes or 1 << 32) + cursor.passes
 
-    def _chunk(self, epoch: int, base: int, number: int) -> Any:
+    def _chunk(self, key: tuple[int, int, int]) -> Any:
+        found = self._chunks.get(key)
+        if found is not None:
+            return found
         with self._lock:
-            key = (epoch, base, number)
-            if key not in self._chunks:
-                self._chunks[key] = self._compute(*key)
-                if len(self._chunks) > 2:
-                    self._chunks.popitem(last=False)
-            return self._chunks[key]
+            return self._keep(key)
+
+    def _keep(self, key: tuple[int, int, int]) -> Any:
+        found = self._chunks.get(key)
+        if found is None:
+            found = self._compute(*key)
+            self._chunks[key] = found
+            while len(self._chunks) > KEPT_CHUNKS:
+                self._chunks.popitem(last=False)
+        return found
 
     def _compute(self, epoch: int, base: int, number: int) -> Any:
         schedule = self._schedule
@@ -75,6 +95,7 @@ class IndexedWork:
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._plan, self._finisher, self._recorder = plan, finisher, recorder
+        self.quick = bool(self._source.memory()) and not any(isinstance(made, Map) for made in plan.demand.transforms)
         self._numbers = RowNumbers(pipeline, plan.group_batches * plan.demand.batch_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
@@ -100,6 +121,7 @@ class IndexedWork:
         except Exception as error:
             error.add_note(f"while filling {describe_rows(rows, group)}")
             raise
+        self._numbers.prepare(group)
         return group
 
     def _fill_plain(self, slot: Slot, rows: Rows, count: int) -> None:

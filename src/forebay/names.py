@@ -5,7 +5,6 @@ stays light. Other packages add their own through the entry points `forebay.sour
 """
 
 import importlib
-from importlib.metadata import entry_points
 from typing import Any
 
 from forebay.errors import DeviceError, FrameworkError, SourceError
@@ -39,7 +38,7 @@ _SOURCES = {
 
 def known_targets() -> list[str]:
     """What `feed(to=...)` can be given."""
-    return [*_HAND_OFFS, *_ADAPTERS, *(point.name for point in entry_points(group="forebay.handoff"))]
+    return [*_HAND_OFFS, *_ADAPTERS, *_plugins("forebay.handoff")]
 
 
 def hand_off(name: str) -> Any:
@@ -98,5 +97,11 @@ def _load_framework(target: str, name: str) -> Any:
 
 
 def _plugin(group: str, name: str) -> str | None:
-    found = [point.value for point in entry_points(group=group) if point.name == name]
-    return found[0] if found else None
+    return _plugins(group).get(name)
+
+
+def _plugins(group: str) -> dict[str, str]:
+    # Imported here because it costs as much as all of Forebay does, and most programs never ask.
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=group)}

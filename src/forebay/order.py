@@ -176,8 +176,8 @@ class Repeated:
 class Permutation:
     """A permutation of range(length), drawn by a key; called with positions, it gives where they go.
 
-    Up to `TABLE_LENGTH` it is a table: the ranks of random numbers. Beyond, it is computed: rounds of
-    multiply, add and shift, each of which is one-to-one on numbers of k bits; what falls outside the range
+    Up to `TABLE_LENGTH` it is a table: the ranks of random numbers. Beyond, it is computed: an addition, then rounds
+    of multiply and shift, each of which is one-to-one on numbers of k bits; what falls outside the range
     is sent through again until it falls inside, which keeps the whole one-to-one. Only raw bits of Philox are
     used, which NumPy promises never to change, so an order is the same on every machine and version.
     """
@@ -194,11 +194,10 @@ class Permutation:
             return
         bits = (length - 1).bit_length()
         word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
-        constants = raw.random_raw(2 * self._ROUNDS).astype(word)
+        constants = raw.random_raw(self._ROUNDS + 1).astype(word)
         self._word = word
         self._mask = word((1 << bits) - 1)
-        self._factors = constants[: self._ROUNDS] | word(1)  # odd, so that multiplying can be undone
-        self._terms = constants[self._ROUNDS :]
+        self._term, self._factors = constants[0], constants[1:] | word(1)  # odd, so that multiplying can be undone
         self._shift = word((bits + 1) // 2)
 
     def __call__(self, positions: Positions) -> Positions:
@@ -215,9 +214,9 @@ class Permutation:
     def _scramble(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """One-to-one on numbers of k bits, in place."""
         shifted = np.empty_like(numbers)
-        for factor, term in zip(self._factors, self._terms, strict=True):
+        numbers += self._term
+        for factor in self._factors:
             numbers *= factor
-            numbers += term
             numbers &= self._mask
             np.right_shift(numbers, self._shift, out=shifted)
             numbers ^= shifted

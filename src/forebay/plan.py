@@ -9,9 +9,10 @@ from forebay.transforms import Map, Transform
 
 __all__ = ["Demand", "Plan", "Reason", "make_plan"]
 
-GROUP_NBYTES = 1 << 20  # a group stays in a core's cache between gathering and use
-GROUP_BATCHES = 64  # asking whether a slot is still seen costs a little per batch in it
+GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
+GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
 INDEX_NBYTES = 3 << 20  # row numbers computed ahead, and what computing them takes
+AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
 
 
@@ -85,7 +86,7 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
     threads = _threads(demand, cores, processes)
     group = _group_batches(demand)
-    slots = threads.value + 2
+    slots = threads.value + AHEAD
     while True:
         plan = _assemble(demand, threads, processes, group, slots)
         if plan.nbytes <= demand.host_nbytes or not demand.sized:
@@ -118,7 +119,8 @@ def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
         return _Choice(1, "a stream is read by one thread, always the same")
     if processes:
         return _Choice(processes, "one to drive each worker process")
-    return _Choice(min(cores, MOST_THREADS), f"{cores} cores may be used")
+    # One core is the consumer's, which helps to fill whenever it would have to wait.
+    return _Choice(max(1, min(cores - 1, MOST_THREADS)), f"{cores} cores may be used; the consumer helps when it waits")
 
 
 def _group_batches(demand: Demand) -> _Choice:
@@ -154,7 +156,11 @@ def _assemble(demand: Demand, threads: _Choice, processes: int, group: _Choice, 
             else []
         ),
         Reason("group", f"{group.value} batch{'es' if group.value > 1 else ''}", group.why),
-        Reason("slots", f"{slots} x {format_nbytes(slot_nbytes)}", "one a thread, and two ready ahead; all reused"),
+        Reason(
+            "slots",
+            f"{slots} x {format_nbytes(slot_nbytes)}",
+            f"one a thread, and up to {AHEAD} ready ahead; all reused",
+        ),
     ]
     made += [Reason(str(transform), _place(transform), _why_there(transform)) for transform in demand.transforms]
     plan = Plan(demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, tuple(made))

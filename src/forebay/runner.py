@@ -35,6 +35,11 @@ class Work(Protocol):
         """Whether `read` must be called by one thread at a time, group after group."""
         ...
 
+    @property
+    def quick(self) -> bool:
+        """Whether filling a group is a plain copy, which the consumer's thread may as well do itself."""
+        ...
+
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
         """What to read, from the cursor on; asked under a lock, so it must be quick."""
         ...
@@ -144,17 +149,36 @@ class Runner:
     # The consumer's side; all of it under the lock
 
     def _await(self, generation: int) -> Slot | None:
+        """The next group when it is ready; until then the consumer helps to fill, where that cannot hold it up."""
         began = time.perf_counter()
         self._consumer.wait()
         try:
             while (slot := self._deliver()) is None and not self._ring.ended:
-                self._may_take.wait()
+                if not self._help():
+                    self._may_take.wait()
                 self._raise_if_closed()
                 self._check_current(generation)
         finally:
             self._consumer.waiting = False
             self._recorder.add("wait", time.perf_counter() - began)
         return slot
+
+    def _help(self) -> bool:
+        """Fill a group on the consumer's own thread rather than sleep: waking a thread costs as much as a small group."""
+        fill = self._ring.fill() if self._work.quick else None
+        if fill is None:
+            return False
+        task, worker = next(self._tasks), len(self._threads)
+        self._lock.release()
+        try:
+            self._complete(fill, self._begin(fill, task, worker), worker)
+        except BaseException as error:
+            self._fail(fill, error)  # raised where its group is reached
+            if not isinstance(error, Exception):  # Ctrl-C, on this very thread
+                raise
+        finally:
+            self._lock.acquire()
+        return True
 
     def _deliver(self) -> Slot | None:
         error = self._errors.pop(self._ring.next_sequence, None)
@@ -208,18 +232,25 @@ class Runner:
                 fill, task = self._next_job()
                 if fill is None:
                     return False
-                slot = self._slot(fill.slot)
-                self._engine.await_host(slot.memory)
-                begun = self._work.read(slot, task, worker)
-            if begun is not None:
-                slot.group = self._work.finish(slot, begun, worker)
-                self._engine.send(slot.memory)
-            self._tell(fill, ended=begun is None)
+                begun = self._begin(fill, task, worker)
+            self._complete(fill, begun, worker)
         except BaseException as error:  # whatever it is, it belongs to the consumer
             if fill is None:
                 raise
             self._fail(fill, error)
         return True
+
+    def _begin(self, fill: Fill, task: Any, worker: int) -> Any | None:
+        slot = self._slot(fill.slot)
+        self._engine.await_host(slot.memory)
+        return self._work.read(slot, task, worker)
+
+    def _complete(self, fill: Fill, begun: Any | None, worker: int) -> None:
+        slot = self._slots[fill.slot]
+        if begun is not None:
+            slot.group = self._work.finish(slot, begun, worker)
+            self._engine.send(slot.memory)
+        self._tell(fill, ended=begun is None)
 
     def _next_job(self) -> tuple[Fill | None, Any]:
         with self._lock:

@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from forebay.errors import SpecError
+
+if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "ArraySpec",
@@ -44,7 +46,7 @@ class ArraySpec:
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
 
-    def __init__(self, shape: Sequence[int | None], dtype: DTypeLike) -> None:
+    def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
         object.__setattr__(self, "shape", tuple(None if length is None else int(length) for length in shape))
         object.__setattr__(self, "dtype", _native(np.dtype(dtype)))
 

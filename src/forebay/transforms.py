@@ -7,15 +7,17 @@ and `one_hot` are known to the plan: it may place them on either side of the lin
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.order import derive_key
 from forebay.padding import pad_rows
 from forebay.spec import ArraySpec, Structure, Tree, flatten
+
+if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "Cast",
@@ -71,7 +73,7 @@ class Map:
         found = results[0][1]
         return pad_rows([row for row, _ in results], found.paths, self.pad), found
 
-    def _call(self, tree: Tree, rng: np.random.Generator | None) -> Tree:
+    def _call(self, tree: Tree, rng: "np.random.Generator | None") -> Tree:
         return self.function(tree) if rng is None else self.function(tree, rng=rng)
 
     def _check_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
@@ -166,12 +168,12 @@ def cast(fields: Any) -> Cast:
     return Cast(np.dtype(fields))
 
 
-def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: DTypeLike = "float32") -> Scale:
+def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "DTypeLike" = "float32") -> Scale:
     """Multiply, then add: `map(fb.scale({"image": 1 / 255}))` makes floats between 0 and 1 of bytes."""
     return Scale(_named(fields), offset, np.dtype(dtype))
 
 
-def one_hot(fields: Mapping[str, int] | int, *, dtype: DTypeLike = "float32") -> OneHot:
+def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") -> OneHot:
     """Class numbers to one-hot rows: `map(fb.one_hot({"label": 10}))`."""
     return OneHot(_named(fields), np.dtype(dtype))
 
@@ -218,7 +220,7 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _rng(seed: int, key: Sequence[int]) -> np.random.Generator:
+def _rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
     return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 

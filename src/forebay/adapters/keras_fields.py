@@ -1,0 +1,101 @@
+"""Which part of a batch is x, which y, which the sample weights: trees as pipelines have them to tuples as Keras has.
+
+Keras takes `(x,)`, `(x, y)` or `(x, y, sample_weight)`. A tuple pipeline is taken as it stands; the fields of a dict
+have no order that means anything, so there they are named.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import keras
+
+from forebay.errors import PipelineError
+from forebay.spec import Structure, Tree
+
+__all__ = ["Arrange", "ClassWeights", "Fields", "arranger"]
+
+Fields: TypeAlias = str | list[str] | tuple[str, ...] | None
+Arrange: TypeAlias = Callable[[Tree], tuple[Any, ...]]
+
+
+def arranger(structure: Structure, *, x: Fields, y: Fields, sample_weight: Fields) -> Arrange:
+    """The function that makes Keras's tuple of a batch; it only moves references."""
+    example = structure.unflatten(structure.paths)
+    named = {"x": x, "y": y, "sample_weight": sample_weight}
+    if isinstance(example, Mapping):
+        return _by_name(list(example), named)
+    if any(fields is not None for fields in named.values()):
+        given = ", ".join(f"{role}={fields!r}" for role, fields in named.items() if fields is not None)
+        raise PipelineError(
+            f"feed('keras', {given}): names are for pipelines of dicts, and this one gives a "
+            f"{type(example).__name__ if isinstance(example, tuple | list) else 'lone array'}. Leave the names out."
+        )
+    if not isinstance(example, tuple | list):
+        return lambda batch: (batch,)
+    if len(example) > 3:
+        raise PipelineError(
+            f"Keras takes (x, y, sample_weight) at most, and this pipeline gives {len(example)} parts. Put several "
+            "inputs into one: from_arrays(((a, b), y)); or name them: from_arrays({...}).feed('keras', x=[...], y=...)."
+        )
+    return tuple
+
+
+class ClassWeights:
+    """Weighs each row by its class, as `fit(class_weight=)` asks; in Keras's ops, so it runs where the labels are."""
+
+    def __init__(self, weight_of_class: Mapping[int, float]) -> None:
+        classes = [int(number) for number in weight_of_class]
+        if not classes or min(classes) < 0:
+            raise PipelineError(f"class_weight={dict(weight_of_class)!r} must map classes 0, 1, ... to weights.")
+        self._unknown = max(classes) + 1  # classes that are not named weigh 1, as everywhere in Keras
+        weights = [weight_of_class.get(number, 1.0) for number in range(self._unknown)]
+        self._weights = keras.ops.convert_to_tensor([*weights, 1.0], dtype=keras.config.floatx())
+
+    @staticmethod
+    def check(parts: Sequence[Any]) -> None:
+        """Refuse batches that cannot be weighed by class."""
+        if len(parts) == 3:
+            raise PipelineError(
+                "fit(class_weight=) cannot be used with a feed that has sample weights: fold one into the other."
+            )
+        if len(parts) == 1 or isinstance(parts[1], Mapping | tuple | list):
+            raise PipelineError(
+                "fit(class_weight=) needs one array of labels beside x: put weights of rows into the pipeline "
+                "instead, from_arrays((x, y, sample_weight))."
+            )
+
+    def __call__(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, y = parts
+        classes = _classes(y)
+        known = keras.ops.logical_and(classes >= 0, classes < self._unknown)
+        return x, y, keras.ops.take(self._weights, keras.ops.where(known, classes, self._unknown))
+
+
+def _classes(y: Any) -> Any:
+    if len(y.shape) > 1 and y.shape[-1] != 1:
+        return keras.ops.cast(keras.ops.argmax(y, axis=-1), "int32")
+    flat = keras.ops.squeeze(y, axis=-1) if len(y.shape) > 1 else y
+    rounded = keras.ops.round(flat) if "float" in keras.backend.standardize_dtype(flat.dtype) else flat
+    return keras.ops.cast(rounded, "int32")
+
+
+def _by_name(known: list[str], named: Mapping[str, Fields]) -> Arrange:
+    if named["x"] is None:
+        raise PipelineError(
+            f"Keras must be told which of the fields {known} is x and which is y: feed('keras', x={known[0]!r}, y=...)."
+        )
+    if named["sample_weight"] is not None and named["y"] is None:
+        raise PipelineError("feed('keras', sample_weight=...) weighs targets, and there are none: name them too, y=...")
+    picks = [_picker(known, role, fields) for role, fields in named.items() if fields is not None]
+    return lambda batch: tuple(pick(batch) for pick in picks)
+
+
+def _picker(known: list[str], role: str, fields: str | list[str] | tuple[str, ...]) -> Callable[[Tree], Any]:
+    for field in [fields] if isinstance(fields, str) else fields:
+        if field not in known:
+            raise PipelineError(f"feed('keras', {role}={fields!r}): there is no field {field!r}. Choose from {known}.")
+    if isinstance(fields, str):
+        return lambda batch: batch[fields]
+    if isinstance(fields, list):
+        return lambda batch: {field: batch[field] for field in fields}
+    return lambda batch: tuple(batch[field] for field in fields)

@@ -1,0 +1,90 @@
+"""Byte budgets are promises: what a feed holds above its source stays within them, and flat."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PREAMBLE = """
+import re, numpy as np, forebay as fb
+def held():
+    status = open("/proc/self/status").read()
+    return sum(int(re.search(name + r":\\s+(\\d+) kB", status)[1]) for name in ("RssAnon", "RssShmem")) * 1024
+def double(batch):
+    return batch * 2
+def epochs(feed, count):
+    peaks = []
+    for _ in range(count):
+        peak = 0
+        for step, batch in enumerate(feed):
+            if step % 16 == 0:
+                peak = max(peak, held())
+        peaks.append(peak)
+    return peaks
+"""
+
+
+def run(script):
+    source = PREAMBLE + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "fb.from_arrays(data).shuffle(seed=0).batch(32)",
+        "fb.from_arrays(data).shuffle(seed=0).batch(2048).map(double)",
+        "fb.from_arrays(data[:, :50]).shuffle(seed=0).batch(256)",
+    ],
+)
+def test_memory_over_50_epochs_is_flat_and_within_the_budget(pipeline):
+    before, early, late, peak = run(f"""
+        data = np.ones((20_000, 100), np.float32)
+        before = held()
+        feed = {pipeline}.feed("numpy", host_bytes="32MiB")
+        peaks = epochs(feed, 50)
+        print(before, max(peaks[5:15]), max(peaks[40:]), max(peaks))
+    """)
+    assert peak - before < (32 + 64) << 20
+    assert late - early < 4 << 20
+
+
+def test_shared_memory_of_process_maps_is_counted_and_flat():
+    before, early, late, peak = run("""
+        if __name__ == "__main__":
+            from operator import neg
+            data = np.ones((20_000, 100), np.float32)
+            before = held()
+            feed = fb.from_arrays(data).shuffle(seed=0).batch(512).map(neg, where="process").feed("numpy", host_bytes="32MiB")
+            peaks = epochs(feed, 12)
+            print(before, max(peaks[2:4]), max(peaks[9:]), max(peaks))
+    """)
+    assert peak - before < (32 + 64) << 20
+    assert late - early < 4 << 20
+
+
+def test_a_file_larger_than_the_budget_is_read_with_flat_memory(tmp_path):
+    before, peak = run(f"""
+        path = {str(tmp_path / "big.npy")!r}
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(300_000, 250))
+        array[::1000] = 1
+        array.flush()
+        del array
+        before = held()
+        feed = fb.from_files(path).shuffle(seed=0, block=1000).batch(512).feed("numpy", host_bytes="32MiB")
+        print(before, max(epochs(feed, 1)))
+    """)
+    assert peak - before < (32 + 64) << 20
+
+
+def test_a_generator_is_collected_within_the_budget():
+    before, peak = run("""
+        rows = lambda: (np.full(1000, number, np.float32) for number in range(20_000))
+        before = held()
+        feed = fb.from_generator(rows).shuffle(seed=0, window="8MiB").batch(64).feed("numpy", host_bytes="32MiB")
+        print(before, max(epochs(feed, 2)))
+    """)
+    assert peak - before < (32 + 64) << 20

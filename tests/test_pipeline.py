@@ -1,0 +1,136 @@
+"""Bad input gets a clear error that names the value and the way out."""
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import PipelineError, SourceError, SpecError
+
+
+def test_arrays_of_unequal_length_are_named_with_their_lengths():
+    with pytest.raises(SpecError, match="'x' has 3, 'y' has 4"):
+        fb.from_arrays({"x": np.zeros(3), "y": np.zeros(4)})
+
+
+@pytest.mark.parametrize("tree", [np.zeros((0, 3)), {"x": []}, (np.zeros(0),)])
+def test_an_empty_source_is_refused(tree):
+    with pytest.raises(SourceError, match="no rows"):
+        fb.from_arrays(tree)
+
+
+@pytest.mark.parametrize("tree", [{}, (), {"x": {}}])
+def test_an_empty_tree_is_refused(tree):
+    with pytest.raises(SpecError, match="holds no arrays"):
+        fb.from_arrays(tree)
+
+
+def test_object_arrays_are_refused_with_the_way_out():
+    with pytest.raises(SpecError, match="'x' has dtype object.*astype"):
+        fb.from_arrays({"x": np.array([None, 1])})
+
+
+def test_a_single_value_is_refused():
+    with pytest.raises(SpecError, match="'y' is a single value"):
+        fb.from_arrays({"x": np.zeros(3), "y": np.float64(3)})
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2.5, "8", True, None])
+def test_a_batch_size_must_be_a_positive_number(rows):
+    with pytest.raises(PipelineError, match=f"batch={rows!r} must be a whole number of at least 1"):
+        fb.from_arrays(np.arange(10)).batch(rows)
+
+
+def test_dropping_everything_is_refused():
+    with pytest.raises(PipelineError, match=r"batch\(11, drop_remainder=True\) would drop all of 10 rows"):
+        fb.from_arrays(np.arange(10)).batch(11, drop_remainder=True)
+
+
+def test_a_batch_larger_than_the_data_is_one_short_batch():
+    with fb.from_arrays(np.arange(10)).batch(100).feed("numpy") as feed:
+        assert [len(batch) for batch in feed] == [10]
+
+
+def test_a_shard_without_a_batch_is_refused():
+    with pytest.raises(PipelineError, match="10 rows over 20 shards give shard 15 not a single batch"):
+        fb.from_arrays(np.arange(10)).shard(15, 20).batch(4).feed("numpy")
+
+
+def test_a_pipeline_without_batch_is_refused():
+    with pytest.raises(PipelineError, match=r"call batch\(n\) before feed"):
+        fb.from_arrays(np.arange(10)).feed("numpy")
+
+
+@pytest.mark.parametrize(("index", "count"), [(3, 3), (-1, 3), ("0", 3), (0, 0)])
+def test_a_shard_must_be_one_of_those_there_are(index, count):
+    with pytest.raises(PipelineError):
+        fb.from_arrays(np.arange(10)).shard(index, count)
+
+
+def test_sharding_twice_is_refused():
+    with pytest.raises(PipelineError, match="sharded already"):
+        fb.from_arrays(np.arange(10)).shard(0, 2).shard(0, 2)
+
+
+@pytest.mark.parametrize("verb", ["shuffle", "batch"])
+def test_verbs_on_rows_come_before_batch(verb):
+    pipeline = fb.from_arrays(np.arange(10)).batch(2)
+    with pytest.raises(PipelineError, match=f"{verb}.. works on rows: call it before batch"):
+        pipeline.batch(2) if verb == "batch" else pipeline.shuffle(seed=0)
+
+
+@pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "10 parsecs", True])
+def test_a_budget_must_be_bytes(host_bytes):
+    with pytest.raises(SpecError, match="is not a number of bytes"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", host_bytes=host_bytes)
+
+
+def test_an_unknown_word_for_resident_is_refused():
+    with pytest.raises(PipelineError, match="'auto', 'always' or 'never'"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", resident="sometimes")
+
+
+def test_fields_are_named_only_for_keras():
+    with pytest.raises(PipelineError, match="takes no 'x'"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", x="image")
+
+
+def test_a_pipeline_is_a_value():
+    base = fb.from_arrays(np.arange(10))
+    assert base.batch(2) == base.batch(2)
+    assert base.batching is None
+
+
+class Squares:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, row):
+        return {"row": row, "square": np.float32(row**2)}
+
+
+class SquaresByBatch(Squares):
+    asked = 0
+
+    def __getitems__(self, rows):
+        type(self).asked += 1
+        return [self[row] for row in rows]
+
+
+@pytest.mark.parametrize("source", [Squares(), SquaresByBatch()])
+def test_anything_with_a_length_and_items_is_a_source(source):
+    with fb.from_source(source).shuffle(seed=0).batch(6).feed("numpy") as feed:
+        batches = list(feed)
+    assert sorted(row for batch in batches for row in batch["row"].tolist()) == list(range(20))
+    assert all(np.array_equal(batch["square"], batch["row"] ** 2) for batch in batches)
+
+
+def test_whole_batches_are_asked_for_where_that_is_possible():
+    SquaresByBatch.asked = 0
+    with fb.from_source(SquaresByBatch()).batch(20).feed("numpy") as feed:
+        list(feed)
+    assert 1 <= SquaresByBatch.asked <= 6
+
+
+def test_what_is_no_source_is_refused():
+    with pytest.raises(SpecError, match="needs an object with __len__ and __getitem__, got int"):
+        fb.from_source(3)

@@ -1,0 +1,75 @@
+"""The public face: what is promised is importable, documented, and light."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import forebay
+
+ROOT = Path(__file__).parent.parent
+MODULES = [
+    name
+    for _, name, _ in pkgutil.walk_packages(forebay.__path__, "forebay.")
+    if not re.search(r"__main__|handoff\.(torch|jax|tensorflow)|adapters\.|bench\.(contenders|steps|meters)\.", name)
+]
+
+
+def run(script):
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", forebay.__all__)
+def test_every_public_name_is_importable_and_documented(name):
+    found = getattr(forebay, name)
+    assert isinstance(found, str) or found.__doc__
+
+
+def test_all_is_sorted_and_whole():
+    assert sorted(forebay.__all__) == forebay.__all__
+    public = {name for name in vars(forebay) if not name.startswith("_")}
+    modules = {name for name in public if f"forebay.{name}" in sys.modules}
+    assert public - modules == set(forebay.__all__) - {"__version__"}
+
+
+def test_importing_forebay_loads_no_framework_and_nothing_heavy():
+    loaded = run("import sys, forebay; print(*sorted({name.partition('.')[0] for name in sys.modules}))").split()
+    assert not set(loaded) & {"torch", "tensorflow", "jax", "keras", "cupy", "rich", "jinja2", "PIL", "grain", "ray"}
+
+
+def test_importing_forebay_starts_no_thread():
+    assert run("import threading, forebay; print(threading.active_count())").strip() == "1"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_in_its_first_line_what_it_is_for(name):
+    documentation = importlib.import_module(name).__doc__
+    assert documentation
+    assert documentation.splitlines()[0].strip()
+
+
+@pytest.mark.parametrize("name", ["forebay.spec", "forebay.pipeline", "forebay.feed", "forebay.shared"])
+def test_examples_in_docstrings_run(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_modules_run_by_name():
+    assert run(
+        "import runpy, sys; sys.argv = ['forebay', '--version']\ntry: runpy.run_module('forebay', run_name='__main__')\nexcept SystemExit: pass"
+    ).startswith("forebay ")
+
+
+def python_blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
+def test_examples_in_the_readme_run(block):
+    run("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + block)
