@@ -41,15 +41,16 @@ def run(script):
     ],
 )
 def test_memory_over_50_epochs_is_flat_and_within_the_budget(pipeline):
-    before, early, late, peak = run(f"""
+    planned, slot, before, early, late, peak = run(f"""
         data = np.ones((20_000, 100), np.float32)
         before = held()
         feed = {pipeline}.feed("numpy", host_bytes="32MiB")
         peaks = epochs(feed, 50)
-        print(before, max(peaks[5:15]), max(peaks[40:]), max(peaks))
+        print(feed.plan.nbytes, feed.plan.slot_nbytes, before, max(peaks[5:15]), max(peaks[40:]), max(peaks))
     """)
-    assert peak - before < (32 + 64) << 20
-    assert late - early < 4 << 20
+    assert planned <= 32 << 20
+    assert peak - before < planned + (16 << 20)
+    assert late - early < slot + (1 << 20)  # the last slot of the plan may be needed late, and not one more
 
 
 def test_shared_memory_of_process_maps_is_counted_and_flat():
@@ -58,7 +59,8 @@ def test_shared_memory_of_process_maps_is_counted_and_flat():
             from operator import neg
             data = np.ones((20_000, 100), np.float32)
             before = held()
-            feed = fb.from_arrays(data).shuffle(seed=0).batch(512).map(neg, where="process").feed("numpy", host_bytes="32MiB")
+            pipeline = fb.from_arrays(data).shuffle(seed=0).batch(512).map(neg, where="process")
+            feed = pipeline.feed("numpy", host_bytes="32MiB")
             peaks = epochs(feed, 12)
             print(before, max(peaks[2:4]), max(peaks[9:]), max(peaks))
     """)

@@ -25,7 +25,7 @@ def test_an_empty_tree_is_refused(tree):
 
 
 def test_object_arrays_are_refused_with_the_way_out():
-    with pytest.raises(SpecError, match="'x' has dtype object.*astype"):
+    with pytest.raises(SpecError, match=r"'x' has dtype object.*astype"):
         fb.from_arrays({"x": np.array([None, 1])})
 
 

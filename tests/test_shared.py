@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forebay import shared
 from forebay.errors import FeedClosedError, SpecError, WorkerError
-from forebay.executors import shared
 from forebay.shared import Handle, SharedBlock
 
 NBYTES = 1 << 16
@@ -131,7 +131,7 @@ def test_a_dropped_block_gives_everything_back():
 
 EXITS_WITHOUT_CLOSING = """
 import numpy as np
-from forebay.executors import shared
+from forebay import shared
 shared._create, shared._attach = shared._create_{kind}, shared._attach_{kind}
 block = shared.SharedBlock(1 << 16)
 attached = shared.SharedBlock.attach(block.handle)

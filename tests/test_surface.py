@@ -60,10 +60,9 @@ def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_modules_run_by_name():
-    assert run(
-        "import runpy, sys; sys.argv = ['forebay', '--version']\ntry: runpy.run_module('forebay', run_name='__main__')\nexcept SystemExit: pass"
-    ).startswith("forebay ")
+def test_the_package_runs_by_name():
+    done = subprocess.run([sys.executable, "-m", "forebay", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("forebay ")
 
 
 def python_blocks(path):

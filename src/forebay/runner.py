@@ -164,7 +164,7 @@ class Runner:
         return slot
 
     def _help(self) -> bool:
-        """Fill a group on the consumer's own thread rather than sleep: waking a thread costs as much as a small group."""
+        """Fill a group on the consumer's own thread rather than sleep: waking a thread costs as much as a group."""
         fill = self._ring.fill() if self._work.quick else None
         if fill is None:
             return False

@@ -245,7 +245,6 @@ def test_workers_ignore_interrupts(shared_pool, block):
 
 
 def test_a_lambda_is_sent_by_cloudpickle(block):
-    pytest.importorskip("cloudpickle")
     step = 2
     with ProcessPool(lambda memory, task: task * step, 1) as pool:
         assert pool.run(0, block, 21) == 42
@@ -433,7 +432,7 @@ def test_ctrl_c_ends_a_script_and_its_workers_with_one_traceback(tmp_path):
 
 
 NAMED_MEMORY_SCRIPT = """
-from forebay.executors import shared
+from forebay import shared
 from forebay.executors.process import ProcessPool
 shared._create, shared._attach = shared._create_named, shared._attach_named  # in the workers too, which import this
 
@@ -470,7 +469,6 @@ with ProcessPool(double, 1) as pool, SharedBlock(1 << 20) as block:
 
 
 def test_functions_typed_at_a_prompt_run_without_module_or_guard():
-    pytest.importorskip("cloudpickle")
     done = subprocess.run([sys.executable, "-c", PROMPT], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("42\n", "")
 

@@ -1,0 +1,114 @@
+"""The commands as people call them: real processes, real files, a mistake or two."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def forebay(*arguments, **options):
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "forebay", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+        **options,
+    )
+
+
+@pytest.fixture
+def data(tmp_path):
+    np.save(tmp_path / "data.npy", np.zeros((5000, 20), np.float32))
+    return tmp_path / "data.npy"
+
+
+def test_demo_tells_the_story_within_80_columns():
+    done = forebay("demo")
+    assert done.returncode == 0
+    assert "forebay, from a mapped .npy" in done.stdout
+    assert "Why" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_demo_as_json_holds_the_speeds():
+    document = json.loads(forebay("demo", "--json").stdout)
+    assert document["schema_version"] == 1
+    assert all(speed > 0 for speed in document["rows_per_second"].values())
+
+
+def test_plan_names_every_choice_with_its_reason(data):
+    done = forebay("plan", str(data), "--batch", "64")
+    assert done.returncode == 0
+    assert "79 batches of 64 rows: array float32[20]" in done.stdout
+    assert "any row may come anywhere" in done.stdout
+    assert "rows/s" in done.stdout
+
+
+def test_plan_as_json(data):
+    document = json.loads(forebay("plan", str(data), "--batch", "64", "--json").stdout)
+    assert document["batches"] == 79
+    assert document["fields"] == {"array": "float32[20]"}
+    assert {made["name"] for made in document["choices"]} >= {"order", "threads", "group", "slots", "memory"}
+
+
+def test_plan_of_raw_files_takes_a_shape_and_a_dtype(tmp_path):
+    np.zeros((100, 3), "u1").tofile(tmp_path / "raw.bin")
+    done = forebay("plan", str(tmp_path / "raw.bin"), "--batch", "10", "--shape", "3", "--dtype", "uint8")
+    assert "10 batches of 10 rows: array uint8[3]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "nothing*.npy", "--batch", "8"], "matches nothing"),
+        (["plan", "missing.npy", "--batch", "8"], "missing.npy"),
+        (["plan", "DATA", "--batch", "0"], "batch=0 must be a whole number"),
+        (["plan", "DATA", "--batch", "8", "--to", "theano"], "cannot feed 'theano'"),
+        (["plan", "DATA", "--batch", "8", "--host-bytes", "1KB"], "too small"),
+    ],
+)
+def test_a_mistake_is_told_in_one_message_and_exit_code_2(data, arguments, message):
+    done = forebay(*(str(data) if word == "DATA" else word for word in arguments), cwd=data.parent)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["paln"], ["plan"], ["plan", "x.npy"]])
+def test_a_wrong_command_line_shows_the_usage(arguments):
+    done = forebay(*arguments)
+    assert done.returncode == 2
+    assert "usage: forebay" in done.stderr
+
+
+def test_info_is_fit_for_a_bug_report():
+    document = json.loads(forebay("info", "--json").stdout)
+    assert document["machine"]["cores"] >= 1
+    assert document["installed"]["numpy"] == np.__version__
+    assert "numpy" in forebay("info").stdout
+
+
+def test_output_that_nobody_reads_is_no_error(data):
+    command = f"{sys.executable} -m forebay info | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_results_that_cannot_be_written_are_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "forebay", "info", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
