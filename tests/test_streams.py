@@ -155,6 +155,7 @@ def test_resume_of_a_generator_by_its_own_state():
     ("bad", "message"),
     [
         (np.zeros(4, "f4"), r"row 3 .* expected float32\[3\], got float32\[4\]"),
+        (np.zeros((3, 1), "f4"), r"row 3 .* expected float32\[3\], got float32\[3, 1\]"),
         (np.zeros(3, "f8"), r"row 3 .* expected float32\[3\], got float64\[3\]"),
         (1.0, r"row 3 .* expected float32\[3\]"),
         ("text", r"row 3 .* expected float32\[3\]"),

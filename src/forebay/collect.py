@@ -62,19 +62,19 @@ class _Passes:
             if behind < 0:
                 raise StateError(f"the state is damaged: the stream's own state lies {-behind} rows ahead.")
             self.reader.skip(behind)
+            self.cursor = replace(self.cursor, stream=None, stream_position=0)
         return self.reader
 
     def stamp(self) -> Cursor:
         """The cursor with the stream's own state in it, where it has one."""
         state = self.reader.state_dict() if hasattr(self.reader, "state_dict") else None
         if state is None:
-            return replace(self.cursor, stream=None, stream_position=0)
+            return self.cursor
         return replace(self.cursor, stream=state, stream_position=self.cursor.position)
 
     def advance(self, batches: int, *, pass_ended: bool) -> None:
         self._rows += batches
-        after = self.schedule.advanced(self.cursor, batches)
-        self.cursor = replace(after, stream=None, stream_position=0)
+        self.cursor = self.schedule.advanced(self.cursor, batches)
         if not pass_ended:
             return
         if self.schedule.passes is None and self._rows == 0 and self.cursor.position == 0:

@@ -13,6 +13,7 @@ from statistics import median
 __all__ = ["Consumer", "Pace"]
 
 TRIAL_STEPS = 5  # steps of each kind that a comparison rests on
+WORTHWHILE_SECONDS = 100e-6  # a consumer that is back sooner may as well be waited for
 SLOWED = 1.1  # a step this much longer counts as held back
 FIRST_REST = 32  # steps until the next trial; doubled each time the answer stays the same
 LONGEST_REST = 1024
@@ -44,7 +45,8 @@ class Pace:
             return
         (self._beside if self.beside else self._quiet).append(seconds)
         if len(self._beside) >= TRIAL_STEPS:
-            self._judge(median(self._beside) <= SLOWED * median(self._quiet))
+            quiet = median(self._quiet)
+            self._judge(quiet >= WORTHWHILE_SECONDS and median(self._beside) <= SLOWED * quiet)
 
     def _begin_trial(self) -> None:
         self._trying, self._quiet, self._beside = True, [], []

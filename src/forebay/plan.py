@@ -13,6 +13,7 @@ GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundre
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
 INDEX_NBYTES = 3 << 20  # row numbers computed ahead, and what computing them takes
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
+MOST_AHEAD = 64
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
 
 
@@ -86,7 +87,7 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
     threads = _threads(demand, cores, processes)
     group = _group_batches(demand)
-    slots = threads.value + AHEAD
+    slots = threads.value + _ahead(demand)
     while True:
         plan = _assemble(demand, threads, processes, group, slots)
         if plan.nbytes <= demand.host_nbytes or not demand.sized:
@@ -121,6 +122,14 @@ def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
         return _Choice(processes, "one to drive each worker process")
     # One core is the consumer's, which helps to fill whenever it would have to wait.
     return _Choice(max(1, min(cores - 1, MOST_THREADS)), f"{cores} cores may be used; the consumer helps when it waits")
+
+
+def _ahead(demand: Demand) -> int:
+    """Groups ready beside those being filled; a stream's are single batches, so there are more of them."""
+    if demand.indexed or not demand.sized:
+        return AHEAD
+    batch_nbytes = Layout.of(demand.specs, batch_rows=demand.batch_rows, alignment=demand.alignment).nbytes
+    return max(AHEAD, min(MOST_AHEAD, GROUP_NBYTES // batch_nbytes))
 
 
 def _group_batches(demand: Demand) -> _Choice:
@@ -159,7 +168,7 @@ def _assemble(demand: Demand, threads: _Choice, processes: int, group: _Choice, 
         Reason(
             "slots",
             f"{slots} x {format_nbytes(slot_nbytes)}",
-            f"one a thread, and up to {AHEAD} ready ahead; all reused",
+            f"one a thread, and up to {slots - threads.value} ready ahead; all reused",
         ),
     ]
     made += [Reason(str(transform), _place(transform), _why_there(transform)) for transform in demand.transforms]

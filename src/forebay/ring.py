@@ -59,7 +59,7 @@ class Ring:
         """Something to fill, if a slot is free, or may be made, and there is a group left."""
         if self._last is not None and self._to_fill >= self._last:
             return None
-        if len(self._filling) + len(self._ready) >= self.slots:
+        if self.full:
             return None
         slot = self._free.pop() if self._free else self._fresh()
         fill = Fill(slot, self._to_fill)
@@ -135,6 +135,11 @@ class Ring:
     def next_sequence(self) -> int:
         """The group the consumer gets next."""
         return self._to_deliver
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be filled until something is delivered."""
+        return len(self._filling) + len(self._ready) >= self.slots
 
     @property
     def ended(self) -> bool:

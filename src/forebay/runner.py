@@ -22,6 +22,7 @@ from forebay.trace import Recorder
 
 __all__ = ["Runner", "Work"]
 
+PATIENCE_SECONDS = 1e-3  # what comes quicker than this from a stream is delivered several groups at a time
 JOIN_SECONDS = 2.0  # a thread inside somebody's generator may never come back; it is left behind then
 
 _log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class Runner:
         try:
             while (slot := self._deliver()) is None and not self._ring.ended:
                 if not self._help():
-                    self._may_take.wait()
+                    self._may_take.wait(PATIENCE_SECONDS if self._work.in_order else None)
                 self._raise_if_closed()
                 self._check_current(generation)
         finally:
@@ -271,7 +272,9 @@ class Runner:
     def _tell(self, fill: Fill, *, ended: bool) -> None:
         with self._lock:
             (self._ring.emptied if ended else self._ring.filled)(fill.slot)
-            self._may_take.notify()
+            # Waking the consumer takes the interpreter from a stream; it looks by itself after a moment.
+            if ended or not self._work.in_order or self._ring.full:
+                self._may_take.notify()
 
     def _fail(self, fill: Fill, error: BaseException) -> None:
         with self._lock:

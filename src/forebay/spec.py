@@ -265,4 +265,8 @@ def _as_spec(leaf: Any) -> ArraySpec:
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype.newbyteorder("=")
+    """In this machine's byte order; NumPy's own object where it has one, so that `is` finds equal dtypes."""
+    if dtype.isnative:
+        return dtype
+    swapped = dtype.newbyteorder("=")
+    return swapped if swapped.fields else np.dtype(swapped.str)

@@ -121,25 +121,27 @@ class RowReader:
             close()
 
     def _read_lone(self, out: Sequence[Array]) -> int:
-        target, shape, dtype = out[0], self._specs[0].shape, self._specs[0].dtype
-        count = 0
-        # The range comes first: zip takes from it before the generator, so no row is taken and lost when it ends.
-        for count, row in zip(range(len(target)), self._rows, strict=False):  # counted on after the loop
-            try:
-                alike = row.dtype is dtype and row.shape == shape
-            except AttributeError:
-                alike = False
-            target[count] = row if alike else self._checked(row, self._row + count)[0]
-            count += 1
-        return count
+        target, nbytes, dtype, ndarray = out[0], self._specs[0].nbytes, self._specs[0].dtype, np.ndarray
+        place, row = -1, None
+        try:
+            # The range comes first: zip takes from it before the generator, so no row is taken and lost when it ends.
+            for place, row in zip(range(len(target)), self._rows, strict=False):
+                if row.__class__ is ndarray and row.dtype is dtype and row.nbytes == nbytes:
+                    target[place] = row  # refuses another shape of as many bytes, but for axes of length one in front
+                else:
+                    target[place] = self._checked(row, self._row + place)[0]
+        except ValueError:
+            if row is not None:
+                self._checked(row, self._row + place)
+            raise  # the generator's own
+        return place + 1
 
     def _read_tree(self, out: Sequence[Array]) -> int:
-        count = 0
-        for count, tree in zip(range(len(out[0])), self._rows, strict=False):  # counted on after the loop
-            for target, leaf in zip(out, self._checked(tree, self._row + count), strict=True):
-                target[count] = leaf
-            count += 1
-        return count
+        place = -1
+        for place, tree in zip(range(len(out[0])), self._rows, strict=False):
+            for target, leaf in zip(out, self._checked(tree, self._row + place), strict=True):
+                target[place] = leaf
+        return place + 1
 
     def _checked(self, tree: Tree, row: int) -> list[Array]:
         try:

@@ -1,0 +1,40 @@
+"""Forebay itself, through its public face alone."""
+
+from collections.abc import Callable
+
+import forebay as fb
+from forebay.bench.data import array, generator_rows, slow_python
+from forebay.bench.model import StartEpoch, Work
+
+__all__ = ["epochs"]
+
+
+def epochs(work: Work) -> StartEpoch:
+    pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
+    feed = pipeline.feed(work.options.get("to", "numpy"), host_bytes=work.options.get("host_bytes", "256MiB"))
+    return lambda: feed  # every iter() of a feed is the next epoch
+
+
+def _arrays(work: Work) -> fb.Pipeline:
+    return fb.from_arrays(array(work)).shuffle(seed=0).batch(work.batch)
+
+
+def _files(work: Work) -> fb.Pipeline:
+    return fb.from_files(work.path).shuffle(seed=0).batch(work.batch)
+
+
+def _generator(work: Work) -> fb.Pipeline:
+    spec = fb.ArraySpec(work.shape, work.dtype)
+    return fb.from_generator(lambda: generator_rows(work), spec=spec).batch(work.batch)
+
+
+def _map(work: Work) -> fb.Pipeline:
+    return _arrays(work).map(slow_python, where=work.options["where"])
+
+
+_PIPELINES: dict[str, Callable[[Work], fb.Pipeline]] = {
+    "arrays": _arrays,
+    "files": _files,
+    "generator": _generator,
+    "map": _map,
+}

@@ -1,0 +1,69 @@
+"""Takes the turns: all entries of a case set up at once, then one sample each, round after round."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from forebay.bench.contenders import CONTENDERS
+from forebay.bench.data import write_file
+from forebay.bench.lane import Lane
+from forebay.bench.meters import Pace
+from forebay.bench.model import Case, Entry
+from forebay.bench.results import CaseResult, Results
+from forebay.machine import Machine, installed_versions
+
+__all__ = ["Say", "run_cases"]
+
+Say: TypeAlias = Callable[[str], None]  # where progress is told
+
+
+def run_cases(cases: Sequence[Case], pace: Pace, *, quick: bool = False, say: Say = lambda line: None) -> Results:
+    """Measure every case, one after the other."""
+    lanes = [[Lane(entry) for entry in case.entries] for case in cases]
+    results = tuple(_run_case(case, group, pace, say) for case, group in zip(cases, lanes, strict=True))
+    consumer = next((lane.consumer for group in lanes for lane in group if lane.consumer), "")
+    return Results(asdict(Machine.here()), installed_versions(), pace, quick, consumer, results)
+
+
+def _run_case(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> CaseResult:
+    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder, ExitStack() as stack:
+        for lane in lanes:
+            stack.callback(lane.close)
+        say(f"{case.name}: setting up")
+        paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
+        _set_up(case, lanes, paths, pace)
+        _take_turns(case, lanes, pace, say)
+        return CaseResult(case, tuple(lane.row for lane in lanes))
+
+
+def _set_up(case: Case, lanes: Sequence[Lane], paths: Mapping[str, str], pace: Pace) -> None:
+    for lane in lanes:
+        lane.start(_request(case, lane.entry, paths, pace))
+    for lane in lanes:
+        if lane.running:
+            lane.ready()
+    for lane in lanes:  # one by one, so that nobody warms up in another's noise
+        if lane.running:
+            lane.warm_up()
+
+
+def _take_turns(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> None:
+    for turn in range(pace.repeats):
+        say(f"{case.name}: round {turn + 1} of {pace.repeats}")
+        for lane in lanes:
+            if lane.wants_more(pace.repeats):
+                lane.sample()
+
+
+def _request(case: Case, entry: Entry, paths: Mapping[str, str], pace: Pace) -> dict[str, Any]:
+    path = paths.get(str(entry.options.get("file")), "")
+    work = replace(case.work, path=path, options={**case.work.options, **entry.options})
+    return {
+        "module": CONTENDERS[entry.contender].module,
+        "meter": case.meter,
+        "work": asdict(work),
+        "pace": asdict(pace),
+    }

@@ -1,0 +1,81 @@
+"""`forebay bench`: this feed beside tf.data, DataLoader, Grain and others, on this machine, in one table."""
+
+import argparse
+import json
+from pathlib import Path
+
+from forebay.bench.cases import CASES
+from forebay.bench.choose import choose
+from forebay.bench.meters import Pace
+from forebay.bench.model import Case, quicker
+from forebay.bench.results import Results
+from forebay.bench.run import run_cases
+from forebay.bench.saving import from_json, to_json
+from forebay.bench.table import render
+from forebay.cli.console import console, print_json, talk
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "bench"
+HELP = "measure this feed beside tf.data, DataLoader, Grain, ... on this machine (ten minutes; --quick takes two)"
+
+QUICK = Pace(seconds=0.2, warm_up_seconds=0.1, repeats=3)
+QUICK_FACTOR = 10  # times less data
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; may be repeated")
+    parser.add_argument(
+        "--contender", action="append", default=[], metavar="NAME", help="only contenders named so, beside the baseline"
+    )
+    parser.add_argument("--quick", action="store_true", help="less data and less time, for a first look")
+    parser.add_argument("--repeats", type=int, metavar="N", help="rounds to take the median of")
+    parser.add_argument("--targets", action="store_true", help="show what this project promises beside what it gave")
+    parser.add_argument("--list", action="store_true", help="list cases and contenders, measure nothing")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the results as JSON to a file")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="show saved results, measure nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        cases = choose(CASES, case_names=arguments.case, contenders=arguments.contender)
+        results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
+    except (OSError, ValueError) as error:
+        _say(str(error))
+        return 2
+    if arguments.list:
+        return _list(cases)
+    return _report(results or _measure(cases, arguments), arguments)
+
+
+def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
+    pace = QUICK if arguments.quick else Pace()
+    if arguments.repeats:
+        pace = Pace(pace.seconds, pace.warm_up_seconds, max(arguments.repeats, 1))
+    chosen = [quicker(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
+    return run_cases(chosen, pace, quick=arguments.quick, say=_say)
+
+
+def _report(results: Results, arguments: argparse.Namespace) -> int:
+    data = to_json(results)
+    if arguments.save:
+        arguments.save.write_text(json.dumps(data, indent=2) + "\n")
+    if arguments.json:
+        print_json(data)
+    else:
+        for part in render(results, targets=arguments.targets):
+            console().print(part)
+    return 0 if any(row.status == "measured" for row in results.rows) else 2
+
+
+def _list(cases: list[Case]) -> int:
+    for case in cases:
+        console().print(f"{case.name}: {case.title}", style="bold")
+        for entry in case.entries:
+            console().print(f"  {entry.label} ({entry.contender})")
+    return 0
+
+
+def _say(line: str) -> None:
+    talk().print(line, markup=False)

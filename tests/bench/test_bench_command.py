@@ -1,0 +1,55 @@
+"""`forebay bench` as a command."""
+
+import argparse
+import json
+
+import pytest
+
+from forebay.bench.contenders import CONTENDERS, Contender
+from forebay.bench.model import Entry
+from forebay.cli import bench
+
+
+def call(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return bench.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def tiny(tiny_case, monkeypatch):
+    monkeypatch.setattr(
+        bench, "CASES", (tiny_case(Entry("np.take loop", "floor"), Entry("loop into an array", "row_loop")),)
+    )
+
+
+def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
+    assert call("--quick", "--repeats", "1", "--json", "--save", str(tmp_path / "results.json")) == 0
+    printed, saved = json.loads(capsys.readouterr().out), json.loads((tmp_path / "results.json").read_text())
+    assert printed["schema_version"] == saved["schema_version"]
+    assert printed["cases"] == saved["cases"]
+    assert call("--show", str(tmp_path / "results.json")) == 0
+    assert "loop into an array" in capsys.readouterr().out
+
+
+def test_it_fails_only_if_nothing_could_run(tiny_case, monkeypatch, capsys):
+    monkeypatch.setitem(CONTENDERS, "absent", Contender("absent", "absent", ("no_such_framework",), "pip install it"))
+    monkeypatch.setattr(bench, "CASES", (tiny_case(Entry("absent", "absent")),))
+    assert call("--quick") == 2
+    assert "pip install it" in capsys.readouterr().out
+
+
+def test_it_lists_without_measuring(capsys):
+    assert call("--list", "--case", "images") == 0
+    assert "Keras array adapter (keras_adapter)" in capsys.readouterr().out
+
+
+def test_an_unknown_case_is_refused_on_stderr(capsys):
+    assert call("--case", "nonsense") == 2
+    assert "no case is called 'nonsense'" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
+    (tmp_path / "other.json").write_text("{}")
+    assert call("--show", str(tmp_path / "other.json")) == 2
+    assert "schema_version None" in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""The bench from end to end, with real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from forebay.bench.contenders import CONTENDERS, Contender
+from forebay.bench.meters import Pace
+from forebay.bench.model import Entry
+from forebay.bench.run import run_cases
+
+QUICKEST = Pace(seconds=0.02, warm_up_seconds=0.01, repeats=2)
+FLOOR = Entry("np.take loop", "floor")
+LOOP = Entry("loop into an array", "row_loop")
+
+
+@pytest.fixture
+def contender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Registers a contender with this code, importable in its process."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+
+    def register(name: str, code: str, *, requires: tuple[str, ...] = (), install: str = "") -> Entry:
+        (tmp_path / f"{name}.py").write_text(code)
+        monkeypatch.setitem(CONTENDERS, name, Contender(name, name, requires, install))
+        return Entry(name, name)
+
+    return register
+
+
+def test_the_floor_and_a_contender_are_measured_in_every_round(tiny_case):
+    (result,) = run_cases([tiny_case(FLOOR, LOOP)], QUICKEST).cases
+    assert [row.status for row in result.rows] == ["measured", "measured"]
+    assert {name: len(values) for name, values in result.rows[1].samples.items()} == {"idle": 2, "busy": 2, "step": 2}
+    assert result.ratio("loop into an array", "np.take loop", "idle") > 0
+
+
+def test_a_contender_that_is_not_installed_says_how_to_install_it(tiny_case, contender):
+    absent = contender("absent", "", requires=("no_such_framework",), install="pip install no-such-framework")
+    (result,) = run_cases([tiny_case(FLOOR, absent)], QUICKEST).cases
+    assert [(row.status, row.reason) for row in result.rows] == [
+        ("measured", ""),
+        ("not installed", "pip install no-such-framework"),
+    ]
+
+
+def test_a_contender_that_raises_is_shown_with_its_reason_and_the_others_go_on(tiny_case, contender):
+    raising = contender("raising", "def epochs(work): raise ValueError('no batches today')")
+    (result,) = run_cases([tiny_case(raising, FLOOR)], QUICKEST).cases
+    assert (result.rows[0].status, result.rows[0].reason) == ("failed", "ValueError: no batches today")
+    assert result.rows[1].status == "measured"
+
+
+def test_a_contender_whose_process_dies_is_shown_with_its_last_words(tiny_case, contender):
+    code = "import os, sys\ndef epochs(work):\n    print('out of luck', file=sys.stderr, flush=True)\n    os.abort()"
+    (result,) = run_cases([tiny_case(contender("dying", code), FLOOR)], QUICKEST).cases
+    assert result.rows[0].status == "failed"
+    assert "SIGABRT" in result.rows[0].reason
+    assert result.rows[1].status == "measured"
+
+
+def test_a_contender_that_dies_in_mid_round_loses_its_samples_only(tiny_case, contender):
+    code = "def epochs(work):\n    yield_none = [1]\n    return lambda: [0] * 3 if yield_none.pop() else []"
+    (result,) = run_cases([tiny_case(FLOOR, contender("fading", code))], QUICKEST).cases
+    assert result.rows[1].status == "failed"
+    assert result.rows[1].samples == {}
+    assert result.rows[0].status == "measured"
+
+
+def test_a_contender_may_skip_what_it_cannot_do(tiny_case, contender):
+    code = "from forebay.bench.model import Skip\ndef epochs(work): raise Skip('only on Sundays')"
+    (result,) = run_cases([tiny_case(FLOOR, contender("idler", code))], QUICKEST).cases
+    assert (result.rows[1].status, result.rows[1].reason) == ("skipped", "only on Sundays")
+
+
+def test_what_a_contender_prints_disturbs_nobody(tiny_case, contender):
+    code = "print('hello')\ndef epochs(work): return lambda: [print('batch')] * 3"
+    (result,) = run_cases([tiny_case(FLOOR, contender("chatty", code))], QUICKEST).cases
+    assert result.rows[1].status == "measured"
