@@ -17,6 +17,7 @@ from forebay.pipeline import Pipeline
 from forebay.plan import Plan
 from forebay.slot import Slot
 from forebay.sources.base import Array, StreamReader
+from forebay.sources.iterables import RowReader
 from forebay.trace import Recorder
 
 __all__ = ["BatchWork", "StreamWork"]
@@ -164,14 +165,13 @@ class StreamWork(_InTurn):
         """Rows into the slot, or beside it where transforms follow; how many, and whether the stream goes on."""
         if self._pad is not None:
             return self._read_ragged(reader, wanted)
-        direct = not self._plan.demand.transforms
-        out = slot.targets(wanted) if direct else self._finisher.input_targets(slot, wanted)
-        rows, full = self._read_pieces(reader, out)
-        if direct:
-            slot.commit([leaf[:rows] for leaf in out])
-        return (None if direct else out), rows, full
+        if self._plan.demand.transforms:
+            leaves = self._finisher.input_targets(slot, wanted)
+            return leaves, *self._read_pieces(reader, leaves)
+        row_by_row = isinstance(reader, RowReader) and self._schedule.shard_count == 1
+        return None, *self._read_pieces(reader, slot.row_targets() if row_by_row else slot.targets(wanted))
 
-    def _read_pieces(self, reader: StreamReader, out: Sequence[Array]) -> tuple[int, bool]:
+    def _read_pieces(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
         """Read until `out` is full or the stream ends."""
         done, wanted = 0, len(out[0])
         while done < wanted:
@@ -192,7 +192,7 @@ class StreamWork(_InTurn):
         elif seconds > PIECE_SECONDS * 2:
             self._piece_rows = max(1, self._piece_rows // 2)
 
-    def _read_shard(self, reader: StreamReader, out: Sequence[Array]) -> int:
+    def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> int:
         """This shard's rows: every shard reads the whole stream and keeps its own."""
         count = self._schedule.shard_count
         if count == 1:

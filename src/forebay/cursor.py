@@ -90,13 +90,16 @@ class Schedule:
         whole = self._pass_batches(0) * self.passes
         return whole if self.batch_limit is None else min(whole, self.batch_limit)
 
-    def groups(self, cursor: Cursor, group_batches: int) -> Iterator[Group]:
-        """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass."""
+    def groups(self, cursor: Cursor, group_batches: int, *, first_batches: int | None = None) -> Iterator[Group]:
+        """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass.
+
+        With `first_batches`, groups begin at that size and double, so that the first batch need not wait for many.
+        """
         number, base, done = cursor.passes, cursor.position, cursor.batches
+        sizes = _doubling(first_batches or group_batches, group_batches)
         while self.passes is None or number < self.passes:
-            yield from self._pass_groups(
-                dataclasses.replace(cursor, passes=number, position=base, batches=done), group_batches
-            )
+            start = dataclasses.replace(cursor, passes=number, position=base, batches=done)
+            yield from self._pass_groups(start, sizes)
             done += self._pass_batches(base)
             number, base = number + 1, 0
             if self._limit_left(done) == 0 or self._pass_batches(0) == 0:
@@ -106,13 +109,14 @@ class Schedule:
         """Whether nothing of the cursor's epoch is left."""
         return next(self.groups(cursor, 1), None) is None
 
-    def _pass_groups(self, cursor: Cursor, group_batches: int) -> Iterator[Group]:
+    def _pass_groups(self, cursor: Cursor, sizes: Iterator[int]) -> Iterator[Group]:
         base = cursor.position
         whole = self._pass_batches(base)
         wanted = min(whole, self._limit_left(cursor.batches, whole))
         rows = self._shard_rows(base)
-        for first in range(0, wanted, group_batches):
-            batches = min(group_batches, wanted - first)
+        first = 0
+        while first < wanted:
+            batches = min(next(sizes), wanted - first)
             start = first * self.batch_rows
             ends = first + batches == whole
             yield Group(
@@ -124,6 +128,7 @@ class Schedule:
                 pass_ends=ends,
                 epoch_ends=first + batches == wanted and (wanted < whole or self._last_pass(cursor, whole)),
             )
+            first += batches
 
     def advanced(self, cursor: Cursor, batches: int) -> Cursor:
         """The cursor after so many more batches of its pass."""
@@ -147,3 +152,10 @@ class Schedule:
             # Counted by the shortest shard, so that all shards take the same number of steps.
             return max(0, self.pass_rows - base) // self.shard_count // self.batch_rows
         return -(-self._shard_rows(base) // self.batch_rows)
+
+
+def _doubling(first: int, most: int) -> Iterator[int]:
+    """first, twice that, and so on up to the most, for ever."""
+    while True:
+        yield min(first, most)
+        first = min(first * 2, most)

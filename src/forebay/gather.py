@@ -33,7 +33,7 @@ class RowNumbers:
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
         self._direct = self._order.natural and pipeline.shard_count == 1
-        self._chunk_rows = group_rows * max(1, CHUNK_ROWS // group_rows)  # a group never lies across two chunks
+        self._chunk_rows = group_rows * max(1, CHUNK_ROWS // group_rows)  # so that few groups lie across two
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -41,13 +41,14 @@ class RowNumbers:
         if self._direct:
             start = group.base + group.start
             return slice(start, start + group.rows)
-        number, offset = divmod(group.start, self._chunk_rows)
-        chunk = self._chunk((self._epoch(group.cursor), group.base, number))
-        return chunk[offset : offset + group.rows]  # type: ignore[no-any-return]  # an array of intp
+        epoch, stop = self._epoch(group.cursor), group.start + group.rows
+        numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
+        pieces = [self._piece(epoch, group.base, number, group.start, stop) for number in numbers]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already."""
-        number, offset = divmod(group.start, self._chunk_rows)
+        number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
         key = (self._epoch(group.cursor), group.base, number + 1)
         early = self._direct or offset < self._chunk_rows // 2 or group.pass_ends or key in self._chunks
         if not early and self._lock.acquire(blocking=False):
@@ -55,6 +56,11 @@ class RowNumbers:
                 self._keep(key)
             finally:
                 self._lock.release()
+
+    def _piece(self, epoch: int, base: int, number: int, start: int, stop: int) -> Any:
+        """The part of a chunk between two of the shard's rows."""
+        first = number * self._chunk_rows
+        return self._chunk((epoch, base, number))[max(0, start - first) : stop - first]
 
     def _epoch(self, cursor: Cursor) -> int:
         """Each pass of repeat() after batch() is an epoch of its own to the order."""
@@ -100,9 +106,10 @@ class IndexedWork:
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
         """Everything from the cursor on, epoch after epoch: the next one is begun before it is asked for."""
+        yield from self._schedule.groups(cursor, self._plan.group_batches, first_batches=1)
         while True:
-            yield from self._schedule.groups(cursor, self._plan.group_batches)
             cursor = Cursor(epoch=cursor.epoch + 1)
+            yield from self._schedule.groups(cursor, self._plan.group_batches)
 
     def read(self, slot: Slot, group: Group, worker: int) -> Group:
         """Nothing to do in turn: rows can be asked for in any order."""

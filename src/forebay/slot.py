@@ -8,6 +8,7 @@ import numpy as np
 from forebay.cursor import Group
 from forebay.engines.base import Engine, SlotMemory
 from forebay.lease import Lease
+from forebay.sources.base import row_views
 from forebay.spec import ArraySpec, Layout, align
 
 __all__ = ["Slot"]
@@ -32,6 +33,7 @@ class Slot:
         leaves = range(len(layout.specs))
         self.batches = [[self.memory.root(layout, leaf, batch) for leaf in leaves] for batch in range(layout.batches)]
         self.lease = Lease(root for batch in self.batches for root in batch)
+        self._row_targets: list[list[Array]] | None = None
         self._packed = [layout.batches == 1 or layout.packed(leaf) for leaf in leaves]
         self._spread: list[Array | None] = [
             None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)
@@ -51,6 +53,12 @@ class Slot:
             else np.empty((rows, *(length or 1 for length in specs[leaf].shape)), specs[leaf].dtype)
             for leaf, packed in enumerate(self._packed)
         ]
+
+    def row_targets(self) -> list[list[Array]]:
+        """Where to put rows one by one: a view of each row of each leaf, made once."""
+        if self._row_targets is None:
+            self._row_targets = [row_views(target) for target in self.targets(self.layout.batch_rows)]
+        return self._row_targets
 
     def commit(self, targets: Sequence[Array]) -> None:
         """Put what was gathered beside the slot into it, a batch at a time."""

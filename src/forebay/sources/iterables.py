@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import SourceError, SpecError
-from forebay.sources.base import Array
+from forebay.sources.base import Array, row_views
 from forebay.spec import ArraySpec, Structure, Tree, as_specs, flatten
 
 __all__ = ["RowReader", "RowStream"]
@@ -91,10 +91,10 @@ class RowReader:
         self._flat = structure.kind is None
         self._row = 0
 
-    def read(self, out: Sequence[Array]) -> int:
-        """Copy rows into `out` until it is full or the generator ends."""
+    def read(self, out: Sequence[Array | list[Array]]) -> int:
+        """Copy rows into `out` until it is full or the generator ends; leaves may be given as ready views of rows."""
         read = self._read_lone if self._flat else self._read_tree
-        count = read(out)
+        count = read([leaf if isinstance(leaf, list) else row_views(leaf) for leaf in out])
         self._row += count
         return count
 
@@ -120,28 +120,30 @@ class RowReader:
         if close is not None:
             close()
 
-    def _read_lone(self, out: Sequence[Array]) -> int:
-        target, nbytes, dtype, ndarray = out[0], self._specs[0].nbytes, self._specs[0].dtype, np.ndarray
-        place, row = -1, None
+    def _read_lone(self, out: Sequence[list[Array]]) -> int:
+        targets, nbytes, dtype, ndarray = out[0], self._specs[0].nbytes, self._specs[0].dtype, np.ndarray
+        count, row = 0, None
         try:
-            # The range comes first: zip takes from it before the generator, so no row is taken and lost when it ends.
-            for place, row in zip(range(len(target)), self._rows, strict=False):
+            # Targets come first: zip takes from them before the generator, so no row is taken and lost when they end.
+            for target, row in zip(targets, self._rows, strict=False):
                 if row.__class__ is ndarray and row.dtype is dtype and row.nbytes == nbytes:
-                    target[place] = row  # refuses another shape of as many bytes, but for axes of length one in front
+                    target[...] = row  # refuses another shape of as many bytes, but for axes of length one in front
                 else:
-                    target[place] = self._checked(row, self._row + place)[0]
+                    target[...] = self._checked(row, self._row + count)[0]
+                count += 1
         except ValueError:
             if row is not None:
-                self._checked(row, self._row + place)
+                self._checked(row, self._row + count)
             raise  # the generator's own
-        return place + 1
+        return count
 
-    def _read_tree(self, out: Sequence[Array]) -> int:
-        place = -1
-        for place, tree in zip(range(len(out[0])), self._rows, strict=False):
-            for target, leaf in zip(out, self._checked(tree, self._row + place), strict=True):
-                target[place] = leaf
-        return place + 1
+    def _read_tree(self, out: Sequence[list[Array]]) -> int:
+        count = 0
+        for *targets, tree in zip(*out, self._rows, strict=False):
+            for target, leaf in zip(targets, self._checked(tree, self._row + count), strict=True):
+                target[...] = leaf
+            count += 1
+        return count
 
     def _checked(self, tree: Tree, row: int) -> list[Array]:
         try:
