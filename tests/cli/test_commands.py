@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_output_that_nobody_reads_is_no_error(data):
 
 
 def test_results_that_cannot_be_written_are_told():
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "forebay", "info", "--json"],
             stdout=full,
