@@ -1,4 +1,5 @@
-from forebay.pace import FIRST_REST, TRIAL_STEPS, WORTHWHILE_SECONDS, Consumer, Pace
+from forebay.consumer import Consumer
+from forebay.pace import FIRST_REST, TRIAL_STEPS, WORTHWHILE_SECONDS, Pace
 
 
 def steps(pace, count, *, quiet, beside):

@@ -36,8 +36,39 @@ def test_a_single_value_is_refused():
 
 @pytest.mark.parametrize("rows", [0, -1, 2.5, "8", True, None])
 def test_a_batch_size_must_be_a_positive_number(rows):
-    with pytest.raises(PipelineError, match=f"batch={rows!r} must be a whole number of at least 1"):
+    with pytest.raises(PipelineError, match=f"batch={rows!r} must be a whole number"):
         fb.from_arrays(np.arange(10)).batch(rows)
+
+
+def test_numbers_of_numpy_are_numbers():
+    pipeline = fb.from_arrays(np.arange(10))
+    assert pipeline.take(np.int64(6)).batch(np.uint8(4)) == pipeline.take(6).batch(4)
+
+
+@pytest.mark.parametrize("seed", [None, "a", 1.5])
+def test_a_seed_must_be_a_whole_number(seed):
+    with pytest.raises(PipelineError, match=f"seed={seed!r} must be a whole number"):
+        fb.from_arrays(np.arange(10)).shuffle(seed=seed)
+
+
+def test_a_pipeline_says_how_to_iterate_it():
+    with pytest.raises(PipelineError, match=r"iterate pipeline\.feed"):
+        iter(fb.from_arrays(np.arange(10)).batch(2))
+
+
+def test_a_spec_that_is_none_is_told_with_an_example():
+    with pytest.raises(SpecError, match=r"ArraySpec\(3, 'f4'\) is not a shape and a dtype"):
+        fb.ArraySpec(3, "f4")
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(SpecError, match="'float99' is not a dtype"):
+        fb.cast({"y": "float99"})
+
+
+def test_device_bytes_need_a_device():
+    with pytest.raises(PipelineError, match="device_bytes"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device_bytes="1GB")
 
 
 def test_dropping_everything_is_refused():

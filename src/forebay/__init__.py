@@ -1,4 +1,4 @@
-"""Forebay keeps GPUs fed from NumPy, and tells you why your training script is slow.
+"""Forebay feeds TensorFlow, Keras, PyTorch and JAX from NumPy.
 
 import forebay as fb
 for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):

@@ -8,13 +8,14 @@ import numpy as np
 
 from forebay import names
 from forebay.collect import BatchWork, StreamWork
+from forebay.consumer import Consumer
 from forebay.engines.base import Engine
 from forebay.errors import PipelineError
 from forebay.finish import Finisher
 from forebay.gather import IndexedWork
 from forebay.handoff.base import HandOff
+from forebay.infer import Traced, trace, with_padding
 from forebay.machine import Machine
-from forebay.pace import Consumer
 from forebay.pipeline import Pipeline
 from forebay.plan import Demand, Plan, Reason, make_plan
 from forebay.runner import Runner, Work
@@ -25,7 +26,6 @@ from forebay.sources.iterables import RowStream
 from forebay.sources.streams import ShuffledStream
 from forebay.spec import ArraySpec, Structure, parse_nbytes
 from forebay.trace import Recorder
-from forebay.tracing import Traced, trace, with_padding
 from forebay.transforms import Cast, Transform
 
 __all__ = ["Built", "build"]
@@ -51,12 +51,10 @@ def build(
     device_bytes: int | str | None,
 ) -> Built:
     """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
-    _check(pipeline, resident)
+    _check(pipeline, resident, device_bytes)
     engine: Engine = names.engine("cpu" if device == "auto" else device)() if isinstance(device, str) else device
     hand_off: HandOff = names.hand_off(to)()
     host_nbytes = parse_nbytes(host_bytes, "host_bytes")
-    if device_bytes is not None:
-        parse_nbytes(device_bytes, "device_bytes")
     transforms, traced, notes = _trace(pipeline, hand_off)
     demand = _demand(pipeline, engine, hand_off, transforms, traced, notes, host_nbytes)
     plan = make_plan(demand, Machine.here().cores)
@@ -75,7 +73,7 @@ def build(
     return Built(plan, runner, recorder, hand_off)
 
 
-def _check(pipeline: Pipeline, resident: str) -> None:
+def _check(pipeline: Pipeline, resident: str, device_bytes: int | str | None) -> None:
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size: call batch(n) before feed().")
     if pipeline.indexed and pipeline.schedule.batches == 0:
@@ -88,12 +86,16 @@ def _check(pipeline: Pipeline, resident: str) -> None:
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
     if resident == "always":
         raise PipelineError(
-            "resident='always' needs a device to keep the data on, and this feed runs on the CPU: use 'auto'."
+            "resident='always' needs a device to keep the data on, and this version feeds the CPU only: use 'auto'."
+        )
+    if device_bytes is not None:
+        raise PipelineError(
+            "device_bytes= is a budget for a device, and this version feeds the CPU only: leave it out."
         )
     placed = [transform for transform in pipeline.transforms if transform.where == "device"]
     if placed:
         raise PipelineError(
-            f"{placed[0]} asks for where='device', and this feed runs on the CPU: choose 'thread' or 'process'."
+            f"{placed[0]} asks for where='device', and this version feeds the CPU only: choose 'thread' or 'process'."
         )
 
 

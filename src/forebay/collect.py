@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from forebay.consumer import Consumer
 from forebay.cursor import Cursor, Group
 from forebay.errors import SourceError, StateError
 from forebay.finish import Finisher
-from forebay.pace import Consumer
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
@@ -41,7 +41,7 @@ class _Passes:
         self.schedule = pipeline.schedule
         self.reader: Any = None
         self.cursor = Cursor()
-        self._rows = 0  # read in this pass since it was opened
+        self._batches = 0  # read since the pass was opened
 
     def begin(self, cursor: Cursor) -> None:
         self.close()
@@ -56,9 +56,8 @@ class _Passes:
     def open(self) -> Any:
         """The reader, at the cursor."""
         if self.reader is None:
-            epoch = self.cursor.epoch * (self.schedule.passes or 1 << 32) + self.cursor.passes
-            self.reader = self._stream.start(epoch, self.cursor.stream)
-            self._rows = 0
+            self.reader = self._stream.start(self.schedule.order_epoch(self.cursor), self.cursor.stream)
+            self._batches = 0
             behind = self.cursor.position - self.cursor.stream_position
             if behind < 0:
                 raise StateError(f"the state is damaged: the stream's own state lies {-behind} rows ahead.")
@@ -74,11 +73,11 @@ class _Passes:
         return replace(self.cursor, stream=state, stream_position=self.cursor.position)
 
     def advance(self, batches: int, *, pass_ended: bool) -> None:
-        self._rows += batches
+        self._batches += batches
         self.cursor = self.schedule.advanced(self.cursor, batches)
         if not pass_ended:
             return
-        if self.schedule.passes is None and self._rows == 0 and self.cursor.position == 0:
+        if self.schedule.passes is None and self._batches == 0 and self.cursor.position == 0:
             raise SourceError("repeat() would go on for ever: the stream gave nothing in a whole pass.")
         self.close()
         self.cursor = replace(self.cursor, passes=self.cursor.passes + 1, position=0)

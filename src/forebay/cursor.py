@@ -14,6 +14,7 @@ from forebay.errors import StateError
 __all__ = ["ENDLESS", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
+MOST_PASSES = 1 << 32  # passes of an endless epoch before their orders could meet those of the next
 ENDLESS = 1 << 62  # rows of a pass that ends only when its stream does, or never
 
 
@@ -129,6 +130,10 @@ class Schedule:
                 epoch_ends=first + batches == wanted and (wanted < whole or self._last_pass(cursor, whole)),
             )
             first += batches
+
+    def order_epoch(self, cursor: Cursor) -> int:
+        """Which epoch of the order a cursor is in: each pass of repeat() after batch() is one of its own."""
+        return cursor.epoch * (self.passes or MOST_PASSES) + cursor.passes
 
     def advanced(self, cursor: Cursor, batches: int) -> Cursor:
         """The cursor after so many more batches of its pass."""

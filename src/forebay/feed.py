@@ -217,9 +217,10 @@ class Epoch:
             try:
                 return self._progress.ready.pop()  # atomic, so that no lock is taken for most batches
             except IndexError:
-                with self._lock:
-                    if not self._progress.ready:
-                        self._advance()
+                pass  # left before anything else is raised, or every error would seem to come of this one
+            with self._lock:
+                if not self._progress.ready:
+                    self._advance()
 
     def close(self) -> None:
         """Leave the epoch before its end; the next `iter(feed)` starts the one after it."""

@@ -1,21 +1,16 @@
 """From gathered rows to a full slot: transforms in this thread, or in a worker process, then the slot is written."""
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from forebay.cursor import Cursor
 from forebay.executors.process import ProcessPool
 from forebay.plan import Plan
 from forebay.remote import RemoteTransforms, Task, views
 from forebay.slot import Slot
-from forebay.spec import ArraySpec, Layout, Structure
+from forebay.spec import Array, ArraySpec, Layout, Structure
 from forebay.transforms import apply_all, transformed, write_leaves
 
 __all__ = ["Finisher"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Finisher:
@@ -44,7 +39,7 @@ class Finisher:
             return views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
         # Fresh each time: a map may keep or return what it was given. malloc hands the same pages out again.
         specs = self._plan.demand.source_specs
-        return [np.empty((rows, *(length or 1 for length in spec.shape)), spec.dtype) for spec in specs]
+        return [spec.empty(rows) for spec in specs]
 
     def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
         """Transform a batch (or a group, where no map is the user's) and write it into the slot."""

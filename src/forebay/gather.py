@@ -41,7 +41,7 @@ class RowNumbers:
         if self._direct:
             start = group.base + group.start
             return slice(start, start + group.rows)
-        epoch, stop = self._epoch(group.cursor), group.start + group.rows
+        epoch, stop = self._schedule.order_epoch(group.cursor), group.start + group.rows
         numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
         pieces = [self._piece(epoch, group.base, number, group.start, stop) for number in numbers]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -49,7 +49,7 @@ class RowNumbers:
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already."""
         number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
-        key = (self._epoch(group.cursor), group.base, number + 1)
+        key = (self._schedule.order_epoch(group.cursor), group.base, number + 1)
         early = self._direct or offset < self._chunk_rows // 2 or group.pass_ends or key in self._chunks
         if not early and self._lock.acquire(blocking=False):
             try:
@@ -61,10 +61,6 @@ class RowNumbers:
         """The part of a chunk between two of the shard's rows."""
         first = number * self._chunk_rows
         return self._chunk((epoch, base, number))[max(0, start - first) : stop - first]
-
-    def _epoch(self, cursor: Cursor) -> int:
-        """Each pass of repeat() after batch() is an epoch of its own to the order."""
-        return cursor.epoch * (self._schedule.passes or 1 << 32) + cursor.passes
 
     def _chunk(self, key: tuple[int, int, int]) -> Any:
         found = self._chunks.get(key)
@@ -164,7 +160,7 @@ def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:
     if hasattr(source, "gather_rows"):
         return source.gather_rows(rows)  # type: ignore[no-any-return]  # a source of the user's may bring its own
     count = row_count(rows)
-    out = [np.empty((count, *(length or 1 for length in spec.shape)), spec.dtype) for spec in source.specs]
+    out = [spec.empty(count) for spec in source.specs]
     source.gather(rows, out)
     return [list(row) for row in zip(*out, strict=True)]
 

@@ -60,7 +60,8 @@ def engine(name: str) -> Any:
     target = _ENGINES.get(name)
     if target is None:
         raise DeviceError(
-            f"device={name!r} is not a device Forebay can feed here: choose 'auto' or one of {sorted(_ENGINES)}."
+            f"cannot feed device={name!r}: this version feeds {' and '.join(map(repr, sorted(_ENGINES)))} only. Leave "
+            "device= out; the framework moves batches to its device."
         )
     return _load(target)
 
@@ -90,8 +91,8 @@ def _load_framework(target: str, name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] == "forebay":
             raise
         raise FrameworkError(
-            f"cannot feed {name!r}: {error.name!r} is not installed. Install it, for example with "
-            f"pip install 'forebay[{name}]', or feed('numpy').",
+            f"cannot feed {name!r}: {error.name!r} is not installed. Install it (pip install {error.name}), "
+            "or feed('numpy').",
             name=error.name,
         ) from error
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from forebay.errors import PipelineError
+from forebay.spec import Array
 
 __all__ = [
     "BlockShuffled",
@@ -211,7 +212,7 @@ class Permutation:
             outside = outside[again >= self._length]
         return numbers.astype(np.int64)
 
-    def _scramble(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _scramble(self, numbers: Array) -> Array:
         """One-to-one on numbers of k bits, in place."""
         shifted = np.empty_like(numbers)
         numbers += self._term

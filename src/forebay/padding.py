@@ -6,19 +6,18 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import SpecError
+from forebay.spec import Array
 
 __all__ = ["pad_rows", "stack_rows"]
 
 
-def pad_rows(
-    rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any
-) -> list[np.ndarray[Any, Any]]:
+def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any) -> list[Array]:
     """Rows, each a list of leaves, as one padded array a leaf."""
     columns = zip(*rows, strict=True)
     return [stack_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
 
 
-def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> np.ndarray[Any, Any]:
+def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
     """One leaf's rows as one array; where their shapes differ, padded with the field's value."""
     arrays = [np.asarray(leaf) for leaf in column]
     shapes = {array.shape for array in arrays}

@@ -8,10 +8,11 @@
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from forebay import names
 from forebay.cursor import ENDLESS, Schedule
@@ -55,7 +56,7 @@ class Pipeline:
     shard_count: int = 1
     passes: int | None = 1
     batch_limit: int | None = None
-    seed: int = field(default=0)
+    seed: int = 0
 
     def shuffle(
         self, *, seed: int = 0, block: int | None = None, mix: int = 16, window: int | str | None = None
@@ -68,7 +69,7 @@ class Pipeline:
         many bytes at random.
         """
         self._refuse_batched("shuffle")
-        _check_count(mix, "mix")
+        seed, mix = _check_number(seed, "seed"), _check_count(mix, "mix")
         if isinstance(self.source, BatchStream):
             raise PipelineError("ready-made batches cannot be shuffled here: shuffle where they are made.")
         if self.order is None:
@@ -90,8 +91,8 @@ class Pipeline:
 
     def shard(self, index: int, count: int) -> Self:
         """Take every `count`-th row of the global order, from the `index`-th on."""
-        _check_count(count, "count")
-        if not isinstance(index, int) or not 0 <= index < count:
+        count, index = _check_count(count, "count"), _check_number(index, "index")
+        if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
         if self.shard_count > 1:
             raise PipelineError(f"the pipeline is sharded already ({self.shard_index} of {self.shard_count}).")
@@ -101,7 +102,8 @@ class Pipeline:
         """Call a function on every row (before `batch`) or batch (after it).
 
         `where="thread"` suits NumPy code, which lets other threads run; `where="process"` suits pure Python.
-        A function with a parameter `rng` gets a generator drawn from (seed, epoch, batch).
+        A function with a parameter `rng` gets a generator drawn from (seed, epoch, batch). It is called once when
+        the feed is made, to see what comes out, and may be called for batches that nobody takes in the end.
         """
         if isinstance(function, Cast | Scale | OneHot):
             return replace(self, transforms=(*self.transforms, function))
@@ -116,14 +118,13 @@ class Pipeline:
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() gives ready-made batches already: leave batch() out.")
         self._refuse_batched("batch")
-        _check_count(rows, "batch")
+        rows = _check_count(rows, "batch")
         self._check_rows(rows, drop_remainder)
         return replace(self, batching=Batching(rows, drop_remainder, pad))
 
     def repeat(self, count: int | None = None) -> Self:
         """Go over everything before this verb `count` times in one epoch; without a count, for ever."""
-        if count is not None:
-            _check_count(count, "repeat")
+        count = None if count is None else _check_count(count, "repeat")
         if self.batching is not None or isinstance(self.source, BatchStream):
             if self.batch_limit is not None:
                 raise PipelineError("repeat() after take() on batches is not supported: call take() last.")
@@ -134,7 +135,7 @@ class Pipeline:
 
     def take(self, count: int) -> Self:
         """Only the first so many rows (before `batch`) or batches (after it) of each epoch."""
-        _check_count(count, "take")
+        count = _check_count(count, "take")
         if self.batching is not None or isinstance(self.source, BatchStream):
             return replace(self, batch_limit=min(count, self.batch_limit or count))
         if self.order is None:
@@ -159,6 +160,11 @@ class Pipeline:
         if fields:
             raise PipelineError(f"feed({to!r}) takes no {sorted(fields)[0]!r}: naming fields is for feed('keras').")
         return names.feed()(self, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
+
+    def __iter__(self) -> NoReturn:
+        raise PipelineError(
+            "a pipeline only describes what to feed: iterate pipeline.feed('numpy'), or another framework."
+        )
 
     # What the layers above ask
 
@@ -222,7 +228,12 @@ def from_arrays(tree: Tree) -> Pipeline:
 
 
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
-    """Feed rows of files: .npy, .npz, .csv, .txt, .bin (with `spec`) or images; a path, a glob or a list of them."""
+    """Feed rows of files; a path, a glob or a list of them, all together one row space.
+
+    .npy and stored .npz are mapped in place; compressed .npz are inflated when first needed. Options go to the format:
+    .npz `members`; .csv `delimiter`, `header`; .bin `byteorder`, `skip_nbytes` (and `spec`, which says what a record
+    is); images `size`, `channels`. Of many files, at most `max_open_files` are open and `max_held_bytes` inflated.
+    """
     return _indexed(open_files(files, spec=spec, **options))
 
 
@@ -248,6 +259,15 @@ def _indexed(source: Source) -> Pipeline:
 
 
 def _check_count(count: Any, name: str) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    number = _check_number(count, name)
+    if number < 1:
         raise PipelineError(f"{name}={count!r} must be a whole number of at least 1.")
-    return count
+    return number
+
+
+def _check_number(number: Any, name: str) -> int:
+    """Any whole number, NumPy's too."""
+    try:
+        return operator.index(number if not isinstance(number, bool) else None)  # type: ignore[arg-type]  # refused below
+    except TypeError:
+        raise PipelineError(f"{name}={number!r} must be a whole number, such as {name}=8.") from None

@@ -1,6 +1,7 @@
 """Pipeline x machine -> how it will run: how many threads, slots and bytes, each with its reason. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
 from forebay.ring import USUALLY_LENT
@@ -83,36 +84,109 @@ class Plan:
 
 
 def make_plan(demand: Demand, cores: int) -> Plan:
-    """Choose the numbers, within the budget."""
-    processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
-    threads = _threads(demand, cores, processes)
-    group = _group_batches(demand)
-    slots = threads.value + _ahead(demand)
-    while True:
-        plan = _assemble(demand, threads, processes, group, slots)
-        if plan.nbytes <= demand.host_nbytes or not demand.sized:
-            return plan
-        if slots > 2:
-            slots -= 1
-        elif group.value > 1:
-            group = _Choice(
-                max(1, group.value // 2), f"so that slots fit into host_bytes={format_nbytes(demand.host_nbytes)}"
-            )
-        elif threads.value > 1:
-            threads = _Choice(1, f"so that slots fit into host_bytes={format_nbytes(demand.host_nbytes)}")
-            processes = min(processes, 1)
-        else:
-            raise BudgetError(
-                f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows "
-                f"takes {format_nbytes(plan.slot_nbytes)}, and a feed needs {format_nbytes(plan.nbytes)} at least. "
-                "Pass a larger host_bytes, or make batches smaller."
-            )
+    """Choose the numbers, and take them back one by one until they keep the budget."""
+    draft: _Draft | None = _first_draft(demand, cores)
+    while draft is not None:
+        if draft.nbytes <= demand.host_nbytes or not demand.sized:
+            return draft.plan()
+        smallest, draft = draft, draft.smaller()
+    needed = -(-smallest.nbytes // 2**20)
+    raise BudgetError(
+        f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows takes "
+        f"{format_nbytes(smallest.slot_nbytes)}, a feed of them {needed} MiB at least. Pass host_bytes='{needed}MiB'"
+        f"{', or make batches smaller' if smallest.slot_nbytes > INDEX_NBYTES else ''}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     value: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Numbers that may still be too large."""
+
+    demand: Demand
+    threads: _Choice
+    processes: int
+    group: _Choice
+    slots: int
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout(self.demand.specs)
+
+    @property
+    def slot_nbytes(self) -> int:
+        """Results, and beside them the rows for worker processes to read."""
+        return self.layout.nbytes + (self._input_nbytes if self.processes else 0)
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """What each thread, and the consumer that helps, holds while it works; row numbers; a shuffle window."""
+        working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
+        held = self.demand.window_nbytes + (INDEX_NBYTES if self.demand.indexed else 0)
+        return held + (working if self.demand.transforms else 0)
+
+    @property
+    def nbytes(self) -> int:
+        return (self.slots + USUALLY_LENT) * self.slot_nbytes + self.scratch_nbytes
+
+    def smaller(self) -> "_Draft | None":
+        """The next thing to give up, or None."""
+        why = f"so that all fits into host_bytes={format_nbytes(self.demand.host_nbytes)}"
+        if self.slots > 2:
+            return replace(self, slots=self.slots - 1)
+        if self.group.value > 1:
+            return replace(self, group=_Choice(self.group.value // 2, why))
+        if self.threads.value > 1:
+            return replace(self, threads=_Choice(1, why), processes=min(self.processes, 1))
+        return None
+
+    def plan(self) -> Plan:
+        return Plan(
+            demand=self.demand,
+            layout=self.layout,
+            threads=self.threads.value,
+            processes=self.processes,
+            group_batches=self.group.value,
+            slots=self.slots,
+            slot_nbytes=self.slot_nbytes,
+            scratch_nbytes=self.scratch_nbytes,
+            reasons=tuple(self._reasons()),
+        )
+
+    def _reasons(self) -> Iterator[Reason]:
+        demand = self.demand
+        yield from demand.notes
+        yield Reason("threads", str(self.threads.value), self.threads.why)
+        if self.processes:
+            yield Reason("processes", str(self.processes), _why_processes(demand))
+        yield Reason("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
+        ahead = (
+            f"one a thread, up to {self.slots - self.threads.value} ready ahead, and {USUALLY_LENT} in use; all reused"
+        )
+        yield Reason("slots", f"{self.slots + USUALLY_LENT} x {format_nbytes(self.slot_nbytes)}", ahead)
+        for transform in demand.transforms:
+            yield Reason(str(transform), *_placed(transform))
+        within = f"slots and scratch, within host_bytes={format_nbytes(demand.host_nbytes)}"
+        yield Reason("memory", format_nbytes(self.nbytes), within if demand.sized else "for batches like the first")
+
+    def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
+        rows, alignment = self.demand.batch_rows, self.demand.alignment
+        return Layout.of(specs, batch_rows=rows, batches=self.group.value, alignment=alignment)
+
+    @property
+    def _input_nbytes(self) -> int:
+        return self._layout(self.demand.source_specs).nbytes
+
+
+def _first_draft(demand: Demand, cores: int) -> _Draft:
+    processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
+    threads = _threads(demand, cores, processes)
+    return _Draft(demand, threads, processes, _group_batches(demand), threads.value + _ahead(demand))
 
 
 def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
@@ -150,40 +224,13 @@ def _group_batches(demand: Demand) -> _Choice:
     )
 
 
-def _assemble(demand: Demand, threads: _Choice, processes: int, group: _Choice, slots: int) -> Plan:
-    layout = Layout.of(demand.specs, batch_rows=demand.batch_rows, batches=group.value, alignment=demand.alignment)
-    raw = Layout.of(demand.source_specs, batch_rows=demand.batch_rows, batches=group.value, alignment=demand.alignment)
-    slot_nbytes = layout.nbytes + (raw.nbytes if processes else 0)
-    scratch = threads.value * raw.nbytes if demand.transforms else 0
-    scratch += demand.window_nbytes + (INDEX_NBYTES if demand.indexed else 0)
-    made = [
-        *demand.notes,
-        Reason("threads", str(threads.value), threads.why),
-        *(
-            [Reason("processes", str(processes), "a map asks for them; data goes there in shared memory")]
-            if processes
-            else []
-        ),
-        Reason("group", f"{group.value} batch{'es' if group.value > 1 else ''}", group.why),
-        Reason(
-            "slots",
-            f"{slots} x {format_nbytes(slot_nbytes)}",
-            f"one a thread, and up to {slots - threads.value} ready ahead; all reused",
-        ),
-    ]
-    made += [Reason(str(transform), _place(transform), _why_there(transform)) for transform in demand.transforms]
-    plan = Plan(demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, tuple(made))
-    budget = Reason(
-        "memory", format_nbytes(plan.nbytes), f"above the source, within host_bytes={format_nbytes(demand.host_nbytes)}"
-    )
-    return Plan(
-        demand, layout, threads.value, processes, group.value, slots, slot_nbytes, scratch, (*plan.reasons, budget)
-    )
+def _why_processes(demand: Demand) -> str:
+    way = "in shared memory" if demand.sized else "pickled, because batches differ in size"
+    return f"a map asks for them; data goes there {way}"
 
 
-def _place(transform: Transform) -> str:
-    return "thread" if transform.where == "either" else transform.where
-
-
-def _why_there(transform: Transform) -> str:
-    return "no link to cross: done while the rows are in the cache" if transform.where == "either" else "as asked"
+def _placed(transform: Transform) -> tuple[str, str]:
+    """Where a transform runs, and why there."""
+    if transform.where == "either":
+        return "thread", "no link to cross: done while the rows are in the cache"
+    return transform.where, "as asked"

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from forebay.spec import Layout, Structure
+from forebay.spec import Array, Layout, Structure
 from forebay.transforms import Transform, apply_all, transformed, write_leaves
 
 __all__ = ["RemoteTransforms", "Task", "views"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,11 @@ class RemoteTransforms:
     output_layout: Layout
     output_names: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """What errors about worker processes call it: the user's own maps."""
+        return transformed(self.transforms)
+
     def __call__(self, memory: Any, task: Task) -> list[Array] | None:
         if task.pickled is not None:
             return apply_all(self.transforms, task.pickled, self.structure, task.key, first=self.first)[0]
@@ -55,6 +58,6 @@ class RemoteTransforms:
 def views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:
     """Arrays over the first rows of each leaf of a layout that begins at `offset`."""
     return [
-        np.ndarray((rows, *(length or 1 for length in spec.shape)), spec.dtype, buffer=memory, offset=offset + start)
+        np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=memory, offset=offset + start)
         for spec, start in zip(layout.specs, layout.offsets, strict=True)
     ]

@@ -7,6 +7,7 @@ from forebay.spec import format_nbytes
 
 __all__ = ["explain", "summarise"]
 
+ENOUGH_SECONDS = 0.05  # less work than this says nothing about which stage is slow
 _STAGES = ("order", "read", "gather", "transform")
 
 
@@ -49,11 +50,11 @@ def _fields(plan: Plan) -> str:
 
 def _measured(stats: dict[str, Any]) -> str:
     busy = sum(stage["seconds"] for stage in stats["stages"].values())
-    speed = stats["nbytes"] / busy * stats["threads"] if busy else 0.0
-    told = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
-    return (
+    told = (
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
-        f"the consumer waited {stats['wait_seconds']:.3f} s\n"
-        f"  threads worked: {told}; {stats['slowest_stage']} is the slowest stage; "
-        f"together they could give {format_nbytes(speed)}/s"
+        f"the consumer waited {stats['wait_seconds']:.3f} s"
     )
+    if busy < ENOUGH_SECONDS:
+        return told
+    stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
+    return f"{told}\n  threads worked: {stages}; {stats['slowest_stage']} is the slowest stage"

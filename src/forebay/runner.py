@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from forebay.consumer import Consumer
 from forebay.cursor import Cursor, Group
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError
-from forebay.pace import Consumer
 from forebay.ring import Fill, Ring
 from forebay.slot import Slot
 from forebay.trace import Recorder

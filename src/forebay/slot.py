@@ -9,11 +9,9 @@ from forebay.cursor import Group
 from forebay.engines.base import Engine, SlotMemory
 from forebay.lease import Lease
 from forebay.sources.base import row_views
-from forebay.spec import ArraySpec, Layout, align
+from forebay.spec import Array, ArraySpec, Layout, align
 
 __all__ = ["Slot"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Slot:
@@ -48,9 +46,7 @@ class Slot:
         """Where to gather so many rows, a leaf each; leaves with gaps between batches are gathered beside the slot."""
         specs = self.layout.specs
         return [
-            self.layout.view(self.memory.host, leaf, rows=rows)
-            if packed
-            else np.empty((rows, *(length or 1 for length in specs[leaf].shape)), specs[leaf].dtype)
+            self.layout.view(self.memory.host, leaf, rows=rows) if packed else specs[leaf].empty(rows)
             for leaf, packed in enumerate(self._packed)
         ]
 
@@ -93,7 +89,7 @@ class Slot:
         spec, layout = self.layout.specs[leaf], self.layout
         first = layout.view(self.memory.host, leaf)
         return np.ndarray(
-            (layout.batches, layout.batch_rows, *(length or 1 for length in spec.shape)),
+            (layout.batches, *spec.batch_shape(layout.batch_rows)),
             spec.dtype,
             buffer=self.memory.host,
             offset=layout.offsets[leaf],

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
     from numpy.typing import DTypeLike
 
 __all__ = [
+    "Array",
     "ArraySpec",
     "HOST_ALIGNMENT",
     "Layout",
@@ -30,6 +32,7 @@ __all__ = [
     "parse_nbytes",
 ]
 
+Array: TypeAlias = np.ndarray[Any, Any]
 Tree: TypeAlias = Any  # a nest of arrays; Python cannot say "recursively, of leaves" without getting in the way
 
 HOST_ALIGNMENT = 64  # TensorFlow aborts the process on less, JAX silently copies
@@ -47,8 +50,15 @@ class ArraySpec:
     dtype: np.dtype[Any]
 
     def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
-        object.__setattr__(self, "shape", tuple(None if length is None else int(length) for length in shape))
-        object.__setattr__(self, "dtype", _native(np.dtype(dtype)))
+        try:
+            lengths = tuple(None if length is None else index(length) for length in shape)
+            native = _native(np.dtype(dtype))
+        except TypeError as error:
+            raise SpecError(
+                f"ArraySpec({shape!r}, {dtype!r}) is not a shape and a dtype: pass, say, ArraySpec((28, 28), 'uint8')."
+            ) from error
+        object.__setattr__(self, "shape", lengths)
+        object.__setattr__(self, "dtype", native)
 
     @property
     def ragged(self) -> bool:
@@ -57,9 +67,15 @@ class ArraySpec:
     @property
     def nbytes(self) -> int:
         """Bytes of one row; lengths that differ count as one."""
-        return (
-            math.prod(length or 1 for length in self.shape if length != 0) * self.dtype.itemsize * (0 not in self.shape)
-        )
+        return math.prod(self.batch_shape(1)) * self.dtype.itemsize
+
+    def batch_shape(self, rows: int) -> tuple[int, ...]:
+        """The shape of so many rows; lengths that differ count as one."""
+        return (rows, *(1 if length is None else length for length in self.shape))
+
+    def empty(self, rows: int) -> "Array":
+        """Fresh memory for so many rows."""
+        return np.empty(self.batch_shape(rows), self.dtype)
 
     def check(self, name: str) -> None:
         """Refuse what has no bytes of its own to move."""
@@ -185,10 +201,10 @@ class Layout:
         """Whether the batches of a group follow each other without a gap in this leaf."""
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
-    def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> np.ndarray[Any, Any]:
+    def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:
         """An array over one leaf of one batch; with `rows` past one batch, over several packed ones."""
         spec = self.specs[leaf]
-        shape = (self.batch_rows if rows is None else rows, *(length or 1 for length in spec.shape))
+        shape = spec.batch_shape(self.batch_rows if rows is None else rows)
         offset = self.offsets[leaf] + batch * self.strides[leaf]
         return np.ndarray(shape, spec.dtype, buffer=memory, offset=offset)
 

@@ -14,7 +14,7 @@ import numpy as np
 from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.order import derive_key
 from forebay.padding import pad_rows
-from forebay.spec import ArraySpec, Structure, Tree, flatten
+from forebay.spec import Array, ArraySpec, Structure, Tree, flatten
 
 if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
     from numpy.typing import DTypeLike
@@ -164,18 +164,18 @@ class OneHot:
 def cast(fields: Any) -> Cast:
     """Other dtypes for some fields, `map(fb.cast({"image": "float32"}))`, or for all: `map(fb.cast("float32"))`."""
     if isinstance(fields, Mapping):
-        return Cast({str(name): np.dtype(dtype) for name, dtype in fields.items()})
-    return Cast(np.dtype(fields))
+        return Cast({str(name): _dtype(dtype) for name, dtype in fields.items()})
+    return Cast(_dtype(fields))
 
 
 def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "DTypeLike" = "float32") -> Scale:
     """Multiply, then add: `map(fb.scale({"image": 1 / 255}))` makes floats between 0 and 1 of bytes."""
-    return Scale(_named(fields), offset, np.dtype(dtype))
+    return Scale(_named(fields), offset, _dtype(dtype))
 
 
 def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") -> OneHot:
     """Class numbers to one-hot rows: `map(fb.one_hot({"label": 10}))`."""
-    return OneHot(_named(fields), np.dtype(dtype))
+    return OneHot(_named(fields), _dtype(dtype))
 
 
 def apply_all(
@@ -196,7 +196,7 @@ def transformed(transforms: Sequence[Transform]) -> str:
     return " then ".join(map(str, transforms))
 
 
-def write_leaves(leaves: Leaves, out: Sequence[np.ndarray[Any, Any]], names: Sequence[str], told: str) -> None:
+def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], told: str) -> None:
     """Copy what the transforms gave into a slot, if it is what tracing promised."""
     if len(leaves) != len(out):
         raise TransformError(
@@ -224,14 +224,26 @@ def _rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
     return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
+def _dtype(name: Any) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(name)
+    except TypeError:
+        raise SpecError(f"{name!r} is not a dtype: pass for example 'float32'.") from None
+    return dtype
+
+
 def _named(fields: Mapping[str, Any] | Any) -> Any:
     return {str(name): value for name, value in fields.items()} if isinstance(fields, Mapping) else fields
 
 
 def _told(fields: Mapping[str, Any] | Any) -> str:
-    return (
-        ", ".join(f"{name}: {value}" for name, value in fields.items()) if isinstance(fields, Mapping) else str(fields)
-    )
+    if isinstance(fields, Mapping):
+        return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
+    return _shown(fields)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _by_leaf(fields: Mapping[str, Any] | Any, structure: Structure, told: Any) -> list[Any]:

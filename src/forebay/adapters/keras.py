@@ -39,7 +39,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     Each epoch of `fit` is the feed's next one; `evaluate` and `predict` take the next one too. A tuple pipeline gives
     `(x, y, sample_weight)` or the first of them. The fields of a dict are named: `x="image"`; a list of names gives
-    the model a dict of inputs, a tuple of names a tuple.
+    the model a dict of inputs, a dict one under other names (`{"input": "field"}`), a tuple of names a tuple.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from forebay.spec import Structure, Tree
 
 __all__ = ["Arrange", "ClassWeights", "Fields", "arranger"]
 
-Fields: TypeAlias = str | list[str] | tuple[str, ...] | None
+Fields: TypeAlias = str | list[str] | tuple[str, ...] | dict[str, str] | None  # a dict: input's name to field
 Arrange: TypeAlias = Callable[[Tree], tuple[Any, ...]]
 
 
@@ -90,12 +90,16 @@ def _by_name(known: list[str], named: Mapping[str, Fields]) -> Arrange:
     return lambda batch: tuple(pick(batch) for pick in picks)
 
 
-def _picker(known: list[str], role: str, fields: str | list[str] | tuple[str, ...]) -> Callable[[Tree], Any]:
-    for field in [fields] if isinstance(fields, str) else fields:
+def _picker(
+    known: list[str], role: str, fields: str | list[str] | tuple[str, ...] | dict[str, str]
+) -> Callable[[Tree], Any]:
+    for field in [fields] if isinstance(fields, str) else fields.values() if isinstance(fields, dict) else fields:
         if field not in known:
             raise PipelineError(f"feed('keras', {role}={fields!r}): there is no field {field!r}. Choose from {known}.")
     if isinstance(fields, str):
         return lambda batch: batch[fields]
     if isinstance(fields, list):
         return lambda batch: {field: batch[field] for field in fields}
+    if isinstance(fields, dict):
+        return lambda batch: {name: batch[field] for name, field in fields.items()}
     return lambda batch: tuple(batch[field] for field in fields)

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contender", action="append", default=[], metavar="NAME", help="only contenders named so, beside the baseline"
     )
     parser.add_argument("--quick", action="store_true", help="less data and less time, for a first look")
-    parser.add_argument("--repeats", type=int, metavar="N", help="rounds to take the median of")
+    parser.add_argument("--repeats", type=_positive, metavar="N", help="rounds to take the median of")
     parser.add_argument("--targets", action="store_true", help="show what this project promises beside what it gave")
     parser.add_argument("--list", action="store_true", help="list cases and contenders, measure nothing")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -42,17 +42,20 @@ def run(arguments: argparse.Namespace) -> int:
         cases = choose(CASES, case_names=arguments.case, contenders=arguments.contender)
         results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
     except (OSError, ValueError) as error:
-        _say(str(error))
+        where = f"{arguments.show} is not a file of results: " if arguments.show else ""
+        _say(f"forebay bench: {where}{error}")
         return 2
     if arguments.list:
         return _list(cases)
+    if arguments.save and results is None:
+        arguments.save.touch()  # what cannot be written is known before ten minutes of measuring
     return _report(results or _measure(cases, arguments), arguments)
 
 
 def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
     pace = QUICK if arguments.quick else Pace()
     if arguments.repeats:
-        pace = Pace(pace.seconds, pace.warm_up_seconds, max(arguments.repeats, 1))
+        pace = Pace(pace.seconds, pace.warm_up_seconds, arguments.repeats)
     chosen = [quicker(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
     return run_cases(chosen, pace, quick=arguments.quick, say=_say)
 
@@ -75,6 +78,12 @@ def _list(cases: list[Case]) -> int:
         for entry in case.entries:
             console().print(f"  {entry.label} ({entry.contender})")
     return 0
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def _say(line: str) -> None:

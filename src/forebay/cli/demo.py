@@ -13,7 +13,7 @@ from rich.table import Table
 
 import forebay as fb
 from forebay.cli.console import console, print_json, talk
-from forebay.spec import format_nbytes
+from forebay.spec import Array, format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(data: np.ndarray[Any, Any], path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
+def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
     """Rows a second, the ways taken in turn so that a busy machine hurts all alike."""
     with (
         fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory,
@@ -63,14 +63,14 @@ def _measure(data: np.ndarray[Any, Any], path: Path) -> tuple[dict[str, float], 
     return {name: median(found) for name, found in runs.items()}, reasons
 
 
-def _row_by_row(data: np.ndarray[Any, Any]) -> Iterator[Any]:
+def _row_by_row(data: Array) -> Iterator[Any]:
     """What a dataset with `__getitem__` and a loader that stacks comes to."""
     order = np.random.default_rng(1).permutation(len(data))[:LOOP_ROWS]
     for start in range(0, len(order), BATCH):
         yield np.stack([data[row] for row in order[start : start + BATCH]])
 
 
-def _batch_by_batch(data: np.ndarray[Any, Any]) -> Iterator[Any]:
+def _batch_by_batch(data: Array) -> Iterator[Any]:
     order = np.random.default_rng(1).permutation(len(data))
     for start in range(0, len(order), BATCH):
         yield data[order[start : start + BATCH]]
@@ -99,5 +99,5 @@ def _show(nbytes: int, speeds: dict[str, float], reasons: list[dict[str, str]]) 
     for made in reasons:
         table.add_row(made["name"], made["choice"], made["why"])
     out.print(table)
-    out.print("\nEvery row once an epoch, in an order that only the seed decides; memory reused, nothing copied twice.")
+    out.print("\nEvery row once an epoch, in an order that the seed alone decides; memory reused.")
     out.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")

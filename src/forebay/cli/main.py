@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="forebay", description="Keeps GPUs fed from NumPy.")
+    parser = argparse.ArgumentParser(prog="forebay", description="Feeds TensorFlow, Keras, PyTorch and JAX from NumPy.")
     parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in commands.items():

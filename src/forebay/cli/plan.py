@@ -17,6 +17,7 @@ NAME = "plan"
 HELP = "how a feed of this data would run here, and how fast"
 
 TRIAL_SECONDS = 1.0
+WARM_UP_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,14 +52,23 @@ def _pipeline(arguments: argparse.Namespace) -> fb.Pipeline:
 
 
 def _try_out(feed: Feed) -> float:
-    """Rows a second over a short run: the first groups are left out, they find nothing in any cache."""
-    rows, began, deadline = 0, time.perf_counter(), time.perf_counter() + TRIAL_SECONDS
+    """Rows a second over epochs of a second in all, after one to warm up; a long one is cut short."""
+    _run_for(feed, WARM_UP_SECONDS)
+    rows, seconds = 0, 0.0
+    while seconds < TRIAL_SECONDS:
+        more, took = _run_for(feed, TRIAL_SECONDS - seconds)
+        rows, seconds = rows + more, seconds + took
+    return rows / seconds
+
+
+def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
+    """Rows of an epoch, and how long they took; it is left when the time is up."""
+    rows, began = 0, time.perf_counter()
     for batch in feed:
-        leaf = feed.structure.flatten_like(batch)[0]
-        rows += len(leaf)
-        if time.perf_counter() > deadline:
+        rows += len(feed.structure.flatten_like(batch)[0])
+        if time.perf_counter() - began > seconds:
             break
-    return rows / (time.perf_counter() - began)
+    return rows, time.perf_counter() - began
 
 
 def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
@@ -77,12 +87,13 @@ def _show(feed: Feed, rows_per_second: float) -> None:
     out, document = console(), _document(feed, rows_per_second)
     fields = ", ".join(f"{name} {spec}" for name, spec in document["fields"].items())
     length = "an unknown number of" if feed.batches is None else f"{feed.batches:,}"
-    out.print(f"{length} batches of {feed.plan.demand.batch_rows} rows: {fields}", markup=False)
+    batches = "batch" if feed.batches == 1 else "batches"
+    out.print(f"{length} {batches} of {feed.plan.demand.batch_rows} rows: {fields}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("", "choice", "why"):
+    for column in ("what", "choice", "why"):
         table.add_column(column)
     for made in feed.plan.reasons:
         table.add_row(made.name, made.choice, made.why)
     out.print(table)
     speed = f"{rows_per_second:,.0f} rows/s, {format_nbytes(document['bytes_per_second'])}/s"
-    out.print(f"measured here in {TRIAL_SECONDS:.0f} s with an idle consumer: [bold]{speed}[/]")
+    out.print(f"measured here for {TRIAL_SECONDS:.0f} s with an idle consumer: [bold]{speed}[/]")

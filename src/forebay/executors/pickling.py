@@ -32,7 +32,7 @@ def dump_work(work: object) -> bytes:
 
 
 def name_of(work: object) -> str:
-    return getattr(work, "__qualname__", None) or type(work).__qualname__
+    return getattr(work, "__qualname__", None) or getattr(work, "name", None) or type(work).__qualname__
 
 
 @dataclass(frozen=True, slots=True)

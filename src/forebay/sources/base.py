@@ -6,11 +6,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from forebay.spec import ArraySpec, Structure
+from forebay.spec import Array, ArraySpec, Structure
 
 __all__ = ["Array", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count", "row_views"]
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Rows: TypeAlias = (
     np.ndarray[Any, np.dtype[np.intp]] | slice
 )  # row numbers; a slice (start, stop, no step) where they follow each other

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import SourceError, SpecError
-from forebay.spec import ArraySpec, Structure, Tree, flatten
+from forebay.spec import Array, ArraySpec, Structure, Tree, flatten
 
 __all__ = ["BatchReader", "BatchStream"]
 
@@ -35,7 +35,7 @@ class BatchStream:
         except TypeError:
             return None
 
-    def sample(self) -> list[np.ndarray[Any, Any]]:
+    def sample(self) -> list[Array]:
         """The first batch, to trace maps with; it is given again when the pass is read."""
         assert self._ahead is not None
         return [np.array(leaf) for leaf in _as_leaves(self._ahead[1])[0]]
@@ -73,7 +73,7 @@ class BatchReader:
         self._stream, self._iterator, self._first = stream, iterator, first
         self._batch = 0
 
-    def next_batch(self) -> list[np.ndarray[Any, Any]] | None:
+    def next_batch(self) -> list[Array] | None:
         """The next batch's leaves as NumPy arrays over the loader's own memory; None at the end."""
         tree, self._first = self._first, None
         if tree is None:
@@ -92,7 +92,7 @@ class BatchReader:
         if close is not None:
             close()
 
-    def _checked(self, tree: Tree) -> list[np.ndarray[Any, Any]]:
+    def _checked(self, tree: Tree) -> list[Array]:
         leaves, structure = _as_leaves(tree)
         if structure.paths != self._stream.structure.paths:
             raise SpecError(
@@ -107,7 +107,7 @@ class BatchReader:
         return leaves
 
 
-def _as_leaves(tree: Tree) -> tuple[list[np.ndarray[Any, Any]], Structure]:
+def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     leaves, structure = flatten(tree)
     arrays = [_as_numpy(leaf) for leaf in leaves]
     rows = {array.shape[0] if array.ndim else None for array in arrays}
@@ -117,7 +117,7 @@ def _as_leaves(tree: Tree) -> tuple[list[np.ndarray[Any, Any]], Structure]:
     return arrays, structure
 
 
-def _as_numpy(leaf: Any) -> np.ndarray[Any, Any]:
+def _as_numpy(leaf: Any) -> Array:
     """Any framework's CPU tensor as a NumPy array, without a copy where it allows that."""
     detach = getattr(leaf, "detach", None)  # a torch tensor that carries gradients refuses __array__
     return np.asarray(leaf if detach is None else detach())

@@ -220,4 +220,4 @@ class _ShuffledReader(_Replayed):
 
 
 def _scratch(specs: Sequence[ArraySpec], rows: int) -> list[Array]:
-    return [np.empty((rows, *(length or 1 for length in spec.shape)), spec.dtype) for spec in specs]
+    return [spec.empty(rows) for spec in specs]

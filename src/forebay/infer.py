@@ -79,13 +79,13 @@ def _sample(pipeline: Pipeline) -> list[Any]:
     numbers = pipeline.order.rows(0, positions).astype(np.intp)
     if pad is not None and hasattr(source, "gather_rows"):
         return pad_rows(source.gather_rows(numbers), names, pad)
-    out = [np.empty((count, *(length or 1 for length in spec.shape)), spec.dtype) for spec in source.specs]
+    out = [spec.empty(count) for spec in source.specs]
     source.gather(numbers, out)
     return list(out)
 
 
 def _zeros(specs: Sequence[ArraySpec]) -> list[Any]:
-    return [np.zeros((1, *(length or 1 for length in spec.shape)), spec.dtype) for spec in specs]
+    return [np.zeros(spec.batch_shape(1), spec.dtype) for spec in specs]
 
 
 def _spec(leaf: Any, loose: bool) -> ArraySpec:
