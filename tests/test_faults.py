@@ -89,6 +89,16 @@ def test_a_killed_worker_process_is_noticed_and_named():
         received(feed)
 
 
+def test_a_feed_goes_on_after_a_worker_died():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
+    with pipeline.feed("numpy") as feed:
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="SIGKILL"):
+                received(feed)
+            feed.load_state_dict(feed.state_dict() | {"position": 60})
+            assert received(feed) == list(range(60, 100))
+
+
 def test_a_generator_that_raises_gives_its_rows_first():
     def broken():
         yield from range(25)

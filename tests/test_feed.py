@@ -214,6 +214,75 @@ def test_a_second_iterator_ends_the_first():
     assert sum(1 for _ in second) == 99
 
 
+def test_a_group_is_not_reused_between_taking_and_handing_it_off():
+    feed = fb.from_arrays(np.arange(200_000)).batch(1000).feed("numpy", host_bytes="4MiB")
+    hand_off, slow, found = feed._hand_off.hand_off, [], []
+
+    class Slow:
+        def hand_off(self, roots):
+            if threading.current_thread() in slow:
+                threading.Event().wait(0.2)
+            return hand_off(roots)
+
+    feed._hand_off = Slow()
+    iterator = iter(feed)
+
+    def consume():
+        try:
+            found.append(int(next(iterator)[0]))
+        except FeedError:
+            found.append(0)
+
+    slow.append(threading.Thread(target=consume))
+    slow[0].start()
+    threading.Event().wait(0.05)
+    assert sum(len(batch) for batch in feed) == 200_000
+    slow[0].join()
+    assert found == [0]
+
+
+def test_what_changes_between_epochs_is_seen():
+    data = np.zeros(100)
+    with fb.from_arrays(data).batch(10).feed("numpy") as feed:
+        for epoch in range(3):
+            data[:] = epoch
+            assert {float(row) for batch in feed for row in batch} == {epoch}
+
+
+def test_a_map_is_called_for_every_batch_once_and_once_to_trace_it():
+    calls = []
+    with fb.from_arrays(np.arange(40)).batch(10).map(lambda batch: calls.append(1) or batch).feed("numpy") as feed:
+        for _ in range(3):
+            received(feed)
+    assert len(calls) == 1 + 3 * 4
+
+
+def test_feeds_of_one_pipeline_do_not_disturb_each_other(tmp_path):
+    np.save(tmp_path / "data.npy", np.zeros((20_000, 100), np.float32))
+    pipeline = fb.from_files(tmp_path / "data.npy").batch(100)
+    first, second = pipeline.feed("numpy"), pipeline.feed("numpy")
+    iterator = iter(second)
+    next(iterator), next(first)
+    first.close()
+    assert sum(1 for _ in iterator) == 199
+    assert len(list(pipeline.feed("numpy"))) == 200
+
+
+def test_next_goes_on_with_the_newest_epoch():
+    feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
+    next(feed)
+    for _ in feed:
+        break
+    assert len(next(feed)) == 10
+
+
+def test_errors_come_without_a_false_cause():
+    feed = fb.from_arrays(numbers()).batch(10).map(lambda batch: 1 / 0 if batch[0] else batch).feed("numpy")
+    with pytest.raises(ZeroDivisionError) as caught:
+        received(feed)
+    assert caught.value.__context__ is None
+
+
 def test_two_threads_share_an_epoch_without_losing_or_repeating_a_batch():
     feed = fb.from_arrays(numbers(20_000)).shuffle(seed=0).batch(10).feed("numpy")
     iterator, found = iter(feed), [[], []]

@@ -91,3 +91,13 @@ def test_a_generator_is_collected_within_the_budget():
         print(before, max(epochs(feed, 2)))
     """)
     assert peak - before < (32 + 64) << 20
+
+
+def test_batches_larger_than_planned_are_held_few_at_a_time():
+    before, peak = run("""
+        rows = [np.zeros(8, np.float32)] + [np.zeros(1 << 20, np.float32)] * 60
+        before = held()
+        feed = fb.from_source(rows).batch(4, pad=0).feed("numpy", host_bytes="64MiB")
+        print(before, max(epochs(feed, 1)))
+    """)
+    assert peak - before < (64 + 96) << 20  # rows of 4 MiB: one batch is stacked beside the slots, in each thread

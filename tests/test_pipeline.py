@@ -86,6 +86,46 @@ def test_a_shard_without_a_batch_is_refused():
         fb.from_arrays(np.arange(10)).shard(15, 20).batch(4).feed("numpy")
 
 
+@pytest.mark.parametrize("endless", [True, False])
+def test_a_shard_without_a_row_is_refused_even_when_it_repeats(endless):
+    pipeline = fb.from_arrays(np.arange(2)).shard(2, 3).batch(1)
+    with pytest.raises(PipelineError, match="nothing to feed"):
+        (pipeline.repeat() if endless else pipeline).feed("numpy")
+
+
+def test_dropping_everything_of_a_shard_is_refused_even_when_it_repeats():
+    with pytest.raises(PipelineError, match="nothing to feed"):
+        fb.from_arrays(np.arange(7)).batch(4, drop_remainder=True).shard(0, 2).repeat().feed("numpy")
+
+
+def test_masked_arrays_are_refused():
+    with pytest.raises(SpecError, match="its mask would be lost"):
+        fb.from_arrays(np.ma.masked_equal(np.arange(5), 3))
+
+
+def test_lists_of_different_length_are_refused_with_the_way_out():
+    with pytest.raises(SpecError, match="Make its rows alike"):
+        fb.from_arrays([[1, 2], [3]])
+
+
+def test_a_dict_of_arrays_is_no_source_of_rows():
+    with pytest.raises(SpecError, match=r"go into from_arrays\(\)"):
+        fb.from_source({"x": np.arange(3)})
+
+
+def test_rows_without_a_byte_are_fed():
+    with fb.from_arrays((np.zeros((10, 0), np.float32), np.arange(10))).batch(3).feed("numpy") as feed:
+        assert [batch[0].shape for batch in feed] == [(3, 0), (3, 0), (3, 0), (1, 0)]
+
+
+def test_records_of_mixed_byte_order_are_fed_as_they_are():
+    data = np.zeros(4, [("a", "<i4"), ("b", ">i4")])
+    data["a"], data["b"] = [1, 2, 3, 4], [5, 6, 7, 8]
+    with fb.from_arrays(data).batch(4).feed("numpy") as feed:
+        (batch,) = feed
+    assert (batch["a"].tolist(), batch["b"].tolist()) == ([1, 2, 3, 4], [5, 6, 7, 8])
+
+
 def test_a_pipeline_without_batch_is_refused():
     with pytest.raises(PipelineError, match=r"call batch\(n\) before feed"):
         fb.from_arrays(np.arange(10)).feed("numpy")

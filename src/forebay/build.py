@@ -1,7 +1,7 @@
 """From a pipeline to everything a feed runs on: hand-off, engine, plan, work and threads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from forebay.sources.iterables import RowStream
 from forebay.sources.streams import ShuffledStream
 from forebay.spec import ArraySpec, Structure, parse_nbytes
 from forebay.trace import Recorder
-from forebay.transforms import Cast, Transform
+from forebay.transforms import Cast
 
 __all__ = ["Built", "build"]
 
@@ -55,11 +55,12 @@ def build(
     engine: Engine = names.engine("cpu" if device == "auto" else device)() if isinstance(device, str) else device
     hand_off: HandOff = names.hand_off(to)()
     host_nbytes = parse_nbytes(host_bytes, "host_bytes")
-    transforms, traced, notes = _trace(pipeline, hand_off)
-    demand = _demand(pipeline, engine, hand_off, transforms, traced, notes, host_nbytes)
+    pipeline = _loosened(pipeline)
+    traced, notes = _trace(pipeline, hand_off)
+    demand = _demand(pipeline, engine, hand_off, traced, notes, host_nbytes)
     plan = make_plan(demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()
-    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)])
+    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], shard_index=pipeline.shard_index)
     work = _work(pipeline, plan, finisher, recorder, consumer)
     runner = Runner(
         work,
@@ -69,6 +70,7 @@ def build(
         threads=plan.threads,
         consumer=consumer,
         recorder=recorder,
+        budget_nbytes=host_nbytes,
     )
     return Built(plan, runner, recorder, hand_off)
 
@@ -99,20 +101,38 @@ def _check(pipeline: Pipeline, resident: str, device_bytes: int | str | None) ->
         )
 
 
-def _trace(pipeline: Pipeline, hand_off: HandOff) -> tuple[tuple[Transform, ...], Traced, tuple[Reason, ...]]:
+def _loosened(pipeline: Pipeline) -> Pipeline:
+    """Padding takes rows of any length, straight from whoever gives them; without it, none may differ."""
+    padded = pipeline.batching is not None and pipeline.batching.pad is not None
+    if not padded and any(spec.ragged for spec in pipeline.specs):
+        raise PipelineError(
+            f"rows may differ in length ({_fields(pipeline)}): say what to fill them up with, batch(n, pad=0)."
+        )
+    if not padded or pipeline.indexed:
+        return pipeline
+    if not isinstance(pipeline.source, RowStream):
+        raise PipelineError(
+            "rows to be padded come straight from the generator: take, repeat and shuffle there, or after batch()."
+        )
+    return replace(pipeline, source=pipeline.source.loosened())
+
+
+def _fields(pipeline: Pipeline) -> str:
+    return ", ".join(f"{name} {spec}" for name, spec in zip(pipeline.structure.paths, pipeline.specs, strict=True))
+
+
+def _trace(pipeline: Pipeline, hand_off: HandOff) -> tuple[Traced, tuple[Reason, ...]]:
     """The transforms, with the narrowing the framework would do anyway made the last of them."""
-    if isinstance(pipeline.source, RowStream) and pipeline.batching and pipeline.batching.pad is not None:
-        pipeline.source.loosened()
     transforms = with_padding(pipeline)
     traced = trace(pipeline, transforms)
     hand_off.check(traced.specs, traced.structure.paths)
     narrowed = _narrowed(traced.specs, traced.structure, hand_off)
     if not narrowed:
-        return transforms, traced, ()
+        return traced, ()
     transforms = (*transforms, Cast(narrowed))
     told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    return transforms, trace(pipeline, transforms), (reason,)
+    return trace(pipeline, transforms), (reason,)
 
 
 def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
@@ -124,7 +144,6 @@ def _demand(
     pipeline: Pipeline,
     engine: Engine,
     hand_off: HandOff,
-    transforms: tuple[Transform, ...],
     traced: Traced,
     notes: tuple[Reason, ...],
     host_nbytes: int,
@@ -140,7 +159,7 @@ def _demand(
         source_specs=tuple(pipeline.specs),
         specs=traced.specs,
         structure=traced.structure,
-        transforms=transforms,
+        transforms=traced.transforms,
         indexed=pipeline.indexed,
         by_item=isinstance(source, ItemSource),
         sized=not padded and not isinstance(source, BatchStream),

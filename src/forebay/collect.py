@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,9 +62,16 @@ class _Passes:
             behind = self.cursor.position - self.cursor.stream_position
             if behind < 0:
                 raise StateError(f"the state is damaged: the stream's own state lies {-behind} rows ahead.")
-            self.reader.skip(behind)
+            self._check_skipped(self.reader.skip(behind), behind)
             self.cursor = replace(self.cursor, stream=None, stream_position=0)
         return self.reader
+
+    def _check_skipped(self, skipped: int, wanted: int) -> None:
+        """The last batch of a pass may have been short; more than that cannot be missing."""
+        if wanted - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
+            raise StateError(
+                f"the stream ended after {skipped} rows, but the state was taken after {wanted}: it has changed."
+            )
 
     def stamp(self) -> Cursor:
         """The cursor with the stream's own state in it, where it has one."""
@@ -93,6 +101,7 @@ class _InTurn(ABC):
 
     in_order = True
     quick = False  # somebody's Python code, which may block
+    goes_on = False  # a pass begins when it is asked for
 
     def __init__(
         self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer
@@ -138,9 +147,12 @@ class _InTurn(ABC):
             self._recorder.add("transform", time.perf_counter() - began)
         return begun.group
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self._finisher.close()
-        self._source.close()
+
+    def close(self) -> None:
+        with suppress(ValueError):  # a generator that is still running somewhere cannot be closed
+            self._passes.close()
 
 
 class StreamWork(_InTurn):
@@ -177,9 +189,9 @@ class StreamWork(_InTurn):
             self._consumer.give_way()
             piece = min(self._piece_rows, wanted - done)
             before = time.perf_counter()
-            count = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
+            count, whole = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
             done += count
-            if count < piece:
+            if not whole:
                 return done, False
             self._adapt(time.perf_counter() - before)
         return done, True
@@ -191,18 +203,18 @@ class StreamWork(_InTurn):
         elif seconds > PIECE_SECONDS * 2:
             self._piece_rows = max(1, self._piece_rows // 2)
 
-    def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> int:
-        """This shard's rows: every shard reads the whole stream and keeps its own."""
-        count = self._schedule.shard_count
+    def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
+        """This shard's rows, and whether all shards got theirs: every one reads the whole stream and keeps its own."""
+        count, rows = self._schedule.shard_count, len(out[0])
         if count == 1:
-            return reader.read(out)
-        rows = len(out[0])
+            got = reader.read(out)
+            return got, got == rows
         everybody = [np.empty((rows * count, *leaf.shape[1:]), leaf.dtype) for leaf in out]
         got = reader.read(everybody)
         own = len(range(self._schedule.shard_index, got, count))
         for target, leaf in zip(out, everybody, strict=True):
             target[:own] = leaf[self._schedule.shard_index : got : count]
-        return own
+        return own, got == rows * count
 
     def _read_ragged(self, reader: Any, wanted: int) -> tuple[list[Array] | None, int, bool]:
         self._consumer.give_way()

@@ -15,6 +15,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.waiting = False
+        self._closed = False
         self._pace = Pace()
         self._go = threading.Event()
         self._left: float | None = None  # when it last went away, and with how many batches
@@ -34,14 +35,19 @@ class Consumer:
         """It goes away with a group."""
         self.waiting = False
         self._left, self._batches = time.perf_counter(), batches
-        if not self._pace.beside:
-            self._go.clear()
-        else:
+        if self._pace.beside or self._closed:
             self._go.set()
+        else:
+            self._go.clear()
 
     def release(self) -> None:
-        """Nobody is to be held back any more: the feed closes, or begins anew."""
+        """The feed begins anew: nobody is held back until its first group is taken."""
         self._left = None
+        self._go.set()
+
+    def close(self) -> None:
+        """Nobody is held back any more."""
+        self._closed = True
         self._go.set()
 
     def give_way(self) -> None:

@@ -86,6 +86,8 @@ class Schedule:
     @property
     def batches(self) -> int | None:
         """Batches this shard gets in a whole epoch; None when that is unknown or without end."""
+        if self._pass_batches(0) == 0:
+            return 0
         if self.pass_rows >= ENDLESS or self.passes is None:
             return self.batch_limit
         whole = self._pass_batches(0) * self.passes

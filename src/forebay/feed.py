@@ -1,5 +1,6 @@
 """A running plan: the iterator the user holds. Epochs, state, stats, explain."""
 
+import operator
 import threading
 import time
 import weakref
@@ -52,6 +53,7 @@ class Feed:
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
+        self._lock = threading.Lock()  # a group is taken and handed off under it, so that nothing reuses it in between
         self._end = weakref.finalize(self, Runner.close, built.runner)
 
     # What is fed
@@ -95,11 +97,10 @@ class Feed:
         """Start the next epoch. An iterator of this feed that is still about ends here and says so when it is used."""
         if not self._end.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
-        start, went_on = self._next_start(), self._progress.finished and self._pipeline.indexed
+        start, went_on = self._next_start(), self._progress.finished and self._start is None
         self._progress.end()
-        # Rows that can be asked for by number are already being gathered for the next epoch when one ends.
-        generation = self._runner.go_on() if went_on and self._start is None else self._runner.restart(start)
-        self._start, self._progress = None, Progress(start, self._schedule)
+        generation = self._runner.go_on() if went_on and self._runner.goes_on else self._runner.restart(start)
+        self._start, self._current, self._progress = None, None, Progress(start, self._schedule)
         return Epoch(self, self._progress, generation)
 
     def __next__(self) -> Tree:
@@ -131,9 +132,13 @@ class Feed:
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `iter()` start this epoch, from its beginning."""
-        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+        try:
+            number = operator.index(epoch)
+        except TypeError:
+            number = -1
+        if number < 0:
             raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
-        self._begin_at(Cursor(epoch=epoch))
+        self._begin_at(Cursor(epoch=number))
 
     def _begin_at(self, cursor: Cursor) -> None:
         self._progress.end()
@@ -206,7 +211,7 @@ class Epoch:
         self._hand_off = feed._hand_off.hand_off
         self._build = feed.structure.builder()
         self._row_nbytes = sum(spec.nbytes for spec in feed.specs)
-        self._lock = threading.Lock()
+        self._lock = feed._lock
         self._last = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
 
     def __iter__(self) -> Self:
@@ -261,5 +266,7 @@ class Epoch:
         self._recorder.add(
             "hand off", time.perf_counter() - began, count=group.batches, nbytes=group.rows * self._row_nbytes
         )
+        if self._progress.over:
+            raise FeedError("this iteration ended while it waited: use the newer iterator.")
         self._last = group.epoch_ends
         self._progress.begin_group(group.cursor, ready)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from forebay.cursor import Cursor
+from forebay.errors import SpecError, WorkerError
 from forebay.executors.process import ProcessPool
 from forebay.plan import Plan
 from forebay.remote import RemoteTransforms, Task, views
@@ -16,8 +17,15 @@ __all__ = ["Finisher"]
 class Finisher:
     """Applies the plan's transforms; threads call it with their own worker number."""
 
-    def __init__(self, plan: Plan, source_structure: Structure, between: tuple[Sequence[ArraySpec], Structure]) -> None:
-        self._plan, self._source_structure = plan, source_structure
+    def __init__(
+        self,
+        plan: Plan,
+        source_structure: Structure,
+        between: tuple[Sequence[ArraySpec], Structure],
+        *,
+        shard_index: int,
+    ) -> None:
+        self._plan, self._source_structure, self._shard_index = plan, source_structure, shard_index
         self._names = plan.demand.structure.paths
         specs, structure = between  # what the transforms in threads leave for the worker processes
         self._input_layout = Layout.of(specs, batch_rows=plan.demand.batch_rows, alignment=plan.demand.alignment)
@@ -43,9 +51,14 @@ class Finisher:
 
     def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
         """Transform a batch (or a group, where no map is the user's) and write it into the slot."""
-        key = (cursor.epoch, cursor.passes, cursor.position)
+        # The batch's first row in the global order, which is another one for every shard.
+        key = (cursor.epoch, cursor.passes, cursor.position + self._shard_index)
         if self._pool is not None:
-            self._finish_remotely(self._pool, slot, leaves, key, worker)
+            try:
+                self._finish_remotely(self._pool, slot, leaves, key, worker)
+            except WorkerError:
+                self._pool.restart(worker)  # the batch is lost, and told so; the feed is not
+                raise
             return
         results, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
         if self._plan.demand.sized:
@@ -53,7 +66,15 @@ class Finisher:
             write_leaves(results, targets, self._names, transformed(self._plan.head))
             slot.commit(targets)
         else:
-            slot.hold(results)
+            slot.hold(self._alike(results))
+
+    def _alike(self, leaves: list[Array]) -> list[Array]:
+        """Batches may differ in size, but not in what they are made of."""
+        for leaf, spec, name in zip(leaves, self._plan.demand.specs, self._names, strict=True):
+            if leaf.dtype != spec.dtype or leaf.ndim != len(spec.shape) + 1:
+                got = ArraySpec(leaf.shape[1:], leaf.dtype)
+                raise SpecError(f"{name!r} has rows of {got} here, but {spec} at first: make them of one dtype.")
+        return leaves
 
     def _finish_remotely(
         self, pool: ProcessPool, slot: Slot, leaves: list[Array], key: tuple[int, ...], worker: int
@@ -62,7 +83,7 @@ class Finisher:
         if self._plan.head:
             leaves, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
         if not self._in_slot:
-            slot.hold(pool.run(worker, slot.block, Task(key, pickled=leaves)))
+            slot.hold(self._alike(pool.run(worker, slot.block, Task(key, pickled=leaves))))
             return
         if self._plan.head:
             targets = views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)

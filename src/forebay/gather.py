@@ -97,13 +97,16 @@ class IndexedWork:
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._plan, self._finisher, self._recorder = plan, finisher, recorder
-        self.quick = bool(self._source.memory()) and not any(isinstance(made, Map) for made in plan.demand.transforms)
+        mapped = any(isinstance(made, Map) for made in plan.demand.transforms)
+        self.quick = bool(self._source.memory()) and not mapped
+        # Somebody's array, dataset or map may be different in the next epoch; what lies in a file is not.
+        self.goes_on = getattr(self._source, "fixed", False) and not mapped
         self._numbers = RowNumbers(pipeline, plan.group_batches * plan.demand.batch_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
-        """Everything from the cursor on, epoch after epoch: the next one is begun before it is asked for."""
+        """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
         yield from self._schedule.groups(cursor, self._plan.group_batches, first_batches=1)
-        while True:
+        while self.goes_on:
             cursor = Cursor(epoch=cursor.epoch + 1)
             yield from self._schedule.groups(cursor, self._plan.group_batches)
 
@@ -150,9 +153,11 @@ class IndexedWork:
         self._source.gather(rows, targets)
         return targets
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self._finisher.close()
-        self._source.close()
+
+    def close(self) -> None:
+        """The source is the pipeline's, and other feeds may be reading it."""
 
 
 def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:

@@ -21,6 +21,7 @@ __all__ = ["Traced", "trace"]
 class Traced:
     """Specs after each transform: `steps[i]` is what transform i is given, the last what is handed off."""
 
+    transforms: tuple[Transform, ...]  # maps know now what they must return
     steps: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
     batch_rows: int
 
@@ -40,13 +41,14 @@ def trace(pipeline: Pipeline, transforms: Sequence[Transform]) -> Traced:
         _sample(pipeline) if any(isinstance(transform, Map) for transform in transforms) else _zeros(pipeline.specs)
     )
     loose = pipeline.batching is not None and pipeline.batching.pad is not None
-    steps = [(tuple(pipeline.specs), structure)]
+    steps, known = [(tuple(pipeline.specs), structure)], []
     for number, transform in enumerate(transforms):
         leaves, structure = apply_all([transform], leaves, structure, (0, 0, 0), first=number)
+        known.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
         steps.append((tuple(_spec(leaf, loose) for leaf in leaves), structure))
     for spec, name in zip(steps[-1][0], structure.paths, strict=True):
         spec.check(name)
-    return Traced(tuple(steps), _batch_rows(pipeline))
+    return Traced(tuple(known), tuple(steps), _batch_rows(pipeline))
 
 
 def with_padding(pipeline: Pipeline) -> tuple[Transform, ...]:

@@ -29,9 +29,19 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
             f"rows differ in shape in {name!r}: {sorted(shapes)[:3]}. Make them alike, or pass batch(..., pad=0) "
             "(all with the same number of dimensions)."
         )
-    padded = np.full(
-        (len(arrays), *np.max(sorted(shapes), axis=0)), value, np.result_type(*{array.dtype for array in arrays})
-    )
+    dtype = np.result_type(*{array.dtype for array in arrays})
+    _check_value(value, dtype, name)
+    padded = np.full((len(arrays), *np.max(sorted(shapes), axis=0)), value, dtype)
     for target, array in zip(padded, arrays, strict=True):
         target[tuple(slice(length) for length in array.shape)] = array
     return padded
+
+
+def _check_value(value: Any, dtype: np.dtype[Any], name: str) -> None:
+    """Refuse what the rows cannot hold: NaN among whole numbers, -1 among unsigned ones."""
+    try:
+        held = np.array(value, dtype)
+    except (OverflowError, TypeError, ValueError):
+        held = None
+    if held is None or not (held == value or (value != value and held != held)):
+        raise SpecError(f"pad={value!r} cannot be held by {name!r}, which is {dtype}: choose another value.")

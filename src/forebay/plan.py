@@ -87,9 +87,11 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     """Choose the numbers, and take them back one by one until they keep the budget."""
     draft: _Draft | None = _first_draft(demand, cores)
     while draft is not None:
-        if draft.nbytes <= demand.host_nbytes or not demand.sized:
+        if draft.nbytes <= demand.host_nbytes:
             return draft.plan()
         smallest, draft = draft, draft.smaller()
+    if not demand.sized:
+        return smallest.plan()  # batches take what they take; the fewest possible are held
     needed = -(-smallest.nbytes // 2**20)
     raise BudgetError(
         f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows takes "

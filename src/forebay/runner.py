@@ -16,7 +16,7 @@ from forebay.consumer import Consumer
 from forebay.cursor import Cursor, Group
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError
-from forebay.ring import Fill, Ring
+from forebay.ring import USUALLY_LENT, Fill, Ring
 from forebay.slot import Slot
 from forebay.trace import Recorder
 
@@ -24,6 +24,8 @@ __all__ = ["Runner", "Work"]
 
 PATIENCE_SECONDS = 1e-3  # what comes quicker than this from a stream is delivered several groups at a time
 JOIN_SECONDS = 2.0  # a thread inside somebody's generator may never come back; it is left behind then
+
+_NO_TASK = object()
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,11 @@ class Work(Protocol):
         """Whether filling a group is a plain copy, which the consumer's thread may as well do itself."""
         ...
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether `tasks` goes on into the next epoch by itself."""
+        ...
+
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
         """What to read, from the cursor on; asked under a lock, so it must be quick."""
         ...
@@ -53,7 +60,13 @@ class Work(Protocol):
         """Complete it; any number of threads at once."""
         ...
 
-    def close(self) -> None: ...
+    def stop(self) -> None:
+        """End whatever a thread may be waiting for, so that it can be joined."""
+        ...
+
+    def close(self) -> None:
+        """Give back what reading held; the threads are gone."""
+        ...
 
 
 class Runner:
@@ -69,9 +82,10 @@ class Runner:
         threads: int,
         consumer: Consumer,
         recorder: Recorder,
+        budget_nbytes: int,
     ) -> None:
         self._work, self._engine, self._make_slot = work, engine, make_slot
-        self._consumer, self._recorder = consumer, recorder
+        self._consumer, self._recorder, self._budget_nbytes = consumer, recorder, budget_nbytes
         self._ring = Ring(slots)
         self._slots: dict[int, Slot] = {}
         self._errors: dict[int, BaseException] = {}
@@ -89,6 +103,11 @@ class Runner:
         ]
         self._started = False
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the epoch after the one under way is begun before it is asked for."""
+        return self._work.goes_on
+
     def go_on(self) -> int:
         """Let a new epoch take over where the last one ended; its number, to take groups by."""
         self._check_usable()
@@ -98,18 +117,18 @@ class Runner:
 
     def restart(self, cursor: Cursor) -> int:
         """Begin again at the cursor; whatever was filled and not taken is forgotten."""
-        generation = self.go_on()
         with self._lock:
+            generation = self.go_on()
             self._ring.restart()
             self._errors.clear()
             self._tasks = self._work.tasks(cursor)
             self._consumer.release()
             self._may_fill.notify_all()
             self._may_take.notify_all()
-        if not self._started:
-            self._started = True
-            for thread in self._threads:
-                thread.start()
+            if not self._started:
+                self._started = True
+                for thread in self._threads:
+                    thread.start()
         return generation
 
     def take(self, generation: int) -> Slot | None:
@@ -136,11 +155,12 @@ class Runner:
             if self._closed:
                 return
             self._closed = True
-            self._consumer.release()
+            self._consumer.close()
             self._may_fill.notify_all()
             self._may_take.notify_all()
-        self._work.close()
+        self._work.stop()
         self._join()
+        self._work.close()
         with self._lock:
             for slot in self._slots.values():
                 slot.close()
@@ -166,10 +186,10 @@ class Runner:
 
     def _help(self) -> bool:
         """Fill a group on the consumer's own thread rather than sleep: waking a thread costs as much as a group."""
-        fill = self._ring.fill() if self._work.quick else None
-        if fill is None:
+        job = self._claim() if self._work.quick else None
+        if job is None:
             return False
-        task, worker = next(self._tasks), len(self._threads)
+        (fill, task), worker = job, len(self._threads)
         self._lock.release()
         try:
             self._complete(fill, self._begin(fill, task, worker), worker)
@@ -256,11 +276,23 @@ class Runner:
     def _next_job(self) -> tuple[Fill | None, Any]:
         with self._lock:
             while not self._closed:
-                fill = self._ring.fill()
-                if fill is not None:
-                    return fill, next(self._tasks)
+                job = self._claim()
+                if job is not None:
+                    return job
                 self._may_fill.wait()
         return None, None
+
+    def _claim(self) -> tuple[Fill, Any] | None:
+        """A slot and what to fill it with, if there are both; under the lock."""
+        fill = self._ring.fill()
+        if fill is None:
+            return None
+        task = next(self._tasks, _NO_TASK)
+        if task is not _NO_TASK:
+            return fill, task
+        self._ring.emptied(fill.slot)
+        self._may_take.notify()
+        return None
 
     def _slot(self, number: int) -> Slot:
         if number not in self._slots:
@@ -271,6 +303,9 @@ class Runner:
 
     def _tell(self, fill: Fill, *, ended: bool) -> None:
         with self._lock:
+            # Batches that differ in size may outgrow what was planned for them: fewer are kept ready then.
+            nbytes = self._slots[fill.slot].nbytes
+            self._ring.slots = max(1, min(self._ring.slots, self._budget_nbytes // nbytes - USUALLY_LENT))
             (self._ring.emptied if ended else self._ring.filled)(fill.slot)
             # Waking the consumer takes the interpreter from a stream; it looks by itself after a moment.
             if ended or not self._work.in_order or self._ring.full:
@@ -288,7 +323,7 @@ class Runner:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
+        if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
 
 

@@ -38,6 +38,10 @@ class Slot:
         ]
 
     @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
     def block(self) -> Any:
         """The memory as worker processes find it."""
         return self.memory.block

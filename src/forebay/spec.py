@@ -257,11 +257,11 @@ def _flatten_level(kind: type[Any], keys: tuple[Any, ...], items: Sequence[Any])
 
 
 def _children_like(structure: Structure, tree: Tree) -> list[Any]:
-    if isinstance(tree, Mapping):
+    if isinstance(tree, Mapping) and structure.kind is dict:
         if set(tree) != set(structure.keys):
             raise SpecError(f"expected the fields {list(structure.keys)}, got {list(tree)}.")
         return [tree[key] for key in structure.keys]
-    if isinstance(tree, tuple | list) and len(tree) == len(structure.keys):
+    if isinstance(tree, tuple | list) and structure.kind is not dict and len(tree) == len(structure.keys):
         return list(tree)
     got = f"{type(tree).__name__} of {len(tree)}" if isinstance(tree, tuple | list) else type(tree).__name__
     raise SpecError(f"expected the fields {list(structure.keys)}, got a {got}.")

@@ -58,6 +58,7 @@ class Map:
     takes_rng: bool
     seed: int
     pad: Any = None  # what fills rows up that come out in different shapes
+    structure: Structure | None = None  # what it returned when it was traced, and must return again
 
     @classmethod
     def of(cls, function: Callable[..., Tree], *, where: str, by_row: bool, seed: int) -> "Map":
@@ -68,10 +69,24 @@ class Map:
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
         rng = _rng(self.seed, key) if self.takes_rng else None
         if not self.by_row:
-            return self._check_length(*flatten(self._call(structure.unflatten(leaves), rng)), len(leaves[0]))
-        results = [flatten(self._call(structure.unflatten(row), rng)) for row in zip(*leaves, strict=True)]
-        found = results[0][1]
-        return pad_rows([row for row, _ in results], found.paths, self.pad), found
+            returned, result = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
+            return self._check_length(result, returned, len(leaves[0]))
+        found, rows = self.structure, []
+        for row in zip(*leaves, strict=True):
+            found, result = self._flatten(self._call(structure.unflatten(row), rng), found)
+            rows.append(result)
+        assert found is not None  # a batch has a row at least
+        return pad_rows(rows, found.paths, self.pad), found
+
+    def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
+        """The leaves of a result; by the names they had before, whatever order they come in now."""
+        if expected is None:
+            leaves, structure = flatten(tree)
+            return structure, leaves
+        try:
+            return expected, expected.flatten_like(tree)
+        except SpecError as error:
+            raise TransformError(f"{self} returned another tree than before: {error}") from None
 
     def _call(self, tree: Tree, rng: "np.random.Generator | None") -> Tree:
         return self.function(tree) if rng is None else self.function(tree, rng=rng)

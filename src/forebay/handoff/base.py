@@ -32,7 +32,8 @@ class HandOff(Protocol):
 def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], kinds: str) -> None:
     """Refuse dtypes whose kind is not among those the framework can hold."""
     for spec, name in zip(specs, names, strict=True):
-        if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > 16:
+        widest = 16 if spec.dtype.kind == "c" else 8
+        if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > widest:
             raise SpecError(
                 f"{framework} has no type for {name!r} ({spec}). Convert it to numbers before or in a map, "
                 "leave it out of the tree, or feed('numpy')."

@@ -39,6 +39,7 @@ class ArraySource:
             spec.check(name)
         self._arrays = arrays
         self._gathers = [gather_leaf(array) for array in arrays]
+        self.fixed = not any(array.flags.writeable for array in arrays)
 
     def __len__(self) -> int:
         return self._length
@@ -58,6 +59,8 @@ def gather_leaf(array: Array) -> GatherLeaf:
     """The fastest way to write chosen rows of this array into a C-ordered one of native byte order."""
     if array.dtype.isnative:
         return _gather_native(array)
+    if array.dtype.fields is not None:
+        return _gather_converted(array)
     gather = _gather_native(array.view(array.dtype.newbyteorder("=")))
 
     def gather_swapped(rows: Rows, out: Array) -> None:
@@ -65,6 +68,18 @@ def gather_leaf(array: Array) -> GatherLeaf:
         out.byteswap(inplace=True)
 
     return gather_swapped
+
+
+def _gather_converted(array: Array) -> GatherLeaf:
+    """Records some of whose fields are in another byte order: NumPy converts them one by one."""
+    gather = _gather_native(array)
+
+    def gather_converted(rows: Rows, out: Array) -> None:
+        swapped = np.empty(out.shape, array.dtype)
+        gather(rows, swapped)
+        out[...] = swapped
+
+    return gather_converted
 
 
 def memory_region(array: Array) -> Region:
@@ -164,6 +179,10 @@ class _OpaqueRows:
 
 
 def _as_array(leaf: Any, name: str) -> Array:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise SpecError(
+            f"{name!r} is a masked array, and its mask would be lost: pass array.filled(value), or the mask too."
+        )
     if isinstance(leaf, np.ndarray):
         array = leaf.view(np.ndarray) if type(leaf) is not np.ndarray else leaf
     elif type(leaf).__module__.partition(".")[0] in ("pandas", "polars"):
@@ -171,7 +190,12 @@ def _as_array(leaf: Any, name: str) -> Array:
             f"{name!r} is a {type(leaf).__name__}: pass its columns as arrays, for example frame['x'].to_numpy()."
         )
     else:
-        array = np.asarray(leaf)
+        try:
+            array = np.asarray(leaf)
+        except ValueError as error:
+            raise SpecError(
+                f"{name!r} is not an array: {error}. Make its rows alike, or use from_source() with pad."
+            ) from error
     if array.ndim == 0:
         raise SpecError(f"{name!r} is a single value, {array!r}: every array needs rows along its first axis.")
     return array

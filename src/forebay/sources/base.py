@@ -30,7 +30,8 @@ class Source(Protocol):
 
     `specs` and `structure` describe one row, flat and nested. `gather` writes row `rows[i]` of leaf `l` to
     `out[l][i]`; it is called from several threads at once. `memory` gives the regions the rows lie in,
-    where they may be page-locked, and nothing otherwise.
+    where they may be page-locked, and nothing otherwise. A source whose rows cannot change while it is open may say so
+    with `fixed = True`: the next epoch is then gathered before this one ends.
     """
 
     @property

@@ -1,6 +1,7 @@
 """Ready-made batches from somebody else's loader: tf.data, DataLoader, Grain, a list, a generator."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,9 @@ class BatchStream:
     def __init__(self, loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> None:
         if not callable(loader) and not hasattr(loader, "__iter__"):
             raise SpecError(f"from_batches() needs an iterable of batches, got {type(loader).__name__}.")
-        self._loader = loader
-        self._once = iter(loader) is loader if hasattr(loader, "__iter__") else False
-        self._started = False
-        self._ahead: tuple[Iterator[Tree], Tree] | None = self._peek()
-        leaves, self.structure = _as_leaves(self._ahead[1])
+        self._loader, self._once = loader, False
+        self._ahead: tuple[Iterator[Tree], Tree] | None = None  # a pass begun to see its first batch, and that batch
+        leaves, self.structure = _as_leaves(self._peek())
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         self.first_rows = len(leaves[0])
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
@@ -37,48 +36,54 @@ class BatchStream:
 
     def sample(self) -> list[Array]:
         """The first batch, to trace maps with; it is given again when the pass is read."""
-        assert self._ahead is not None
-        return [np.array(leaf) for leaf in _as_leaves(self._ahead[1])[0]]
+        return [np.array(leaf) for leaf in _as_leaves(self._peek())[0]]
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "BatchReader":
         if self._ahead is not None:
             (iterator, first), self._ahead = self._ahead, None
-            return BatchReader(self, iterator, first)
-        if self._once:
-            raise SourceError(
-                "the loader is an iterator and was read to its end: it gives one epoch only. "
-                "Pass the iterable itself, or a function that makes a new iterator, to go on."
-            )
-        return BatchReader(self, self._iterate(), None)
+            return BatchReader(self, chain([first], iterator), iterator)
+        iterator = self._iterate()
+        return BatchReader(self, iterator, iterator)
 
     def close(self) -> None:
         self._ahead = None
 
     def _iterate(self) -> Iterator[Tree]:
-        # Frameworks' loaders may be callable too (a Keras PyDataset is not), so being iterable counts first.
-        return iter(self._loader if hasattr(self._loader, "__iter__") else self._loader())
+        if self._once:
+            raise SourceError(
+                "the loader is an iterator and was read already: it gives one epoch only. "
+                "Pass the iterable itself, or a function that makes a new iterator, to go on."
+            )
+        # Frameworks' loaders may be callable too, so being iterable counts first.
+        iterator = iter(self._loader if hasattr(self._loader, "__iter__") else self._loader())
+        self._once = iterator is self._loader
+        return iterator
 
-    def _peek(self) -> tuple[Iterator[Tree], Tree]:
-        iterator = self._iterate()
-        try:
-            return iterator, next(iterator)
-        except StopIteration:
-            raise SourceError("the loader gave no batch: there is nothing to feed.") from None
+    def _peek(self) -> Tree:
+        """The first batch of the next pass; it is given again when the pass is read."""
+        if self._ahead is None:
+            iterator = self._iterate()
+            try:
+                self._ahead = iterator, next(iterator)
+            except StopIteration:
+                raise SourceError("the loader gave no batch: there is nothing to feed.") from None
+        return self._ahead[1]
+
+
+_END = object()
 
 
 class BatchReader:
     """One pass over a loader's batches."""
 
-    def __init__(self, stream: BatchStream, iterator: Iterator[Tree], first: Tree | None) -> None:
-        self._stream, self._iterator, self._first = stream, iterator, first
+    def __init__(self, stream: BatchStream, batches: Iterator[Tree], iterator: Iterator[Tree]) -> None:
+        self._stream, self._batches, self._iterator = stream, batches, iterator
         self._batch = 0
 
     def next_batch(self) -> list[Array] | None:
         """The next batch's leaves as NumPy arrays over the loader's own memory; None at the end."""
-        tree, self._first = self._first, None
-        if tree is None:
-            tree = next(self._iterator, None)
-        if tree is None:
+        tree = next(self._batches, _END)
+        if tree is _END:
             return None
         leaves = self._checked(tree)
         self._batch += 1
@@ -93,11 +98,11 @@ class BatchReader:
             close()
 
     def _checked(self, tree: Tree) -> list[Array]:
-        leaves, structure = _as_leaves(tree)
-        if structure.paths != self._stream.structure.paths:
-            raise SpecError(
-                f"batch {self._batch} has the fields {structure.paths}, the first one {self._stream.structure.paths}."
-            )
+        structure = self._stream.structure
+        try:
+            leaves, _ = _as_leaves(structure.unflatten(structure.flatten_like(tree)))
+        except SpecError as error:
+            raise SpecError(f"batch {self._batch} is not like the first one: {error}") from None
         for leaf, spec, name in zip(leaves, self._stream.specs, structure.paths, strict=True):
             if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)

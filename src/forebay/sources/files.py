@@ -69,6 +69,8 @@ def open_files(
 class FilesSource:
     """The rows of many files, one file after the other."""
 
+    fixed = True  # what lies in a file stays as it is
+
     def __init__(self, files: Sequence["_File"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(files, max_open=max_open, max_held_nbytes=max_held_nbytes)
         self._may_lock = len(files) <= max_open  # only then is no file ever unmapped

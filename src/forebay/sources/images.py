@@ -72,6 +72,8 @@ open_image = _OpenImage()
 class ImageSource:
     """Images of one size and number of channels, a row each."""
 
+    fixed = True  # what lies in a file stays as it is
+
     def __init__(
         self, paths: Sequence[Path], *, spec: Tree | None, size: tuple[int, int] | None, channels: int | None
     ) -> None:

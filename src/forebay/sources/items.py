@@ -21,7 +21,14 @@ class ItemSource:
         self._items = items
         if len(items) == 0:
             raise SourceError("the source has no rows: there is nothing to feed.")
-        leaves, self.structure = flatten(items[0])
+        try:
+            first = items[0]
+        except (KeyError, IndexError, TypeError) as error:
+            raise SpecError(
+                f"from_source() asks a {type(items).__name__} for its rows by number, and items[0] failed: {error!r}. "
+                "Trees of arrays go into from_arrays()."
+            ) from error
+        leaves, self.structure = flatten(first)
         arrays = [np.asarray(leaf) for leaf in leaves]
         self.specs = tuple(ArraySpec(array.shape, array.dtype) for array in arrays)
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
@@ -53,10 +60,10 @@ class ItemSource:
         many = getattr(self._items, "__getitems__", None)
         if many is None:
             return [self._items[number] for number in numbers]
-        found = many(numbers)
+        found = list(many(numbers))
         if len(found) != len(numbers):
             raise SourceError(f"__getitems__ returned {len(found)} rows for {len(numbers)} row numbers.")
-        return found  # type: ignore[no-any-return]  # the user's object
+        return found
 
     def _refuse(self, number: int, name: str, leaf: Array, target: Array) -> None:
         got, want = ArraySpec(leaf.shape, leaf.dtype), ArraySpec(target.shape[1:], target.dtype)

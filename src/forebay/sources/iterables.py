@@ -1,5 +1,6 @@
 """Rows from a generator: read one after the other, checked against a spec, copied as they come."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -61,9 +62,11 @@ class RowStream:
 
     def loosened(self) -> "RowStream":
         """The same stream with rows of any length: what padding asks for, where no spec says otherwise."""
+        loose = copy.copy(self)
+        self._ahead = None  # rows looked at ahead are read once, by one of the two
         if self._inferred:
-            self.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
-        return self
+            loose.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
+        return loose
 
     def _look_ahead(self, count: int) -> list[Tree]:
         iterator, rows = self._ahead or (iter(self._make()), [])
@@ -87,6 +90,7 @@ class RowReader:
     ) -> None:
         self._iterator = iterator
         self._rows = chain(ahead, iterator) if ahead else iterator
+        self._ahead_rows = len(ahead)
         self._specs, self._structure, self._names = specs, structure, structure.paths
         self._flat = structure.kind is None
         self._row = 0
@@ -113,7 +117,10 @@ class RowReader:
 
     def state_dict(self) -> dict[str, Any] | None:
         state = getattr(self._iterator, "state_dict", None)
-        return None if state is None else state()
+        if state is None or self._row < self._ahead_rows:
+            return None  # it is ahead of what was read here, so resuming reads from the beginning
+        taken: dict[str, Any] = copy.deepcopy(state())  # it may be the very dict that the iterator goes on changing
+        return taken
 
     def close(self) -> None:
         close = getattr(self._iterator, "close", None)
@@ -167,7 +174,10 @@ def _spec_of(leaf: Any) -> ArraySpec:
 
 def _fit(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
     """A leaf as an array of the spec, if that loses nothing: Python numbers take its type, arrays must have it."""
-    array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_loose(leaf, spec))
+    try:
+        array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_loose(leaf, spec))
+    except (OverflowError, ValueError) as error:
+        raise SpecError(f"row {row} of the generator does not fit {spec} in {name!r}: {error}.") from None
     fits = len(array.shape) == len(spec.shape) and all(
         want is None or want == got for want, got in zip(spec.shape, array.shape, strict=True)
     )

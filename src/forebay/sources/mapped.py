@@ -68,6 +68,8 @@ class MappedFile:
 class MappedSource:
     """Rows that lie in one mapped file, gathered from there."""
 
+    fixed = True  # what lies in a file stays as it is
+
     def __init__(self, file: MappedFile, arrays: Sequence[Array], structure: Structure) -> None:
         self.structure = structure
         self.specs = tuple(ArraySpec(array.shape[1:], array.dtype) for array in arrays)

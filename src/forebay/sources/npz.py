@@ -44,6 +44,8 @@ def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str]
 class NpzSource:
     """The members of one archive, row by row."""
 
+    fixed = True  # what lies in a file stays as it is
+
     def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
         self._length = _common_length(file, members, names)
         self.specs = tuple(member.spec for member in members)

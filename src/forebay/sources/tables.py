@@ -26,6 +26,8 @@ _PIECE_ROWS = 4096  # lines parsed in one go: their text is in memory meanwhile
 class TableSource:
     """One text table: its lines are found by an index and parsed by its columns."""
 
+    fixed = True  # what lies in a file stays as it is
+
     def __init__(self, file: MappedFile, index: LineIndex, columns: Columns) -> None:
         self.specs, self.structure = columns.specs, columns.structure
         self._reader: _Reader | None = _Reader(file, index, columns)
