@@ -21,19 +21,18 @@ from forebay.transforms import Map
 
 __all__ = ["IndexedWork", "RowNumbers"]
 
-CHUNK_ROWS = 1 << 16  # computing an order costs ten times as much an index in small pieces
 KEPT_CHUNKS = 3
 
 
 class RowNumbers:
     """The row numbers of groups, computed in large chunks that neighbouring groups share."""
 
-    def __init__(self, pipeline: Pipeline, group_rows: int) -> None:
+    def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int) -> None:
         assert pipeline.order is not None
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
         self._direct = self._order.natural and pipeline.shard_count == 1
-        self._chunk_rows = group_rows * max(1, CHUNK_ROWS // group_rows)  # so that few groups lie across two
+        self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # so that few groups lie across two
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -101,7 +100,8 @@ class IndexedWork:
         self.quick = bool(self._source.memory()) and not mapped
         # Somebody's array, dataset or map may be different in the next epoch; what lies in a file is not.
         self.goes_on = getattr(self._source, "fixed", False) and not mapped
-        self._numbers = RowNumbers(pipeline, plan.group_batches * plan.demand.batch_rows)
+        group_rows = plan.group_batches * plan.demand.batch_rows
+        self._numbers = RowNumbers(pipeline, group_rows=group_rows, chunk_rows=plan.index_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
         """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""

@@ -65,8 +65,8 @@ class Pipeline:
 
         By default any row may come anywhere, exactly, without a table of rows. `block=4096` keeps reads inside
         a few blocks of so many rows, for data beyond RAM: blocks come in shuffled order and the rows of `mix`
-        of them are mixed, so a block lands anywhere and two rows of it land less than block * mix apart. `window="64MB"` is for streams, which cannot be indexed: rows leave a window of so
-        many bytes at random.
+        of them are mixed, so a block lands anywhere and two rows of it land less than block * mix apart.
+        `window="64MB"` is for streams, which cannot be indexed: rows leave a window of so many bytes at random.
         """
         self._refuse_batched("shuffle")
         seed, mix = _check_number(seed, "seed"), _check_count(mix, "mix")

@@ -12,7 +12,9 @@ __all__ = ["Demand", "Plan", "Reason", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
-INDEX_NBYTES = 3 << 20  # row numbers computed ahead, and what computing them takes
+INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
+FEWEST_INDEX_ROWS = 1 << 14
+INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_AHEAD = 64
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
@@ -60,6 +62,7 @@ class Plan:
     slots: int
     slot_nbytes: int
     scratch_nbytes: int
+    index_rows: int
     reasons: tuple[Reason, ...]
 
     @property
@@ -96,7 +99,7 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     raise BudgetError(
         f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows takes "
         f"{format_nbytes(smallest.slot_nbytes)}, a feed of them {needed} MiB at least. Pass host_bytes='{needed}MiB'"
-        f"{', or make batches smaller' if smallest.slot_nbytes > INDEX_NBYTES else ''}."
+        f"{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
 
 
@@ -115,6 +118,7 @@ class _Draft:
     processes: int
     group: _Choice
     slots: int
+    index_rows: int
 
     @property
     def layout(self) -> Layout:
@@ -129,7 +133,7 @@ class _Draft:
     def scratch_nbytes(self) -> int:
         """What each thread, and the consumer that helps, holds while it works; row numbers; a shuffle window."""
         working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
-        held = self.demand.window_nbytes + (INDEX_NBYTES if self.demand.indexed else 0)
+        held = self.demand.window_nbytes + self.index_rows * INDEX_NBYTES
         return held + (working if self.demand.transforms else 0)
 
     @property
@@ -139,6 +143,8 @@ class _Draft:
     def smaller(self) -> "_Draft | None":
         """The next thing to give up, or None."""
         why = f"so that all fits into host_bytes={format_nbytes(self.demand.host_nbytes)}"
+        if self.index_rows > FEWEST_INDEX_ROWS:
+            return replace(self, index_rows=self.index_rows // 4)
         if self.slots > 2:
             return replace(self, slots=self.slots - 1)
         if self.group.value > 1:
@@ -157,6 +163,7 @@ class _Draft:
             slots=self.slots,
             slot_nbytes=self.slot_nbytes,
             scratch_nbytes=self.scratch_nbytes,
+            index_rows=self.index_rows,
             reasons=tuple(self._reasons()),
         )
 
@@ -188,7 +195,9 @@ class _Draft:
 def _first_draft(demand: Demand, cores: int) -> _Draft:
     processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
     threads = _threads(demand, cores, processes)
-    return _Draft(demand, threads, processes, _group_batches(demand), threads.value + _ahead(demand))
+    rows = INDEX_ROWS if demand.batches is None else min(INDEX_ROWS, demand.batches * demand.batch_rows)
+    slots = threads.value + _ahead(demand)
+    return _Draft(demand, threads, processes, _group_batches(demand), slots, rows if demand.indexed else 0)
 
 
 def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
