@@ -117,6 +117,7 @@ class Runner:
 
     def restart(self, cursor: Cursor) -> int:
         """Begin again at the cursor; whatever was filled and not taken is forgotten."""
+        self._check_usable()  # before the lock, which a thread that a fork left behind may hold for ever
         with self._lock:
             generation = self.go_on()
             self._ring.restart()
