@@ -174,9 +174,7 @@ class _Draft:
         if self.processes:
             yield Reason("processes", str(self.processes), _why_processes(demand))
         yield Reason("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
-        ahead = (
-            f"one a thread, up to {self.slots - self.threads.value} ready ahead, and {USUALLY_LENT} in use; all reused"
-        )
+        ahead = f"one a thread, up to {self.slots - self.threads.value} ready, {USUALLY_LENT} in use; all reused"
         yield Reason("slots", f"{self.slots + USUALLY_LENT} x {format_nbytes(self.slot_nbytes)}", ahead)
         for transform in demand.transforms:
             yield Reason(str(transform), *_placed(transform))

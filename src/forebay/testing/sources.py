@@ -26,7 +26,7 @@ class SourceTests:
     """
 
     def make_source(self, tmp_path: Path) -> tuple[Source, Tree]:
-        raise NotImplementedError("return a source, and the tree of arrays that it should give")
+        raise NotImplementedError("return a source, and the tree of arrays it should give")  # for whoever subclasses
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:

@@ -11,7 +11,7 @@ from forebay.bench.model import StartEpoch, Work
 __all__ = ["epochs"]
 
 
-class Rows(IterableDataset[Any]):  # type: ignore[misc]
+class Rows(IterableDataset[Any]):  # type: ignore[misc]  # torch is untyped here
     """The generator as torch wants it."""
 
     def __init__(self, work: Work) -> None:
