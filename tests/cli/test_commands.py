@@ -113,3 +113,11 @@ def test_results_that_cannot_be_written_are_told():
     assert done.returncode != 0
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_does_not_take_what_was_measured_with_it():
+    chosen = ["--case", "handoff", "--contender", "torch.from_numpy"]
+    done = forebay("bench", "--quick", "--repeats", "1", *chosen, "--save", "/dev/full")
+    assert done.returncode == 2
+    assert "torch.from_numpy" in done.stdout
+    assert "No space left on device" in done.stderr

@@ -62,13 +62,13 @@ def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
 
 def _report(results: Results, arguments: argparse.Namespace) -> int:
     data = to_json(results)
-    if arguments.save:
-        arguments.save.write_text(json.dumps(data, indent=2) + "\n")
     if arguments.json:
         print_json(data)
     else:
         for part in render(results, targets=arguments.targets):
             console().print(part)
+    if arguments.save:  # last, so that a full disk does not take with it what was measured
+        arguments.save.write_text(json.dumps(data, indent=2) + "\n")
     return 0 if any(row.status == "measured" for row in results.rows) else 2
 
 
