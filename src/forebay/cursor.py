@@ -66,10 +66,6 @@ class Group:
     pass_ends: bool  # whether it holds the last batch of its pass
     epoch_ends: bool
 
-    def rows_of(self, batch: int, batch_rows: int) -> int:
-        """Rows of one of its batches: only the last of a pass may be short."""
-        return min(batch_rows, self.rows - batch * batch_rows)
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:

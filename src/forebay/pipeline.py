@@ -268,6 +268,8 @@ def _check_count(count: Any, name: str) -> int:
 def _check_number(number: Any, name: str) -> int:
     """Any whole number, NumPy's too."""
     try:
-        return operator.index(number if not isinstance(number, bool) else None)  # type: ignore[arg-type]  # refused below
+        if not isinstance(number, bool):  # which Python counts among them
+            return operator.index(number)
     except TypeError:
-        raise PipelineError(f"{name}={number!r} must be a whole number, such as {name}=8.") from None
+        pass
+    raise PipelineError(f"{name}={number!r} must be a whole number, such as {name}=8.")

@@ -4,14 +4,12 @@ A `Recorder` adds up; a capture is what it held, as plain values with a version,
 and read on another machine.
 """
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
-__all__ = ["CAPTURE_VERSION", "Recorder", "Total", "read_capture", "write_capture"]
+__all__ = ["CAPTURE_VERSION", "Recorder", "Total"]
 
 CAPTURE_VERSION = 1
 
@@ -39,12 +37,6 @@ class Recorder:
             total.count += count
             total.nbytes += nbytes
 
-    def total(self, stage: str) -> Total:
-        """What was added to one stage so far."""
-        with self._lock:
-            found = self._totals.get(stage) or Total()
-            return Total(found.seconds, found.count, found.nbytes)
-
     def capture(self) -> dict[str, Any]:
         """Everything so far, as plain values."""
         with self._lock:
@@ -53,14 +45,3 @@ class Recorder:
                 for stage, total in self._totals.items()
             }
         return {"version": CAPTURE_VERSION, "stages": stages}
-
-
-def write_capture(capture: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(capture, indent=1))
-
-
-def read_capture(path: Path) -> dict[str, Any]:
-    capture = json.loads(path.read_text())
-    if not isinstance(capture, dict) or capture.get("version") != CAPTURE_VERSION:
-        raise ValueError(f"{path} is not a capture of version {CAPTURE_VERSION}.")
-    return capture
