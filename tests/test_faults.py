@@ -64,6 +64,18 @@ def test_everything_before_a_failing_batch_arrives_and_the_state_stands_before_i
     assert any("rows 50 to 59" in note for note in caught.value.__notes__)
 
 
+def test_batches_before_a_failing_one_arrive_when_a_worker_process_maps_several_at_a_time():
+    pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(fail_on_fifty, where="process")
+    got = []
+    with pipeline.feed("numpy") as feed:
+        assert feed.plan.group_batches > 1
+        with pytest.raises(ZeroDivisionError, match="fifty") as caught:
+            collect(feed, got)
+        assert got == list(range(50))
+        assert feed.state_dict()["position"] == 50
+    assert any("rows 50 to 50 at position 50" in note for note in caught.value.__notes__)
+
+
 def test_a_failed_feed_can_go_on_after_the_bad_batch():
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty)
     with pipeline.feed("numpy") as feed:

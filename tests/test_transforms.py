@@ -22,6 +22,14 @@ def add_noise(batch, rng):
     return batch + rng.random(batch.shape)
 
 
+def draw_beside(batch, rng):
+    return {"x": batch["x"] + rng.random(batch["x"].shape, dtype="f4"), "y": batch["y"]}
+
+
+def halve(batch):
+    return {"x": batch["x"], "y": batch["y"] / 2}
+
+
 def refuse(batch):
     raise KeyError("no such thing")
 
@@ -65,6 +73,22 @@ def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
     rows = [np.concatenate(run).tolist() for run in runs]
     assert rows[0] == rows[1] == rows[2]
     assert len(set(rows[0])) == 50
+
+
+def test_several_batches_mapped_at_a_time_are_those_of_one_thread():
+    pipeline = fb.from_arrays({"x": np.zeros((2003, 3), "f4"), "y": np.arange(2003)}).shuffle(seed=1).batch(4)
+    mapped = [
+        pipeline.map(draw_beside),
+        pipeline.map(draw_beside, where="process"),
+        pipeline.map(halve).map(draw_beside, where="process"),
+    ]
+    with mapped[1].feed("numpy") as feed:
+        assert feed.plan.group_batches > 1
+    runs = [fed(made) for made in mapped]
+    for got, also, halved in zip(*runs, strict=True):
+        assert got["x"].tolist() == also["x"].tolist()
+        assert got["y"].tolist() == also["y"].tolist() == (halved["y"] * 2).tolist()
+    assert len(runs[0][-1]["y"]) == 3
 
 
 def test_random_numbers_are_the_same_after_a_resume():

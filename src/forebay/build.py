@@ -60,7 +60,7 @@ def build(
     demand = _demand(pipeline, engine, hand_off, traced, notes, host_nbytes)
     plan = make_plan(demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()
-    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], shard_index=pipeline.shard_index)
+    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], schedule=pipeline.schedule)
     work = _work(pipeline, plan, finisher, recorder, consumer)
     runner = Runner(
         work,

@@ -2,16 +2,24 @@
 
 from collections.abc import Sequence
 
-from forebay.cursor import Cursor
+from forebay.cursor import Cursor, Schedule
 from forebay.errors import SpecError, WorkerError
 from forebay.executors.process import ProcessPool
 from forebay.plan import Plan
-from forebay.remote import RemoteTransforms, Task, views
+from forebay.remote import RemoteTransforms, Stopped, Task, views
 from forebay.slot import Slot
 from forebay.spec import Array, ArraySpec, Layout, Structure
 from forebay.transforms import apply_all, transformed, write_leaves
 
-__all__ = ["Finisher"]
+__all__ = ["CutShortError", "Finisher"]
+
+
+class CutShortError(Exception):
+    """Only the first batches of a group could be filled: they are delivered, and then the error."""
+
+    def __init__(self, batches: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.batches, self.error = batches, error
 
 
 class Finisher:
@@ -23,12 +31,13 @@ class Finisher:
         source_structure: Structure,
         between: tuple[Sequence[ArraySpec], Structure],
         *,
-        shard_index: int,
+        schedule: Schedule,
     ) -> None:
-        self._plan, self._source_structure, self._shard_index = plan, source_structure, shard_index
+        self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.demand.structure.paths
         specs, structure = between  # what the transforms in threads leave for the worker processes
-        self._input_layout = Layout.of(specs, batch_rows=plan.demand.batch_rows, alignment=plan.demand.alignment)
+        group_rows = plan.group_batches * plan.demand.batch_rows  # one after the other: they are gathered together
+        self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.demand.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:
             remote = RemoteTransforms(
@@ -50,23 +59,25 @@ class Finisher:
         return [spec.empty(rows) for spec in specs]
 
     def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
-        """Transform a batch (or a group, where no map is the user's) and write it into the slot."""
-        # The batch's first row in the global order, which is another one for every shard.
-        key = (cursor.epoch, cursor.passes, cursor.position + self._shard_index)
+        """Transform a batch and write it into the slot; or a group, where no map in threads is the user's."""
         if self._pool is not None:
             try:
-                self._finish_remotely(self._pool, slot, leaves, key, worker)
+                self._finish_remotely(self._pool, slot, leaves, cursor, worker)
             except WorkerError:
-                self._pool.restart(worker)  # the batch is lost, and told so; the feed is not
+                self._pool.restart(worker)  # the batches are lost, and told so; the feed is not
                 raise
             return
-        results, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
+        results, _ = apply_all(self._plan.head, leaves, self._source_structure, self._key(cursor))
         if self._plan.demand.sized:
             targets = slot.targets(len(results[0]))
             write_leaves(results, targets, self._names, transformed(self._plan.head))
             slot.commit(targets)
         else:
             slot.hold(self._alike(results))
+
+    def _key(self, cursor: Cursor) -> tuple[int, ...]:
+        """The batch's first row in the global order, which is another one for every shard."""
+        return (cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index)
 
     def _alike(self, leaves: list[Array]) -> list[Array]:
         """Batches may differ in size, but not in what they are made of."""
@@ -76,19 +87,29 @@ class Finisher:
                 raise SpecError(f"{name!r} has rows of {got} here, but {spec} at first: make them of one dtype.")
         return leaves
 
-    def _finish_remotely(
-        self, pool: ProcessPool, slot: Slot, leaves: list[Array], key: tuple[int, ...], worker: int
-    ) -> None:
-        rows = len(leaves[0])
-        if self._plan.head:
-            leaves, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
+    def _finish_remotely(self, pool: ProcessPool, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+        rows, batch_rows = len(leaves[0]), self._plan.demand.batch_rows
         if not self._in_slot:
-            slot.hold(self._alike(pool.run(worker, slot.block, Task(key, pickled=leaves))))
+            key = self._key(cursor)
+            leaves, _ = apply_all(self._plan.head, leaves, self._source_structure, key)
+            slot.hold(self._alike(pool.run(worker, slot.block, Task([key], pickled=leaves))))
             return
+        starts = range(0, rows, batch_rows)
+        keys = [self._key(self._schedule.advanced(cursor, batch)) for batch in range(len(starts))]
         if self._plan.head:
-            targets = views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
-            write_leaves(leaves, targets, [""] * len(leaves), transformed(self._plan.head))
-        pool.run(worker, slot.block, Task(key, rows, slot.input_offset))
+            for start, key in zip(starts, keys, strict=True):
+                self._apply_head(slot, leaves, start, key)
+        answer = pool.run(worker, slot.block, Task(keys, rows, slot.input_offset))
+        if isinstance(answer, Stopped):
+            raise CutShortError(answer.batches, answer.failure.rebuild("a worker process"))
+
+    def _apply_head(self, slot: Slot, leaves: list[Array], start: int, key: tuple[int, ...]) -> None:
+        """The transforms of this thread on one batch of several, written to where a worker process reads it."""
+        stop = min(start + self._plan.demand.batch_rows, len(leaves[0]))
+        own = [leaf[start:stop] for leaf in leaves]
+        results, _ = apply_all(self._plan.head, own, self._source_structure, key)
+        targets = views(self._input_layout, slot.memory.host, stop, offset=slot.input_offset)
+        write_leaves(results, [target[start:] for target in targets], [""] * len(results), transformed(self._plan.head))
 
     @property
     def _in_slot(self) -> bool:

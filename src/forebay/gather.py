@@ -4,12 +4,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from forebay.cursor import ENDLESS, Cursor, Group
-from forebay.finish import Finisher
+from forebay.finish import CutShortError, Finisher
 from forebay.order import Order
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
@@ -124,11 +125,21 @@ class IndexedWork:
                 self._fill_transformed(slot, group, rows, worker)
             else:
                 self._fill_plain(slot, rows, group.rows)
+        except CutShortError as cut:
+            slot.failure = cut.error
+            return self._cut_short(group, rows, cut)
         except Exception as error:
-            error.add_note(f"while filling {describe_rows(rows, group)}")
+            error.add_note(f"while filling {describe_rows(rows, group.cursor)}")
             raise
         self._numbers.prepare(group)
         return group
+
+    def _cut_short(self, group: Group, rows: Rows, cut: CutShortError) -> Group:
+        """The part of the group that could be filled; the error is told which rows it was about."""
+        filled, batch_rows = cut.batches * self._schedule.batch_rows, self._schedule.batch_rows
+        at = self._schedule.advanced(group.cursor, cut.batches)
+        cut.error.add_note(f"while filling {describe_rows(part_of(rows, filled, filled + batch_rows), at)}")
+        return replace(group, rows=filled, batches=cut.batches, pass_ends=False, epoch_ends=False)
 
     def _fill_plain(self, slot: Slot, rows: Rows, count: int) -> None:
         began = time.perf_counter()
@@ -170,11 +181,18 @@ def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:
     return [list(row) for row in zip(*out, strict=True)]
 
 
-def describe_rows(rows: Rows, group: Group) -> str:
-    """A group in words, for notes on errors."""
+def part_of(rows: Rows, start: int, stop: int) -> Rows:
+    """Some of a group's rows."""
+    if not isinstance(rows, slice):
+        return rows[start:stop]
+    return slice(rows.start + start, min(rows.start + stop, rows.stop))
+
+
+def describe_rows(rows: Rows, cursor: Cursor) -> str:
+    """Rows in words, for notes on errors."""
     shown = (
         f"rows {rows.start} to {rows.stop - 1}"
         if isinstance(rows, slice)
         else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
     )
-    return f"{shown} at position {group.cursor.position} of epoch {group.cursor.epoch}"
+    return f"{shown} at position {cursor.position} of epoch {cursor.epoch}"

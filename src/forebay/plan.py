@@ -11,6 +11,8 @@ from forebay.transforms import Map, Transform
 __all__ = ["Demand", "Plan", "Reason", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
+TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back costs some 200 us of CPU
+TASKS_A_PROCESS = 32  # an epoch is cut into at least so many for each, or one would be waited for at its end
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
 INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
 FEWEST_INDEX_ROWS = 1 << 14
@@ -195,7 +197,8 @@ def _first_draft(demand: Demand, cores: int) -> _Draft:
     threads = _threads(demand, cores, processes)
     rows = INDEX_ROWS if demand.batches is None else min(INDEX_ROWS, demand.batches * demand.batch_rows)
     slots = threads.value + _ahead(demand)
-    return _Draft(demand, threads, processes, _group_batches(demand), slots, rows if demand.indexed else 0)
+    group = _group_batches(demand, processes)
+    return _Draft(demand, threads, processes, group, slots, rows if demand.indexed else 0)
 
 
 def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
@@ -215,12 +218,14 @@ def _ahead(demand: Demand) -> int:
     return max(AHEAD, min(MOST_AHEAD, GROUP_NBYTES // batch_nbytes))
 
 
-def _group_batches(demand: Demand) -> _Choice:
+def _group_batches(demand: Demand, processes: int) -> _Choice:
     batch_nbytes = Layout.of(demand.specs, batch_rows=demand.batch_rows, alignment=demand.alignment).nbytes
     if not demand.sized:
         return _Choice(1, "batches differ in size")
     if not demand.indexed:
         return _Choice(1, "the next row may be long in coming, and no batch waits for it")
+    if processes:
+        return _task_batches(demand, processes, batch_nbytes)
     if demand.by_item or any(isinstance(transform, Map) for transform in demand.transforms):
         return _Choice(1, "Python code makes each batch, which costs more than handing it over")
     fit = max(1, min(GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
@@ -231,6 +236,14 @@ def _group_batches(demand: Demand) -> _Choice:
     return _Choice(
         fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
     )
+
+
+def _task_batches(demand: Demand, processes: int, batch_nbytes: int) -> _Choice:
+    shared = TASK_BATCHES if demand.batches is None else demand.batches // (processes * TASKS_A_PROCESS)
+    batches = max(1, min(shared, TASK_BATCHES, GROUP_NBYTES // batch_nbytes))
+    if batches == 1:
+        return _Choice(1, "a batch for a worker process at a time")
+    return _Choice(batches, "mapped by a worker process at a time, which shares the trip there and back")
 
 
 def _why_processes(demand: Demand) -> str:

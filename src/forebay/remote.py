@@ -6,25 +6,35 @@ Nothing but a few numbers travels through the pipe. Batches that differ in size 
 are pickled through the pipe instead, which `explain()` says.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from forebay.executors.pickling import Failure
 from forebay.spec import Array, Layout, Structure
 from forebay.transforms import Transform, apply_all, transformed, write_leaves
 
-__all__ = ["RemoteTransforms", "Task", "views"]
+__all__ = ["RemoteTransforms", "Stopped", "Task", "views"]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One batch's worth of work."""
+    """A few batches' worth of work."""
 
-    key: tuple[int, ...]  # what random numbers are drawn from
+    keys: list[tuple[int, ...]]  # what random numbers are drawn from, for each batch
     rows: int = 0
     input_offset: int = 0
     pickled: list[Array] | None = None  # the rows themselves, where they have no place in the slot
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What a worker answers when a map fails after so many batches of a task went well."""
+
+    batches: int
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +53,28 @@ class RemoteTransforms:
         """What errors about worker processes call it: the user's own maps."""
         return transformed(self.transforms)
 
-    def __call__(self, memory: Any, task: Task) -> list[Array] | None:
+    def __call__(self, memory: Any, task: Task) -> list[Array] | Stopped | None:
         if task.pickled is not None:
-            return apply_all(self.transforms, task.pickled, self.structure, task.key, first=self.first)[0]
-        # Copies: a map may keep or return what it is given, and this memory is used again.
-        leaves = [leaf.copy() for leaf in views(self.input_layout, memory, task.rows, offset=task.input_offset)]
-        results, _ = apply_all(self.transforms, leaves, self.structure, task.key, first=self.first)
-        write_leaves(
-            results, views(self.output_layout, memory, task.rows), self.output_names, transformed(self.transforms)
-        )
+            return apply_all(self.transforms, task.pickled, self.structure, task.keys[0], first=self.first)[0]
+        leaves = views(self.input_layout, memory, task.rows, offset=task.input_offset)
+        for batch, key in enumerate(task.keys):
+            start = batch * self.output_layout.batch_rows
+            stop = min(start + self.output_layout.batch_rows, task.rows)
+            try:
+                self._map_batch(memory, batch, [leaf[start:stop] for leaf in leaves], key)
+            except Exception as error:
+                if batch == 0:
+                    raise
+                return Stopped(batch, Failure.of(error))
         return None
+
+    def _map_batch(self, memory: Any, batch: int, leaves: Sequence[Array], key: tuple[int, ...]) -> None:
+        # Copies: a map may keep or return what it is given, and this memory is used again.
+        own, rows = [leaf.copy() for leaf in leaves], len(leaves[0])
+        results, _ = apply_all(self.transforms, own, self.structure, key, first=self.first)
+        layout = self.output_layout
+        targets = [layout.view(memory, leaf, batch=batch, rows=rows) for leaf in range(len(layout.specs))]
+        write_leaves(results, targets, self.output_names, transformed(self.transforms))
 
 
 def views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:

@@ -68,14 +68,15 @@ class Ring:
         self._filling[slot] = fill.sequence
         return fill
 
-    def filled(self, slot: int) -> None:
-        """The slot now holds its group."""
+    def filled(self, slot: int) -> int | None:
+        """The slot now holds its group; the number of that, where it is still wanted."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence < 0:
             self._set_free(slot)
-            return
+            return None
         self._states[slot] = SlotState.READY
         self._ready[sequence] = slot
+        return sequence
 
     def emptied(self, slot: int) -> None:
         """There was nothing to fill the slot with: its group is the end."""

@@ -307,7 +307,10 @@ class Runner:
             # Batches that differ in size may outgrow what was planned for them: fewer are kept ready then.
             nbytes = self._slots[fill.slot].nbytes
             self._ring.slots = max(1, min(self._ring.slots, self._budget_nbytes // nbytes - USUALLY_LENT))
-            (self._ring.emptied if ended else self._ring.filled)(fill.slot)
+            if ended:
+                self._ring.emptied(fill.slot)
+            else:
+                self._note_failure(self._ring.filled(fill.slot), self._slots[fill.slot])
             # Waking the consumer takes the interpreter from a stream; it looks by itself after a moment.
             if ended or not self._work.in_order or self._ring.full:
                 self._may_take.notify()
@@ -316,8 +319,14 @@ class Runner:
         with self._lock:
             sequence = self._ring.failed(fill.slot)
             if sequence is not None:
-                self._errors[sequence] = error
+                self._errors.setdefault(sequence, error)
             self._may_take.notify()
+
+    def _note_failure(self, sequence: int | None, slot: Slot) -> None:
+        """What kept a slot from being filled to its end comes after what it holds, before anything later."""
+        error, slot.failure = slot.failure, None
+        if error is not None and sequence is not None:
+            self._errors[sequence + 1] = error
 
     def _join(self) -> None:
         deadline = time.monotonic() + JOIN_SECONDS

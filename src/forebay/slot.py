@@ -24,6 +24,7 @@ class Slot:
         self._nbytes = self.input_offset + shared_nbytes
         self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._shared)
         self.group: Group | None = None
+        self.failure: BaseException | None = None  # what kept the rest of the group from being filled
         self._lay_out(layout)
 
     def _lay_out(self, layout: Layout) -> None:
