@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import PipelineError
-from forebay.order import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, derive_key
+from forebay.order import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, _ranks, derive_key
 from forebay.testing.strategies import seeds
 
 
@@ -111,3 +111,96 @@ def test_each_pass_of_repeat_is_shuffled_anew():
 def test_an_endless_repeat_cannot_be_shuffled_as_a_whole():
     with pytest.raises(PipelineError, match="never ends"):
         _ = Shuffled(Repeated(Natural(20), None), 0).length
+
+
+def in_plain_python(scramble, position):
+    """Where a position goes, by the rounds as they are documented."""
+    number = position
+    while True:
+        number += scramble.term
+        for factor in scramble.factors:
+            number = number * factor & scramble.mask
+            number ^= number >> scramble.shift
+        if number < scramble.length:
+            return number
+
+
+computed_lengths = st.one_of(
+    st.integers(Permutation.TABLE_LENGTH + 1, 1 << 20),
+    st.integers(Permutation.TABLE_LENGTH + 1, 1 << 48),
+    st.sampled_from([(1 << bits) + more for bits in (17, 31, 32, 33) for more in (-1, 0, 1)]),
+)
+
+
+@given(length=computed_lengths, key=st.integers(0, 2**128 - 1), data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_scramble_is_all_it_takes_to_compute_a_permutation(length, key, data):
+    permutation = Permutation(length, key)
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20)))
+    expected = [in_plain_python(permutation.scramble, position) for position in positions.tolist()]
+    assert permutation(positions).tolist() == expected
+
+
+@given(length=computed_lengths, key=st.integers(0, 2**128 - 1))
+@settings(max_examples=100, deadline=None)
+def test_a_scramble_fits_into_the_words_of_a_device(length, key):
+    scramble = Permutation(length, key).scramble
+    assert scramble.length == length <= scramble.mask + 1 < 2 * length
+    assert len(scramble.factors) == 5
+    assert all(factor % 2 == 1 and factor < 2**64 for factor in scramble.factors)
+    assert 0 <= scramble.term < 2**64
+    assert 0 < scramble.shift < 64
+
+
+@given(length=st.integers(1, Permutation.TABLE_LENGTH), key=st.integers(0, 2**128 - 1))
+@settings(max_examples=30, deadline=None)
+def test_permutations_that_are_tables_have_no_scramble(length, key):
+    assert Permutation(length, key).scramble is None
+
+
+ROWS = 70_000
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Shuffled(Natural(ROWS), 3),
+        Shuffled(First(Natural(ROWS + 5), ROWS), 3),
+        First(Shuffled(Natural(ROWS), 3), 100),
+    ],
+)
+def test_an_order_that_has_a_scramble_gives_the_rows_that_it_computes(order):
+    positions = np.arange(0, order.length, max(1, order.length // 50))
+    scramble = order.scramble(4)
+    assert order.rows(4, positions).tolist() == [in_plain_python(scramble, place) for place in positions.tolist()]
+    assert order.scramble(5) != scramble
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Natural(ROWS),
+        First(Natural(ROWS), 10),
+        Shuffled(Natural(1000), 3),
+        Shuffled(Shuffled(Natural(ROWS), 3), 4),
+        Shuffled(Repeated(Natural(ROWS), 2), 3),
+        Repeated(Shuffled(Natural(ROWS), 3), 2),
+        BlockShuffled(Natural(ROWS), 3, 100, 8),
+    ],
+)
+def test_orders_that_are_more_than_one_scramble_have_none(order):
+    assert order.scramble(4) is None
+
+
+@given(numbers=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_ranks_are_a_stable_sort_equal_numbers_as_they_stand(numbers):
+    drawn = np.array(numbers, np.uint64)
+    assert _ranks(drawn).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert _ranks(drawn).dtype == np.int64
+
+
+def test_two_equal_numbers_among_many_keep_their_order():
+    drawn = np.random.Philox(key=1).random_raw(20_000)
+    drawn[[15_000, 3, 9000]] = drawn[7]
+    assert np.array_equal(_ranks(drawn), np.argsort(drawn, kind="stable"))

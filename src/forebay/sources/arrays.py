@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.errors import SpecError
-from forebay.sources.base import Array, Region, Rows
+from forebay.sources.base import Array, Extent, Region, Rows
 from forebay.spec import ArraySpec, Structure, Tree, flatten
 
-__all__ = ["ArraySource", "GatherLeaf", "gather_leaf", "memory_region"]
+__all__ = ["ArraySource", "GatherLeaf", "extents_of", "gather_leaf", "memory_region"]
 
 GatherLeaf: TypeAlias = Callable[[Rows, Array], None]
 
@@ -50,6 +50,9 @@ class ArraySource:
 
     def memory(self) -> list[Region]:
         return [memory_region(array) for array in self._arrays]
+
+    def extents(self) -> list[list[Extent]]:
+        return extents_of(self._arrays)
 
     def close(self) -> None:
         """The arrays are the user's: nothing to give back."""
@@ -86,6 +89,30 @@ def memory_region(array: Array) -> Region:
     """The bytes an array spans, first to last, gaps included."""
     low, high = np.lib.array_utils.byte_bounds(array)
     return Region(low, high - low, bool(array.flags.writeable))
+
+
+def extents_of(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[Extent]]:
+    """Where the rows of each array lie, if all of them are whole and in native byte order; else nothing."""
+    if not all(array[:1].flags.c_contiguous and array.dtype.isnative and _steps_forward(array) for array in arrays):
+        return []
+    return [
+        [
+            Extent(
+                first=0,
+                rows=len(array),
+                address=array.__array_interface__["data"][0],
+                stride=array.strides[0],
+                writable=bool(array.flags.writeable),
+                own_pages=own_pages,
+            )
+        ]
+        for array in arrays
+    ]
+
+
+def _steps_forward(array: Array) -> bool:
+    """Whether there are rows, of some bytes, each further on than the one before."""
+    return array.size > 0 and array.strides[0] > 0
 
 
 def _gather_native(array: Array) -> GatherLeaf:

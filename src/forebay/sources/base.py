@@ -8,7 +8,7 @@ import numpy as np
 
 from forebay.spec import Array, ArraySpec, Structure
 
-__all__ = ["Array", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count", "row_views"]
+__all__ = ["Array", "Extent", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count", "row_views"]
 
 Rows: TypeAlias = (
     np.ndarray[Any, np.dtype[np.intp]] | slice
@@ -24,13 +24,27 @@ class Region:
     writable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Rows of one leaf that lie at equal distances: row `first + i` at `address + i * stride`, each in one piece."""
+
+    first: int
+    rows: int
+    address: int
+    stride: int
+    writable: bool
+    own_pages: bool  # whether nothing else lies on the pages where it begins and ends
+
+
 @runtime_checkable
 class Source(Protocol):
     """Rows that can be asked for by number.
 
     `specs` and `structure` describe one row, flat and nested. `gather` writes row `rows[i]` of leaf `l` to
     `out[l][i]`; it is called from several threads at once. `memory` gives the regions the rows lie in,
-    where they may be page-locked, and nothing otherwise. A source whose rows cannot change while it is open may say so
+    where they may be page-locked, and nothing otherwise. A source may have `extents()` too: for each leaf, where its
+    rows lie in those regions, for a device to fetch them by itself; nothing where they are not whole and as they are
+    handed off. A source whose rows cannot change while it is open may say so
     with `fixed = True`: the next epoch is then gathered before this one ends.
     """
 

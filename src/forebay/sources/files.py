@@ -7,6 +7,7 @@ like. A format of one row a file, such as images, opens all its files together i
 import inspect
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from forebay import names
 from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.arrays import gather_leaf
-from forebay.sources.base import Array, Region, Rows, Source
+from forebay.sources.base import Array, Extent, Region, Rows, Source
 from forebay.sources.fit import describe
 from forebay.sources.paths import Paths, expand_paths
 from forebay.sources.pool import SourcePool
@@ -103,6 +104,20 @@ class FilesSource:
                 return []
             regions += found
         return regions
+
+    def extents(self) -> list[list[Extent]]:
+        """Of all files, one after the other, where all of them may stay open at once."""
+        if not self._may_lock:
+            return []
+        leaves: list[list[Extent]] = [[] for _ in self.specs]
+        for number, first in enumerate(self._starts[:-1]):
+            with self._pool.use(number) as source:
+                found = source.extents() if hasattr(source, "extents") else []
+            if len(found) != len(leaves):
+                return []
+            for leaf, extents in zip(leaves, found, strict=True):
+                leaf += [replace(extent, first=extent.first + first) for extent in extents]
+        return leaves
 
     def close(self) -> None:
         self._pool.close()

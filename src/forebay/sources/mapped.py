@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.arrays import gather_leaf, memory_region
-from forebay.sources.base import Array, Region, Rows
+from forebay.sources.arrays import extents_of, gather_leaf, memory_region
+from forebay.sources.base import Array, Extent, Region, Rows
 from forebay.spec import ArraySpec, Structure
 
 __all__ = ["MappedFile", "MappedSource", "PathName", "changed", "check_is_file"]
@@ -91,6 +91,9 @@ class MappedSource:
 
     def memory(self) -> list[Region]:
         return [memory_region(array) for array in self._arrays]
+
+    def extents(self) -> list[list[Extent]]:
+        return extents_of(self._arrays, own_pages=True)
 
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last gather under way is done with it."""
