@@ -1,0 +1,152 @@
+"""`forebay probe`: what this machine's link, memory, disk and launches can do."""
+
+import argparse
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from forebay.cli.console import console, print_json, talk
+from forebay.probe import Probe
+from forebay.probing.figures import DeviceFigures, RowSpeeds
+from forebay.spec import format_nbytes
+
+__all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
+
+NAME = "probe"
+HELP = "what this machine's link, memory, disk and launches can do (measured once, in some ten seconds)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fresh", action="store_true", help="measure again, though this machine was measured before")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    cached = None if arguments.fresh else Probe.cached()
+    probe = cached or Probe.measure(say=_say)
+    if arguments.json:
+        print_json(probe.to_json())
+    else:
+        for part in render(probe, cached=cached is not None):
+            console().print(part)
+    if cached is None:  # last, so that a full disk does not take with it what was measured
+        probe.save()
+    return 0
+
+
+def render(probe: Probe, *, cached: bool) -> Iterator[RenderableType]:
+    """Everything there is to print, from the machine to what could not be measured."""
+    yield from _heading(probe, cached)
+    yield Text("\nCopies in host memory, GB/s", style="bold")
+    yield _copies(probe)
+    yield Text("\nShuffled rows, GB/s, by the bytes of a row", style="bold")
+    yield _rows(probe)
+    if probe.device:
+        yield Text("\nCopies over the link, GB/s", style="bold")
+        yield _link(probe.device)
+        yield Text("\nSmall things, microseconds", style="bold")
+        yield _latencies(probe.device)
+    if probe.disk:
+        yield Text(f"\nReads of a file in {probe.disk.folder} {_kind(probe.disk.filesystem)}, GB/s", style="bold")
+        yield _pairs(("from the disk", _gb(probe.disk.disk_bytes_per_second)),
+                     ("from the page cache", _gb(probe.disk.page_cache_bytes_per_second)))  # fmt: skip
+    if probe.missing:
+        yield Text("\nNot measured", style="bold")
+        yield from (Text(line, style="yellow") for line in probe.missing)
+
+
+def _heading(probe: Probe, cached: bool) -> Iterator[Text]:
+    hardware, device = probe.hardware, probe.device
+    yield Text(f"{hardware.cpu}, {hardware.cores} cores, {format_nbytes(hardware.memory_nbytes)}")
+    if device:
+        memory = f"{format_nbytes(device.free_nbytes)} of {format_nbytes(device.total_nbytes)} free"
+        lane = f", PCIe {device.pcie_generation} x{device.pcie_width}" if device.pcie_generation else ""
+        driver = f", driver {hardware.driver_version}" if hardware.driver_version else ""
+        yield Text(f"{device.name}, {memory}{lane}{driver}")
+    when = probe.measured_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    yield Text(f"measured {when} in {probe.seconds:.0f} s: medians; 1 GB is 10^9 bytes", style="dim")
+    if cached:
+        yield Text("kept since then: forebay probe --fresh measures again", style="dim")
+
+
+def _copies(probe: Probe) -> Table:
+    table = _table("threads", *(str(copy.threads) for copy in probe.host.copies))
+    table.add_row("memcpy", *(_gb(copy.bytes_per_second) for copy in probe.host.copies))
+    return table
+
+
+def _rows(probe: Probe) -> Table:
+    gathers = probe.host.gathers
+    table = _table("", *(f"{point.row_nbytes:,}" for point in gathers[0].rows.points))
+    for gather in gathers:
+        table.add_row(f"CPU, {gather.threads} thread{'s' if gather.threads > 1 else ''}", *_speeds(gather.rows))
+    if probe.device and probe.device.pull:
+        table.add_row("GPU, by a kernel", *_speeds(probe.device.pull))
+    if probe.device and probe.device.batched_copy:
+        table.add_row("GPU, a DMA a row", *_speeds(probe.device.batched_copy))
+    return table
+
+
+def _link(device: DeviceFigures) -> Table:
+    table = _table("", "page-locked", "pageable")
+    table.add_row(
+        "host to device",
+        _gb(device.host_to_device_bytes_per_second),
+        _gb(device.pageable_host_to_device_bytes_per_second),
+    )
+    table.add_row(
+        "device to host",
+        _gb(device.device_to_host_bytes_per_second),
+        _gb(device.pageable_device_to_host_bytes_per_second),
+    )
+    table.add_row("both at once, in sum", _gb(device.both_ways_bytes_per_second), "")
+    table.add_row("page-locking", _gb(device.page_lock_bytes_per_second), "")
+    return table
+
+
+def _latencies(device: DeviceFigures) -> Table:
+    return _pairs(
+        ("4 KiB to the device, queued", _us(device.small_copy_seconds)),
+        ("4 bytes from the device, waited for", _us(device.readback_seconds)),
+        ("an empty kernel, queued", _us(device.launch_seconds)),
+        ("an empty kernel, waited for", _us(device.launch_and_wait_seconds)),
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+    return table
+
+
+def _pairs(*pairs: tuple[str, str]) -> Table:
+    table = _table("", "")
+    table.show_header = False
+    for name, value in pairs:
+        table.add_row(name, value)
+    return table
+
+
+def _speeds(speeds: RowSpeeds) -> Iterator[str]:
+    return (_gb(point.bytes_per_second) for point in speeds.points)
+
+
+def _gb(bytes_per_second: float | None) -> str:
+    if bytes_per_second is None:
+        return "-"
+    return f"{bytes_per_second / 1e9:.1f}" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e9:.2f}"
+
+
+def _us(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:.1f}"
+
+
+def _kind(filesystem: str) -> str:
+    return f"({filesystem})" if filesystem else ""
+
+
+def _say(line: str) -> None:
+    talk().print(line, markup=False)

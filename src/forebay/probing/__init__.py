@@ -1,0 +1,1 @@
+"""How a machine is measured, what comes out, and how it is kept."""

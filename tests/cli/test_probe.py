@@ -1,0 +1,205 @@
+"""`forebay probe` as people call it: measured once, shown again, interrupted without a trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from forebay.cli.probe import render
+from forebay.probe import Probe
+from forebay.probing.figures import (
+    CopySpeed,
+    DeviceFigures,
+    DiskFigures,
+    HostFigures,
+    HostGather,
+    RowSpeed,
+    RowSpeeds,
+)
+from forebay.probing.hardware import Hardware
+
+ROW_NBYTES = (64, 400, 4096, 65536, 150528)
+
+
+def rows(*gigabytes_per_second):
+    pairs = zip(ROW_NBYTES, gigabytes_per_second, strict=True)
+    return RowSpeeds(tuple(RowSpeed(row_nbytes, speed * 1e9) for row_nbytes, speed in pairs))
+
+
+def copies(*pairs):
+    return tuple(CopySpeed(threads, speed * 1e9) for threads, speed in pairs)
+
+
+PROBE = Probe(
+    hardware=Hardware("Intel(R) Xeon(R) Platinum 8480C", 16, 128 << 30, ("NVIDIA H200",), "580.95.05"),
+    measured_at=datetime(2026, 7, 30, 14, 2).astimezone(),
+    seconds=9.84,
+    host=HostFigures(
+        copies=copies((1, 8.8), (2, 15.2), (4, 24.04), (8, 31), (16, 33)),
+        gathers=(HostGather(1, rows(1.9, 4.1, 8, 8.4, 8.5)), HostGather(8, rows(9.9, 24, 41, 35, 32))),
+    ),
+    disk=DiskFigures("/tmp", "ext4", 3.3e9, 9.8e9),
+    device=DeviceFigures(
+        name="NVIDIA H200",
+        free_nbytes=139 << 30,
+        total_nbytes=140 << 30,
+        pcie_generation=5,
+        pcie_width=16,
+        host_to_device_bytes_per_second=54.8e9,
+        device_to_host_bytes_per_second=55.2e9,
+        both_ways_bytes_per_second=98.3e9,
+        pageable_host_to_device_bytes_per_second=8e9,
+        pageable_device_to_host_bytes_per_second=14.2e9,
+        page_lock_bytes_per_second=13.1e9,
+        small_copy_seconds=5.1e-6,
+        readback_seconds=10e-6,
+        launch_seconds=None,
+        launch_and_wait_seconds=8.25e-6,
+        pull=rows(16, 47, 50, 50, 50),
+        batched_copy=rows(0.05, 0.3, 2, 45, 44),
+    ),
+    missing=("launches: libnvrtc.so.13 was not found.",),
+)
+
+SHOWN = """\
+Intel(R) Xeon(R) Platinum 8480C, 16 cores, 128.0 GiB
+NVIDIA H200, 139.0 GiB of 140.0 GiB free, PCIe 5 x16, driver 580.95.05
+measured 2026-07-30 14:02 in 10 s: medians; 1 GB is 10^9 bytes
+kept since then: forebay probe --fresh measures again
+
+Copies in host memory, GB/s
+threads    1     2     4     8    16
+memcpy   8.8  15.2  24.0  31.0  33.0
+
+Shuffled rows, GB/s, by the bytes of a row
+                    64   400  4,096  65,536  150,528
+CPU, 1 thread      1.9   4.1    8.0     8.4      8.5
+CPU, 8 threads     9.9  24.0   41.0    35.0     32.0
+GPU, by a kernel  16.0  47.0   50.0    50.0     50.0
+GPU, a DMA a row  0.05  0.30    2.0    45.0     44.0
+
+Copies over the link, GB/s
+                      page-locked  pageable
+host to device               54.8       8.0
+device to host               55.2      14.2
+both at once, in sum         98.3
+page-locking                 13.1
+
+Small things, microseconds
+4 KiB to the device, queued           5.1
+4 bytes from the device, waited for  10.0
+an empty kernel, queued                 -
+an empty kernel, waited for           8.2
+
+Reads of a file in /tmp (ext4), GB/s
+from the disk        3.3
+from the page cache  9.8
+
+Not measured
+launches: libnvrtc.so.13 was not found.
+"""
+
+
+def draw(probe, *, cached=True):
+    out = StringIO()
+    console = Console(file=out, width=80, color_system=None, highlight=False)
+    for part in render(probe, cached=cached):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def test_the_tables_look_as_agreed():
+    assert draw(PROBE) == SHOWN
+
+
+def test_a_machine_of_many_cores_and_no_gpu_is_shown_whole_within_80_columns():
+    many = copies(*((threads, 250.0) for threads in (1, 2, 4, 8, 16, 32, 64, 128, 192)))
+    shown = draw(replace(PROBE, host=replace(PROBE.host, copies=many), device=None, disk=None))
+    assert shown.count("250.0") == 9
+    assert "link" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def environment(folder):
+    return os.environ | {"XDG_CACHE_HOME": str(folder), "COLUMNS": "80", "NO_COLOR": "1", "TMPDIR": str(folder)}
+
+
+def forebay_probe(folder, *arguments, **options):
+    command = [sys.executable, "-m", "forebay", "probe", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder), **options
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A cache folder, and the output of the command that filled it."""
+    folder = tmp_path_factory.mktemp("cache")
+    return folder, forebay_probe(folder)
+
+
+def test_the_first_call_measures_and_says_what(measured):
+    _, done = measured
+    assert done.returncode == 0
+    assert "measuring memory ..." in done.stderr
+    assert "CPU, 1 thread" in done.stdout
+    assert "from the page cache" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_the_second_call_shows_the_same_figures_with_their_date(measured):
+    folder, first = measured
+    again = forebay_probe(folder)
+    assert again.stderr == ""
+    assert "--fresh measures again" in again.stdout
+    assert again.stdout.splitlines()[-10:] == first.stdout.splitlines()[-10:]
+
+
+def test_nothing_but_one_file_is_left_behind(measured):
+    folder, _ = measured
+    assert [path.name for path in folder.iterdir()] == ["forebay"]
+    assert [path.name[:6] for path in (folder / "forebay").iterdir()] == ["probe-"]
+
+
+def test_json_is_what_was_saved(measured):
+    folder, _ = measured
+    document = json.loads(forebay_probe(folder, "--json").stdout)
+    assert document["schema_version"] == 1
+    assert document["host"]["copies"][0]["bytes_per_second"] > 1e8
+    assert [document] == [json.loads(path.read_text()) for path in (folder / "forebay").iterdir()]
+
+
+def test_fresh_measures_again(measured):
+    folder, _ = measured
+    before = json.loads(forebay_probe(folder, "--json").stdout)
+    fresh = forebay_probe(folder, "--fresh", "--json")
+    assert "measuring memory ..." in fresh.stderr
+    assert json.loads(fresh.stdout)["host"] != before["host"]
+    assert json.loads(forebay_probe(folder, "--json").stdout) == json.loads(fresh.stdout)
+
+
+def test_what_cannot_be_saved_is_shown_all_the_same(tmp_path):
+    (tmp_path / "forebay").write_text("in the way")
+    done = forebay_probe(tmp_path)
+    assert "CPU, 1 thread" in done.stdout
+    assert done.returncode == 2
+    assert "Set XDG_CACHE_HOME" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("stage", ["measuring memory ...", "measuring the disk ..."])
+def test_interrupted_it_leaves_nothing_behind(tmp_path, stage):
+    command = [sys.executable, "-m", "forebay", "probe"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
+        assert stage in iter(lambda: running.stderr.readline().strip(), "")
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert told.strip() == "interrupted"
+    assert list(tmp_path.iterdir()) == []
