@@ -133,3 +133,95 @@ def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
     fill = ring.fill()
     with pytest.raises(RingError):
         ring.release(fill.slot)
+
+
+class FaultyRingMachine(RingMachine):
+    """Workers that fail now and then; what the ring tells of itself is looked at too."""
+
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4))
+    def start(self, slots, limit):
+        super().start(slots, limit)
+        self.failed = set()  # groups of this run that nobody will fill
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_fails(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        sequence = self.filling.pop(slot)
+        assert self.ring.failed(slot) == sequence
+        self.failed |= {sequence} - {None}
+
+    @rule()
+    def everything_starts_again(self):
+        super().everything_starts_again()
+        self.failed = set()
+
+    @invariant()
+    def nothing_beyond_a_failure_is_delivered(self):
+        assert self.delivered <= min(self.failed, default=self.delivered)
+
+    @invariant()
+    def the_next_group_is_known(self):
+        assert self.ring.next_sequence == self.delivered
+
+    @invariant()
+    def what_is_busy_is_within_the_slots(self):
+        states = [self.ring.state(slot) for slot in range(self.ring._names)]
+        busy = states.count(SlotState.FILLING) + states.count(SlotState.READY)
+        assert busy <= self.ring.slots
+        assert self.ring.full == (busy == self.ring.slots)
+
+
+TestFaultyRing = FaultyRingMachine.TestCase
+TestFaultyRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_a_worker_learns_which_group_it_has_filled():
+    ring = Ring(2)
+    fills = [ring.fill(), ring.fill()]
+    assert [ring.filled(fill.slot) for fill in reversed(fills)] == [1, 0]
+
+
+def test_a_group_that_is_no_longer_wanted_is_nobodys_whether_it_was_filled_or_failed():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    ring.restart()
+    assert [ring.filled(fills[0].slot), ring.failed(fills[1].slot)] == [None, None]
+    ring.emptied(fills[2].slot)
+    assert ring.deliver() is None
+    assert not ring.ended
+    assert ring.fill().sequence == 0
+
+
+def test_groups_of_an_older_run_still_take_up_their_slots():
+    ring = Ring(1)
+    fill = ring.fill()
+    ring.restart()
+    assert ring.full
+    assert ring.fill() is None
+    ring.filled(fill.slot)
+    assert ring.fill().slot == fill.slot
+
+
+def test_of_several_ends_the_first_counts():
+    ring = Ring(4)
+    fills = [ring.fill() for _ in range(3)]
+    ring.emptied(fills[2].slot)
+    ring.end(1)
+    ring.end(3)
+    ring.filled(fills[0].slot)
+    assert not ring.ended
+    assert ring.deliver() == fills[0].slot
+    assert ring.ended
+    assert ring.fill() is None
+
+
+def test_a_slot_that_was_forgotten_is_not_given_back():
+    ring = Ring(1, lent_limit=1)
+    for _ in range(2):
+        ring.filled(ring.fill().slot)
+        ring.deliver()
+    (forgotten,) = ring.forget()
+    assert ring.state(forgotten) is None
+    with pytest.raises(RingError):
+        ring.release(forgotten)

@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 
 from forebay import names
+from forebay.afterwards import Afterwards
 from forebay.collect import BatchWork, StreamWork
 from forebay.consumer import Consumer
+from forebay.demand import device_demand, extents_of, given_by, split_transforms
 from forebay.engines.base import Engine
 from forebay.errors import PipelineError
 from forebay.finish import Finisher
-from forebay.gather import IndexedWork
+from forebay.gather import Fetches, IndexedWork
 from forebay.handoff.base import HandOff
 from forebay.infer import Traced, trace, with_padding
 from forebay.machine import Machine
 from forebay.pipeline import Pipeline
-from forebay.plan import Demand, Plan, Reason, make_plan
+from forebay.place import Place, find_place
+from forebay.plan import Demand, Plan, make_plan
+from forebay.reason import Reason
 from forebay.runner import Runner, Work
 from forebay.slot import Slot
 from forebay.sources.batches import BatchStream
@@ -26,9 +30,11 @@ from forebay.sources.iterables import RowStream
 from forebay.sources.streams import ShuffledStream
 from forebay.spec import ArraySpec, Structure, parse_nbytes
 from forebay.trace import Recorder
-from forebay.transforms import Cast
+from forebay.transforms import Cast, Transform
 
 __all__ = ["Built", "build"]
+
+ALL = 1 << 62  # a budget that holds nothing back: slots of a device were counted by its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Built:
     runner: Runner
     recorder: Recorder
     hand_off: HandOff
+    after: Afterwards | None = None  # what is still to be done to a batch on its device
 
 
 def build(
@@ -51,31 +58,41 @@ def build(
     device_bytes: int | str | None,
 ) -> Built:
     """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
-    _check(pipeline, resident, device_bytes)
-    engine: Engine = names.engine("cpu" if device == "auto" else device)() if isinstance(device, str) else device
-    hand_off: HandOff = names.hand_off(to)()
+    _check(pipeline, resident)
+    place = find_place(device, to)
     host_nbytes = parse_nbytes(host_bytes, "host_bytes")
+    budget = None if device_bytes is None else parse_nbytes(device_bytes, "device_bytes")
+    _check_place(pipeline, place, resident, budget)
     pipeline = _loosened(pipeline)
-    traced, notes = _trace(pipeline, hand_off)
-    demand = _demand(pipeline, engine, hand_off, traced, notes, host_nbytes)
+    traced, afterwards, notes = _trace(pipeline, place)
+    demand = _demand(pipeline, place, traced, (*place.notes, *notes), host_nbytes)
+    demand = replace(
+        demand,
+        afterwards=afterwards,
+        given=given_by(traced, afterwards),
+        device=device_demand(pipeline, place, demand, resident, budget),
+    )
     plan = make_plan(demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()
     finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], schedule=pipeline.schedule)
-    work = _work(pipeline, plan, finisher, recorder, consumer)
+    work = _work(pipeline, plan, finisher, recorder, consumer, place)
     runner = Runner(
         work,
-        engine,
-        lambda: Slot(engine, plan.layout, shared_nbytes=finisher.input_nbytes),
+        place.engine,
+        lambda: Slot(place.engine, plan.layout, shared_nbytes=finisher.input_nbytes),
         slots=plan.slots,
         threads=plan.threads,
         consumer=consumer,
         recorder=recorder,
-        budget_nbytes=host_nbytes,
+        budget_nbytes=host_nbytes if plan.transport is None else ALL,
     )
-    return Built(plan, runner, recorder, hand_off)
+    after = None
+    if afterwards and place.side is not None:
+        after = Afterwards(afterwards, traced.structure, place.side, first=len(pipeline.transforms) - len(afterwards))
+    return Built(plan, runner, recorder, place.hand_off, after)
 
 
-def _check(pipeline: Pipeline, resident: str, device_bytes: int | str | None) -> None:
+def _check(pipeline: Pipeline, resident: str) -> None:
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size: call batch(n) before feed().")
     if pipeline.indexed and pipeline.schedule.batches == 0:
@@ -86,18 +103,20 @@ def _check(pipeline: Pipeline, resident: str, device_bytes: int | str | None) ->
         )
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
+
+
+def _check_place(pipeline: Pipeline, place: Place, resident: str, budget: int | None) -> None:
+    """What only a device can do is refused where there is none."""
+    if place.side is not None:
+        return
     if resident == "always":
-        raise PipelineError(
-            "resident='always' needs a device to keep the data on, and this version feeds the CPU only: use 'auto'."
-        )
-    if device_bytes is not None:
-        raise PipelineError(
-            "device_bytes= is a budget for a device, and this version feeds the CPU only: leave it out."
-        )
+        raise PipelineError("resident='always' needs a device to keep the data on, and this feeds the CPU: use 'auto'.")
+    if budget is not None:
+        raise PipelineError("device_bytes= is a budget for a device, and this feeds the CPU: leave it out.")
     placed = [transform for transform in pipeline.transforms if transform.where == "device"]
     if placed:
         raise PipelineError(
-            f"{placed[0]} asks for where='device', and this version feeds the CPU only: choose 'thread' or 'process'."
+            f"{placed[0]} asks for where='device', and this feeds the CPU: choose 'thread' or 'process'."
         )
 
 
@@ -121,18 +140,22 @@ def _fields(pipeline: Pipeline) -> str:
     return ", ".join(f"{name} {spec}" for name, spec in zip(pipeline.structure.paths, pipeline.specs, strict=True))
 
 
-def _trace(pipeline: Pipeline, hand_off: HandOff) -> tuple[Traced, tuple[Reason, ...]]:
-    """The transforms, with the narrowing the framework would do anyway made the last of them."""
-    transforms = with_padding(pipeline)
-    traced = trace(pipeline, transforms)
+def _trace(pipeline: Pipeline, place: Place) -> tuple[Traced, tuple[Transform, ...], tuple[Reason, ...]]:
+    """The transforms of the host, and those of the device; what the framework narrows anyway is narrowed last."""
+    transforms, afterwards = with_padding(pipeline), tuple[Transform, ...]()
+    if place.side is None:
+        traced = trace(pipeline, transforms)
+    else:
+        traced, afterwards = split_transforms(pipeline, transforms)
+    hand_off = place.hand_off
     hand_off.check(traced.specs, traced.structure.paths)
     narrowed = _narrowed(traced.specs, traced.structure, hand_off)
     if not narrowed:
-        return traced, ()
-    transforms = (*transforms, Cast(narrowed))
+        return traced, afterwards, ()
+    transforms = (*traced.transforms, Cast(narrowed))
     told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    return trace(pipeline, transforms), (reason,)
+    return trace(pipeline, transforms), afterwards, (reason,)
 
 
 def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
@@ -142,8 +165,7 @@ def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOf
 
 def _demand(
     pipeline: Pipeline,
-    engine: Engine,
-    hand_off: HandOff,
+    place: Place,
     traced: Traced,
     notes: tuple[Reason, ...],
     host_nbytes: int,
@@ -151,9 +173,9 @@ def _demand(
     padded = pipeline.batching is not None and pipeline.batching.pad is not None
     source = pipeline.source
     return Demand(
-        target=hand_off.name,
-        engine=engine.name,
-        alignment=engine.alignment,
+        target=place.hand_off.name,
+        engine=place.engine.name,
+        alignment=place.engine.alignment,
         batch_rows=traced.batch_rows,
         batches=_batches(pipeline),
         source_specs=tuple(pipeline.specs),
@@ -194,8 +216,26 @@ def _order_why(order: Any) -> str:
     return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
 
 
-def _work(pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer) -> Work:
+def _work(
+    pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer, place: Place
+) -> Work:
     if pipeline.indexed:
-        return IndexedWork(pipeline, plan, finisher, recorder)
+        return IndexedWork(pipeline, plan, finisher, recorder, _fetcher(pipeline, plan, recorder, place))
     kind = BatchWork if isinstance(pipeline.source, BatchStream) else StreamWork
     return kind(pipeline, plan, finisher, recorder, consumer)
+
+
+def _fetcher(pipeline: Pipeline, plan: Plan, recorder: Recorder, place: Place) -> Fetches | None:
+    transport = plan.transport
+    if transport is None:
+        return None
+    fetcher: Fetches = names.fetcher()(
+        place.engine,
+        pipeline.source,
+        extents_of(pipeline),
+        ways=transport.ways,
+        kept_rows=transport.kept_rows,
+        threads=transport.threads,
+        recorder=recorder,
+    )
+    return fetcher

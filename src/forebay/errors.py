@@ -9,7 +9,8 @@
     ├── StateError (ValueError)           a state that belongs to another pipeline, or is damaged
     ├── BudgetError (ValueError)          a byte budget too small for a single batch
     ├── FrameworkError (ImportError)      a framework that is unknown or not installed
-    ├── DeviceError (RuntimeError)        a device that is not there
+    ├── DeviceError (RuntimeError)        a device that is not there, or fails
+    │   └── DeviceMemoryError (MemoryError)
     ├── FeedError (RuntimeError)          a feed used in a way it cannot be
     │   └── FeedClosedError
     └── WorkerError (RuntimeError)        a worker process that died
@@ -21,6 +22,7 @@ Each also is the built-in error a caller would think of catching. An error raise
 __all__ = [
     "BudgetError",
     "DeviceError",
+    "DeviceMemoryError",
     "FeedClosedError",
     "FeedError",
     "ForebayError",
@@ -72,7 +74,11 @@ class FrameworkError(ForebayError, ImportError):
 
 
 class DeviceError(ForebayError, RuntimeError):
-    """A device that is not there."""
+    """A device that is not there, or fails."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A device that has no memory left to give."""
 
 
 class FeedError(ForebayError, RuntimeError):

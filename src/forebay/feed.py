@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from forebay.build import build
-from forebay.cursor import Cursor, Schedule
+from forebay.cursor import Cursor, Group, Schedule
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.pipeline import Pipeline
@@ -44,12 +44,8 @@ class Feed:
             pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes
         )
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
-        self._plan, self._runner, self._recorder, self._hand_off = (
-            built.plan,
-            built.runner,
-            built.recorder,
-            built.hand_off,
-        )
+        self._plan, self._runner, self._recorder = built.plan, built.runner, built.recorder
+        self._hand_off, self._after = built.hand_off, built.after
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
@@ -64,12 +60,21 @@ class Feed:
 
     @property
     def specs(self) -> tuple[ArraySpec, ...]:
-        """One row of what is handed off, leaf by leaf."""
-        return self._plan.demand.specs
+        """One row of what is given to the user, leaf by leaf."""
+        return self._given[0]
 
     @property
     def structure(self) -> Structure:
-        return self._plan.demand.structure
+        return self._given[1]
+
+    @property
+    def _given(self) -> tuple[tuple[ArraySpec, ...], Structure]:
+        demand = self._plan.demand
+        if demand.given is None:
+            raise FeedError(
+                f"what {demand.afterwards[-1]} returns on the device is known only when a batch was taken: take one."
+            )
+        return demand.given
 
     @property
     def batch_rows(self) -> int | None:
@@ -208,10 +213,13 @@ class Epoch:
         self._feed = feed  # keeps it running for as long as somebody iterates
         self._progress, self._generation = progress, generation
         self._runner, self._recorder = feed._runner, feed._recorder
-        self._hand_off = feed._hand_off.hand_off
-        self._build = feed.structure.builder()
-        self._row_nbytes = sum(spec.nbytes for spec in feed.specs)
+        self._hand_off, self._after = feed._hand_off.hand_off, feed._after
+        self._build = feed._plan.demand.structure.builder()
+        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.demand.specs)
+        self._shard_index = feed._pipeline.shard_index
+        self._plain = feed._plan.demand.engine == "cpu"  # nothing to be done as a batch is taken
         self._lock = feed._lock
+        self._began, self._nbytes = time.perf_counter(), 0
         self._last = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
 
     def __iter__(self) -> Self:
@@ -220,9 +228,11 @@ class Epoch:
     def __next__(self) -> Tree:
         while True:
             try:
-                return self._progress.ready.pop()  # atomic, so that no lock is taken for most batches
+                batch = self._progress.ready.pop()  # atomic, so that no lock is taken for most batches
             except IndexError:
                 pass  # left before anything else is raised, or every error would seem to come of this one
+            else:
+                return batch if self._plain else self._taken(*batch)
             with self._lock:
                 if not self._progress.ready:
                     self._advance()
@@ -250,7 +260,18 @@ class Epoch:
             raise
         progress.end()
         progress.finished = True
+        self._recorder.add("epoch", time.perf_counter() - self._began, nbytes=self._nbytes)
         raise StopIteration
+
+    def _taken(self, slot: Slot, leaves: list[Any], key: tuple[int, ...]) -> Tree:
+        """What is done to a batch of a device when somebody takes it."""
+        self._runner.engine.lend(slot.memory)
+        return self._build(leaves) if self._after is None else self._after(leaves, key)
+
+    def _key(self, group: Group, batch: int) -> tuple[int, ...]:
+        """What random numbers of a batch are drawn from; the same as on the host."""
+        cursor = self._feed._schedule.advanced(group.cursor, batch)
+        return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
         """Hand a whole group off at once: half the cost of doing it batch by batch."""
@@ -262,11 +283,15 @@ class Epoch:
             batches[-1] = [root[:short] for root in batches[-1]]
         build, hand_off = self._build, self._hand_off
         began = time.perf_counter()
-        ready = [build(hand_off(roots)) for roots in reversed(batches)]
+        if self._plain:
+            ready = [build(hand_off(roots)) for roots in reversed(batches)]
+        else:  # the rest is done as each is taken: on the taker's stream, and without holding a group of results
+            ready = [(slot, hand_off(roots), self._key(group, number)) for number, roots in enumerate(batches)][::-1]
         self._recorder.add(
             "hand off", time.perf_counter() - began, count=group.batches, nbytes=group.rows * self._row_nbytes
         )
         if self._progress.over:
             raise FeedError("this iteration ended while it waited: use the newer iterator.")
         self._last = group.epoch_ends
+        self._nbytes += group.rows * self._row_nbytes
         self._progress.begin_group(group.cursor, ready)

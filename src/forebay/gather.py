@@ -4,25 +4,44 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from forebay.cursor import ENDLESS, Cursor, Group
 from forebay.finish import CutShortError, Finisher
-from forebay.order import Order
+from forebay.order import Order, Scramble
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
 from forebay.slot import Slot
 from forebay.sources.base import Rows, Source, row_count
+from forebay.spec import Layout
 from forebay.trace import Recorder
 from forebay.transforms import Map
 
-__all__ = ["IndexedWork", "RowNumbers"]
+__all__ = ["Fetches", "IndexedWork", "RowNumbers"]
 
 KEPT_CHUNKS = 3
+
+
+class Fetches(Protocol):
+    """Fills slots without the CPU: rows that a device fetches by itself."""
+
+    def begin_pass(self) -> None: ...
+    def fill(self, memory: Any, layout: Layout, rows: "GroupRows") -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Rows that a device computes: those at positions first, first + step, ... of a scrambled order."""
+
+    scramble: Scramble
+    first: int
+    step: int
+    count: int
 
 
 class RowNumbers:
@@ -45,6 +64,14 @@ class RowNumbers:
         numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
         pieces = [self._piece(epoch, group.base, number, group.start, stop) for number in numbers]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def drawn(self, group: Group) -> Drawn | None:
+        """How a device computes the same numbers, where the order is a scramble."""
+        scramble = self._order.scramble(self._schedule.order_epoch(group.cursor))
+        if scramble is None:
+            return None
+        first = group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
+        return Drawn(scramble, first, self._schedule.shard_count, group.rows)
 
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already."""
@@ -86,19 +113,49 @@ class RowNumbers:
         return self._order.rows(epoch, positions).astype(np.intp, copy=False)
 
 
+class GroupRows:
+    """The rows of one group, computed here only if somebody asks for them."""
+
+    __slots__ = ("_found", "_group", "_numbers")
+
+    def __init__(self, numbers: RowNumbers, group: Group) -> None:
+        self._numbers, self._group = numbers, group
+        self._found: Rows | None = None
+
+    @property
+    def count(self) -> int:
+        return self._group.rows
+
+    def numbers(self) -> Rows:
+        if self._found is None:
+            self._found = self._numbers.of(self._group)
+        return self._found
+
+    def drawn(self) -> Drawn | None:
+        return self._numbers.drawn(self._group)
+
+
 class IndexedWork:
     """Fills slots from a source that can be indexed; any number of threads at once, in any order."""
 
     in_order = False
 
-    def __init__(self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        plan: Plan,
+        finisher: Finisher,
+        recorder: Recorder,
+        fetcher: Fetches | None = None,
+    ) -> None:
         assert isinstance(pipeline.source, Source)
+        self._fetcher = fetcher
         self._source: Source = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._plan, self._finisher, self._recorder = plan, finisher, recorder
         mapped = any(isinstance(made, Map) for made in plan.demand.transforms)
-        self.quick = bool(self._source.memory()) and not mapped
+        self.quick = bool(self._source.memory()) and not mapped and plan.demand.device is None
         # Somebody's array, dataset or map may be different in the next epoch; what lies in a file is not.
         self.goes_on = getattr(self._source, "fixed", False) and not mapped
         group_rows = plan.group_batches * plan.demand.batch_rows
@@ -106,10 +163,17 @@ class IndexedWork:
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
         """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
-        yield from self._schedule.groups(cursor, self._plan.group_batches, first_batches=1)
+        yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=1))
         while self.goes_on:
             cursor = Cursor(epoch=cursor.epoch + 1)
             yield from self._schedule.groups(cursor, self._plan.group_batches)
+
+    def _checked(self, groups: Iterator[Group]) -> Iterator[Group]:
+        """Whoever keeps copies of rows is told when a pass over them begins, before any of it is filled."""
+        for number, group in enumerate(groups):
+            if self._fetcher is not None and (number == 0 or group.start == 0):
+                self._fetcher.begin_pass()
+            yield group
 
     def read(self, slot: Slot, group: Group, worker: int) -> Group:
         """Nothing to do in turn: rows can be asked for in any order."""
@@ -117,22 +181,30 @@ class IndexedWork:
 
     def finish(self, slot: Slot, group: Group, worker: int) -> Group:
         """Put the group's rows into the slot."""
-        began = time.perf_counter()
-        rows = self._numbers.of(group)
-        self._recorder.add("order", time.perf_counter() - began)
+        rows = GroupRows(self._numbers, group)
         try:
-            if self._plan.demand.transforms or not self._plan.demand.sized:
-                self._fill_transformed(slot, group, rows, worker)
-            else:
-                self._fill_plain(slot, rows, group.rows)
+            if self._fetcher is not None:
+                slot.fetched = True
+                self._fetcher.fill(slot.memory, slot.layout, rows)
+                return group
+            self._gather(slot, group, rows, worker)
         except CutShortError as cut:
             slot.failure = cut.error
-            return self._cut_short(group, rows, cut)
+            return self._cut_short(group, rows.numbers(), cut)
         except Exception as error:
-            error.add_note(f"while filling {describe_rows(rows, group.cursor)}")
+            error.add_note(f"while filling {describe_rows(rows.numbers(), group.cursor)}")
             raise
         self._numbers.prepare(group)
         return group
+
+    def _gather(self, slot: Slot, group: Group, rows: GroupRows, worker: int) -> None:
+        began = time.perf_counter()
+        numbers = rows.numbers()
+        self._recorder.add("order", time.perf_counter() - began)
+        if self._plan.demand.transforms or not self._plan.demand.sized:
+            self._fill_transformed(slot, group, numbers, worker)
+        else:
+            self._fill_plain(slot, numbers, group.rows)
 
     def _cut_short(self, group: Group, rows: Rows, cut: CutShortError) -> Group:
         """The part of the group that could be filled; the error is told which rows it was about."""
@@ -169,6 +241,8 @@ class IndexedWork:
 
     def close(self) -> None:
         """The source is the pipeline's, and other feeds may be reading it."""
+        if self._fetcher is not None:
+            self._fetcher.close()
 
 
 def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:

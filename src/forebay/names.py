@@ -7,18 +7,19 @@ stays light. Other packages add their own through the entry points `forebay.sour
 import importlib
 from typing import Any
 
-from forebay.errors import DeviceError, FrameworkError, SourceError
+from forebay.errors import FrameworkError, SourceError
 
-__all__ = ["adapter", "engine", "feed", "hand_off", "known_targets", "source_opener"]
+__all__ = ["adapter", "engine", "feed", "fetcher", "hand_off", "known_targets", "source_opener"]
 
 _HAND_OFFS = {
     "numpy": "forebay.handoff.numpy:NumpyHandOff",
     "torch": "forebay.handoff.torch:TorchHandOff",
     "jax": "forebay.handoff.jax:JaxHandOff",
     "tensorflow": "forebay.handoff.tensorflow:TensorflowHandOff",
+    "cupy": "forebay.handoff.cupy:CupyHandOff",
 }
 _ADAPTERS = {"keras": "forebay.adapters.keras:KerasFeed"}
-_ENGINES = {"cpu": "forebay.engines.host:HostEngine"}
+_ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
 _SOURCES = {
     ".npy": "forebay.sources.npy:open_npy",
     ".npz": "forebay.sources.npz:open_npz",
@@ -55,15 +56,14 @@ def adapter(name: str) -> Any | None:
     return None if target is None else _load_framework(target, name)
 
 
-def engine(name: str) -> Any:
+def engine(kind: str) -> Any:
     """The engine class for a kind of device."""
-    target = _ENGINES.get(name)
-    if target is None:
-        raise DeviceError(
-            f"cannot feed device={name!r}: this version feeds {' and '.join(map(repr, sorted(_ENGINES)))} only. Leave "
-            "device= out; the framework moves batches to its device."
-        )
-    return _load(target)
+    return _load(_ENGINES[kind])
+
+
+def fetcher() -> Any:
+    """The class that lets a CUDA device fetch rows by itself."""
+    return _load("forebay.fetch.fetcher:Fetcher")
 
 
 def source_opener(suffix: str) -> Any:

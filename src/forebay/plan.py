@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
+from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
 from forebay.spec import ArraySpec, Layout, Structure, format_nbytes
 from forebay.transforms import Map, Transform
+from forebay.transport import DeviceDemand, Transport, choose_transport
 
-__all__ = ["Demand", "Plan", "Reason", "make_plan"]
+__all__ = ["Demand", "Plan", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
 TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back costs some 200 us of CPU
@@ -19,16 +21,8 @@ FEWEST_INDEX_ROWS = 1 << 14
 INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_AHEAD = 64
+STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most of them
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One decision, for `explain()`."""
-
-    name: str
-    choice: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +44,9 @@ class Demand:
     window_nbytes: int
     host_nbytes: int
     notes: tuple[Reason, ...] = ()
+    device: DeviceDemand | None = None  # where it is a device that rows go to
+    afterwards: tuple[Transform, ...] = ()  # transforms on the device, once rows have arrived
+    given: tuple[tuple[ArraySpec, ...], Structure] | None = None  # what they leave; None where only running them tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,7 @@ class Plan:
     scratch_nbytes: int
     index_rows: int
     reasons: tuple[Reason, ...]
+    transport: Transport | None = None  # None: rows are gathered by threads, and staged where a device is fed
 
     @property
     def nbytes(self) -> int:
@@ -90,6 +88,11 @@ class Plan:
 
 def make_plan(demand: Demand, cores: int) -> Plan:
     """Choose the numbers, and take them back one by one until they keep the budget."""
+    if demand.device is not None:
+        specs, rows = demand.source_specs, demand.batch_rows
+        transport = choose_transport(demand.device, specs, batch_rows=rows, batches=demand.batches)
+        if transport is not None:
+            return _fetched(demand, transport)
     draft: _Draft | None = _first_draft(demand, cores)
     while draft is not None:
         if draft.nbytes <= demand.host_nbytes:
@@ -103,6 +106,59 @@ def make_plan(demand: Demand, cores: int) -> Plan:
         f"{format_nbytes(smallest.slot_nbytes)}, a feed of them {needed} MiB at least. Pass host_bytes='{needed}MiB'"
         f"{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
+
+
+def _fetched(demand: Demand, transport: Transport) -> Plan:
+    """A plan for rows that the device fetches: the host holds row numbers and a few staging buffers."""
+    group_rows = transport.group_batches * demand.batch_rows
+    index_rows = max(INDEX_ROWS, group_rows) if demand.batches is None else group_rows * min(demand.batches, 8)
+    index_rows = min(max(index_rows, FEWEST_INDEX_ROWS), max(INDEX_ROWS, group_rows))
+    scratch = index_rows * INDEX_NBYTES + (transport.slots + USUALLY_LENT) * group_rows * 8
+    scratch += (2 * transport.threads + 2) * STAGING_NBYTES
+    if scratch > demand.host_nbytes and transport.group_batches > 1:
+        assert demand.device is not None
+        smaller = choose_transport(
+            demand.device,
+            demand.source_specs,
+            batch_rows=demand.batch_rows,
+            batches=demand.batches,
+            most=transport.group_batches // 2,
+        )
+        assert smaller is not None
+        return _fetched(demand, smaller)
+    if scratch > demand.host_nbytes:
+        needed = -(-scratch // 2**20)
+        raise BudgetError(
+            f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: staging and row numbers take "
+            f"{needed} MiB. Pass host_bytes='{needed}MiB'."
+        )
+    where = f"{format_nbytes(scratch)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
+    reasons = (
+        *demand.notes,
+        *transport.reasons,
+        Reason("slots", f"{transport.slots + USUALLY_LENT} x {format_nbytes(transport.slot_nbytes)}", "on the device"),
+        *(Reason(str(transform), "device", _why_afterwards(transform)) for transform in demand.afterwards),
+        Reason("memory", where, "row numbers and staging; slots and what is resident"),
+    )
+    return Plan(
+        demand=demand,
+        layout=Layout.of(
+            demand.specs, batch_rows=demand.batch_rows, batches=transport.group_batches, alignment=demand.alignment
+        ),
+        threads=transport.threads,
+        processes=0,
+        group_batches=transport.group_batches,
+        slots=transport.slots,
+        slot_nbytes=0,
+        scratch_nbytes=scratch,
+        index_rows=index_rows,
+        reasons=reasons,
+        transport=transport,
+    )
+
+
+def _why_afterwards(transform: Transform) -> str:
+    return "as asked" if transform.where == "device" else "fewer bytes cross, and the device is quicker at it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +228,8 @@ class _Draft:
     def _reasons(self) -> Iterator[Reason]:
         demand = self.demand
         yield from demand.notes
+        if demand.device is not None:
+            yield Reason("transport", "stage", f"threads gather into page-locked memory: {demand.device.why_staged}")
         yield Reason("threads", str(self.threads.value), self.threads.why)
         if self.processes:
             yield Reason("processes", str(self.processes), _why_processes(demand))
@@ -179,7 +237,9 @@ class _Draft:
         ahead = f"one a thread, up to {self.slots - self.threads.value} ready, {USUALLY_LENT} in use; all reused"
         yield Reason("slots", f"{self.slots + USUALLY_LENT} x {format_nbytes(self.slot_nbytes)}", ahead)
         for transform in demand.transforms:
-            yield Reason(str(transform), *_placed(transform))
+            yield Reason(str(transform), *_placed(transform, demand))
+        for transform in demand.afterwards:
+            yield Reason(str(transform), "device", _why_afterwards(transform))
         within = f"slots and scratch, within host_bytes={format_nbytes(demand.host_nbytes)}"
         yield Reason("memory", format_nbytes(self.nbytes), within if demand.sized else "for batches like the first")
 
@@ -251,8 +311,9 @@ def _why_processes(demand: Demand) -> str:
     return f"a map asks for them; data goes there {way}"
 
 
-def _placed(transform: Transform) -> tuple[str, str]:
+def _placed(transform: Transform, demand: Demand) -> tuple[str, str]:
     """Where a transform runs, and why there."""
     if transform.where == "either":
-        return "thread", "no link to cross: done while the rows are in the cache"
+        why = "no link to cross" if demand.device is None else "no more bytes cross for it"
+        return "thread", f"{why}: done while the rows are in the cache"
     return transform.where, "as asked"

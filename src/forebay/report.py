@@ -8,7 +8,7 @@ from forebay.spec import format_nbytes
 __all__ = ["explain", "summarise"]
 
 ENOUGH_SECONDS = 0.05  # less work than this says nothing about which stage is slow
-_STAGES = ("order", "read", "gather", "transform")
+_STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
 def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
@@ -23,10 +23,17 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
         "wait_seconds": waited["seconds"],
         "waits": waited["count"],
         "slowest_stage": slowest,
+        "epochs": capture["stages"].get("epoch", {"count": 0})["count"],
+        "bytes_per_second": _speed(capture["stages"].get("epoch")),
         "stages": stages,
         "threads": plan.threads,
         "planned_nbytes": plan.nbytes,
     }
+
+
+def _speed(epochs: dict[str, Any] | None) -> float | None:
+    """Over whole epochs, whatever the consumer did in them."""
+    return epochs["nbytes"] / epochs["seconds"] if epochs and epochs["seconds"] else None
 
 
 def explain(plan: Plan, capture: dict[str, Any]) -> str:
@@ -36,6 +43,8 @@ def explain(plan: Plan, capture: dict[str, Any]) -> str:
     width = max(len(reason.name) for reason in plan.reasons)
     choice = max(len(reason.choice) for reason in plan.reasons)
     lines += [f"  {reason.name:<{width}}  {reason.choice:<{choice}}  {reason.why}" for reason in plan.reasons]
+    notes = capture.get("notes", {})
+    lines += [f"  {name:<{width}}  {note[0]:<{choice}}  {note[1]}" for name, note in notes.items()]
     stats = summarise(plan, capture)
     if stats["batches"]:
         lines.append(_measured(stats))
@@ -54,6 +63,10 @@ def _measured(stats: dict[str, Any]) -> str:
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
         f"the consumer waited {stats['wait_seconds']:.3f} s"
     )
+    if stats["bytes_per_second"]:
+        told += (
+            f"\n  measured: {stats['bytes_per_second'] / 1e9:.3g} GB/s over {stats['epochs']} epochs, consumer included"
+        )
     if busy < ENOUGH_SECONDS:
         return told
     stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol
 
 from forebay.consumer import Consumer
@@ -94,7 +94,7 @@ class Runner:
         self._may_fill = threading.Condition(self._lock)
         self._may_take = threading.Condition(self._lock)
         self._turn: AbstractContextManager[Any] = threading.Lock() if work.in_order else nullcontext()
-        self._closed = False
+        self._closed = self._given_back = False
         self._generation = 0
         self._pid = os.getpid()
         self._threads = [
@@ -102,6 +102,10 @@ class Runner:
             for worker in range(threads)
         ]
         self._started = False
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
 
     @property
     def goes_on(self) -> bool:
@@ -161,12 +165,22 @@ class Runner:
             self._may_take.notify_all()
         self._work.stop()
         self._join()
-        self._work.close()
+        self._close_rest()
+
+    def _close_rest(self) -> None:
+        """Give back what threads work with, once none of them is left: one may be inside the user's code for long."""
+        current = threading.current_thread()
         with self._lock:
+            alive = any(thread.is_alive() and thread is not current for thread in self._threads)
+            if alive or not self._closed or self._given_back:
+                return
+            self._given_back = True
+        with ExitStack() as stack:  # all of it, whatever fails
+            stack.callback(self._engine.close)
             for slot in self._slots.values():
-                slot.close()
-            self._slots.clear()
-        self._engine.close()
+                stack.callback(slot.close)
+            stack.callback(self._work.close)
+        self._slots.clear()
 
     # The consumer's side; all of it under the lock
 
@@ -216,10 +230,9 @@ class Runner:
     def _reclaim(self) -> None:
         """Take back what nobody sees any more, and let go of what somebody keeps for good."""
         ended = [number for number in self._ring.lent if self._slots[number].lease.ended]
-        if ended:
-            self._engine.reclaim([self._slots[number].memory for number in ended])
-        for number in ended:
-            self._ring.release(number)
+        if ended and self._engine.reclaim([self._slots[number].memory for number in ended]):
+            for number in ended:
+                self._ring.release(number)
         self._ring.forget()
         for number in [number for number in self._slots if self._ring.state(number) is None]:
             self._slots.pop(number).close()
@@ -243,8 +256,12 @@ class Runner:
     # The workers' side
 
     def _run(self, worker: int) -> None:
-        while self._work_once(worker):
-            pass
+        self._engine.attend()
+        try:
+            while self._work_once(worker):
+                pass
+        finally:
+            self._close_rest()
 
     def _work_once(self, worker: int) -> bool:
         """One group, from asking for it to telling of it; False when there is no more to do, ever."""
@@ -271,7 +288,7 @@ class Runner:
         slot = self._slots[fill.slot]
         if begun is not None:
             slot.group = self._work.finish(slot, begun, worker)
-            self._engine.send(slot.memory)
+            slot.send()
         self._tell(fill, ended=begun is None)
 
     def _next_job(self) -> tuple[Fill | None, Any]:

@@ -24,6 +24,7 @@ class Slot:
         self._nbytes = self.input_offset + shared_nbytes
         self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._shared)
         self.group: Group | None = None
+        self.fetched = False  # whether the device filled it by itself, so that there is nothing to send
         self.failure: BaseException | None = None  # what kept the rest of the group from being filled
         self._lay_out(layout)
 
@@ -31,12 +32,10 @@ class Slot:
         self.layout = layout
         leaves = range(len(layout.specs))
         self.batches = [[self.memory.root(layout, leaf, batch) for leaf in leaves] for batch in range(layout.batches)]
-        self.lease = Lease(root for batch in self.batches for root in batch)
+        self.lease = Lease(self.memory.counted(root) for batch in self.batches for root in batch)
         self._row_targets: list[list[Array]] | None = None
         self._packed = [layout.batches == 1 or layout.packed(leaf) for leaf in leaves]
-        self._spread: list[Array | None] = [
-            None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)
-        ]
+        self._spread: list[Array | None] | None = None  # made when first needed, since it asks for the host side
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +62,8 @@ class Slot:
 
     def commit(self, targets: Sequence[Array]) -> None:
         """Put what was gathered beside the slot into it, a batch at a time."""
+        if self._spread is None:
+            self._spread = [None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)]
         for target, spread in zip(targets, self._spread, strict=True):
             if spread is None:
                 continue
@@ -77,14 +78,20 @@ class Slot:
         specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
         if layout.nbytes > self._nbytes:
+            larger = self._engine.open_slot(layout.nbytes, shared=self._shared)
             self.close()
-            self._nbytes = layout.nbytes
-            self.memory = self._engine.open_slot(self._nbytes, shared=self._shared)
+            self.memory, self._nbytes = larger, layout.nbytes
             self._lay_out(layout)
         elif layout != self.layout:
             self._lay_out(layout)
         for target, leaf in zip(self.targets(len(leaves[0])), leaves, strict=True):
             target[...] = leaf
+
+    def send(self) -> None:
+        """Start the copy of what was filled on the host."""
+        assert self.group is not None
+        if not self.fetched:
+            self._engine.send(self.memory, self.layout.parts(self.group.rows))
 
     def close(self) -> None:
         """Give the memory back; what is still seen of it lives on with whoever sees it."""

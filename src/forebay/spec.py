@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
 __all__ = [
     "Array",
     "ArraySpec",
+    "DEVICE_ALIGNMENT",
     "HOST_ALIGNMENT",
     "Layout",
     "Structure",
@@ -35,6 +36,7 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, Any]
 Tree: TypeAlias = Any  # a nest of arrays; Python cannot say "recursively, of leaves" without getting in the way
 
+DEVICE_ALIGNMENT = 256  # of every leaf of every batch on a device
 HOST_ALIGNMENT = 64  # TensorFlow aborts the process on less, JAX silently copies
 
 
@@ -200,6 +202,15 @@ class Layout:
     def packed(self, leaf: int) -> bool:
         """Whether the batches of a group follow each other without a gap in this leaf."""
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
+
+    def parts(self, rows: int) -> list[tuple[int, int]]:
+        """Where so many rows lie, leaf by leaf: offset and bytes, gaps between batches included."""
+        whole, rest = divmod(rows, self.batch_rows)
+        return [
+            (offset, whole * stride + rest * spec.nbytes)
+            for offset, stride, spec in zip(self.offsets, self.strides, self.specs, strict=True)
+            if spec.nbytes and rows
+        ]
 
     def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:
         """An array over one leaf of one batch; with `rows` past one batch, over several packed ones."""

@@ -28,6 +28,7 @@ class Recorder:
     """Adds spans up by stage; safe from any thread, and cheap enough to call once a group."""
 
     _totals: dict[str, Total] = field(default_factory=lambda: defaultdict(Total))
+    _notes: dict[str, tuple[str, str]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, stage: str, seconds: float, *, count: int = 1, nbytes: int = 0) -> None:
@@ -37,6 +38,11 @@ class Recorder:
             total.count += count
             total.nbytes += nbytes
 
+    def note(self, name: str, choice: str, why: str) -> None:
+        """Something that turned out otherwise than planned, for `explain()`."""
+        with self._lock:
+            self._notes[name] = (choice, why)
+
     def capture(self) -> dict[str, Any]:
         """Everything so far, as plain values."""
         with self._lock:
@@ -44,4 +50,5 @@ class Recorder:
                 stage: {"seconds": total.seconds, "count": total.count, "nbytes": total.nbytes}
                 for stage, total in self._totals.items()
             }
-        return {"version": CAPTURE_VERSION, "stages": stages}
+            notes = {name: list(note) for name, note in self._notes.items()}
+        return {"version": CAPTURE_VERSION, "stages": stages, "notes": notes}

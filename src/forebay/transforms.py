@@ -26,7 +26,9 @@ __all__ = [
     "Scale",
     "Transform",
     "apply_all",
+    "by_leaf",
     "cast",
+    "make_rng",
     "one_hot",
     "scale",
     "transformed",
@@ -67,7 +69,7 @@ class Map:
         return cls(function, where, by_row, _takes_rng(function), seed)
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        rng = _rng(self.seed, key) if self.takes_rng else None
+        rng = make_rng(self.seed, key) if self.takes_rng else None
         if not self.by_row:
             returned, result = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
             return self._check_length(result, returned, len(leaves[0]))
@@ -114,7 +116,7 @@ class Cast:
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        wanted = _by_leaf(self.fields, structure, self)
+        wanted = by_leaf(self.fields, structure, self)
         return [
             leaf if to is None else leaf.astype(to, copy=False) for leaf, to in zip(leaves, wanted, strict=True)
         ], structure
@@ -133,7 +135,7 @@ class Scale:
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        factors = _by_leaf(self.fields, structure, self)
+        factors = by_leaf(self.fields, structure, self)
         return [
             leaf if by is None else self._scaled(leaf, by) for leaf, by in zip(leaves, factors, strict=True)
         ], structure
@@ -155,7 +157,7 @@ class OneHot:
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        classes = _by_leaf(self.fields, structure, self)
+        classes = by_leaf(self.fields, structure, self)
         encoded = [
             leaf if count is None else self._encode(leaf, count, name)
             for leaf, count, name in zip(leaves, classes, structure.paths, strict=True)
@@ -235,7 +237,8 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
+def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
+    """The generator of one map on one batch."""
     return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
@@ -261,7 +264,7 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _by_leaf(fields: Mapping[str, Any] | Any, structure: Structure, told: Any) -> list[Any]:
+def by_leaf(fields: Mapping[str, Any] | Any, structure: Structure, told: Any) -> list[Any]:
     """A value for each leaf; None where the transform leaves it alone."""
     if not isinstance(fields, Mapping):
         return [fields] * len(structure.paths)

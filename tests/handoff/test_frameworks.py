@@ -49,5 +49,10 @@ def test_a_framework_that_is_not_installed_says_how_to_get_it():
 
 
 def test_a_device_that_is_not_there_is_refused():
-    with pytest.raises(DeviceError, match="device='cuda:7'"):
-        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device="cuda:7")
+    with pytest.raises(DeviceError, match="device='tpu:7' is unknown"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device="tpu:7")
+
+
+def test_numpy_has_no_arrays_on_a_device():
+    with pytest.raises(DeviceError, match="feed 'cupy'"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device="cuda")

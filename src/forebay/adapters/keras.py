@@ -159,7 +159,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         arrange = self._arrange_for(call)
         make = functools.partial(Batches, self._epochs, arrange, call.owner if call else None)
         self._distributed = call is not None and forms.distributes(call.model)
-        if call is None or (call.model.steps_per_execution == 1 and not self._distributed):
+        if call is None or (not self._distributed and self._eager(call.model)):
             return forms.EagerDataset(make)
         rows = self._feed.batch_rows if self._feed.drops_remainder else None
         signature = self._arrange(self._feed.structure.unflatten(forms.specs_of(self._feed.specs, rows=rows)))
@@ -192,6 +192,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         if self._shortened:
             self._shortened = False
             set_num_batches(calling_epoch_iterator(), self.num_batches)
+
+    def _eager(self, model: Any) -> bool:
+        """Whether Keras is given tensors rather than a loop of its own: a loop would fetch them back to the host."""
+        return model.steps_per_execution == 1 or self._feed.plan.demand.device is not None
 
     def _batches(self, call: KerasCall | None, *, may_run_ahead: bool = False) -> Batches:
         owner = call.owner if call else None

@@ -1,8 +1,9 @@
 """Batches in the three forms that Keras's TensorFlow trainer can iterate.
 
-- Eager tensors, when an execution is one step: Keras calls its compiled step on each. No copy, errors keep their type.
-- A traced iterator, when an execution is several steps: Keras's loop runs inside TensorFlow and calls back for each
-  batch. It must be the same object in every epoch, or the loop is traced anew.
+- Eager tensors, when an execution is one step, or batches are on a GPU: Keras calls its compiled step on each. No copy,
+  errors keep their type.
+- A traced iterator, when an execution is several steps on the host: Keras's loop runs inside TensorFlow and calls back
+  for each batch. It must be the same object in every epoch, or the loop is traced anew.
 - A `tf.data.Dataset`, under a `tf.distribute` strategy, which distributes nothing else.
 
 In the last two Python runs inside TensorFlow, where an exception loses its type: there an error ends the data, and the

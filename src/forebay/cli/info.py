@@ -8,6 +8,7 @@ from rich.table import Table
 from forebay import __version__
 from forebay.cli.console import console, print_json
 from forebay.machine import Machine, installed_versions
+from forebay.probing.hardware import Hardware
 from forebay.spec import format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -21,10 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    machine, versions = Machine.here(), installed_versions()
+    machine, hardware, versions = Machine.here(), Hardware.here(), installed_versions()
     if arguments.json:
         facts: dict[str, Any] = {"python": machine.python, "system": machine.system, "cpu": machine.cpu}
         facts |= {"cores": machine.cores, "memory_nbytes": machine.memory_nbytes}
+        facts |= {"gpus": list(hardware.gpus), "driver": hardware.driver_version}
         print_json({"forebay": __version__, "machine": facts, "installed": versions})
         return 0
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -33,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     table.add_row("system", machine.system)
     table.add_row("processor", f"{machine.cpu}, {machine.cores} cores may be used")
     table.add_row("memory", format_nbytes(machine.memory_nbytes))
+    for gpu in hardware.gpus or ("none that CUDA can use from here",):
+        table.add_row("GPU", gpu + (f", driver {hardware.driver_version}" if hardware.driver_version else ""))
     for name, version in versions.items():
         table.add_row(name, version)
     console().print(table)

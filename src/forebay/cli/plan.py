@@ -28,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-shuffle", action="store_true", help="rows in the order they lie in")
     parser.add_argument("--shape", type=int, nargs="*", default=[], help="shape of a row, for .bin files")
     parser.add_argument("--dtype", help="dtype of a row, for .bin files")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    parser.add_argument("--resident", default="auto", help="keep data on the device: auto, always or never")
     parser.add_argument("--host-bytes", default="256MiB", help="memory the feed may take (default: 256MiB)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with _pipeline(arguments).feed(arguments.to, host_bytes=arguments.host_bytes) as feed:
+    options = {"device": arguments.device, "resident": arguments.resident, "host_bytes": arguments.host_bytes}
+    with _pipeline(arguments).feed(arguments.to, **options) as feed:
         rows_per_second = _try_out(feed)
         if arguments.json:
             print_json(_document(feed, rows_per_second))

@@ -24,6 +24,9 @@ class HostMemory:
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.host, leaf, batch=batch)
 
+    def counted(self, root: Any) -> Any:
+        return root
+
 
 class HostEngine:
     """Sending is nothing and arrival is at once; memory goes when its last view does."""
@@ -31,20 +34,27 @@ class HostEngine:
     name = "cpu"
     alignment = HOST_ALIGNMENT
 
+    def attend(self) -> None:
+        """Any thread will do."""
+
     def open_slot(self, nbytes: int, *, shared: bool = False) -> HostMemory:
         return HostMemory(nbytes, shared=shared)
 
     def await_host(self, memory: HostMemory) -> None:
         """Nothing is ever on its way."""
 
-    def send(self, memory: HostMemory) -> None:
+    def send(self, memory: HostMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
         """It is where it is used."""
 
     def await_arrival(self, memory: HostMemory) -> None:
         """It never left."""
 
-    def reclaim(self, memories: Sequence[HostMemory]) -> None:
+    def lend(self, memory: HostMemory) -> None:
+        """Any thread may read it."""
+
+    def reclaim(self, memories: Sequence[HostMemory]) -> bool:
         """A consumer on the host is done with a batch when it no longer refers to it."""
+        return True
 
     def close_slot(self, memory: HostMemory) -> None:
         if memory.block:

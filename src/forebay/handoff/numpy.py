@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.errors import DeviceError
 from forebay.spec import ArraySpec
 
 __all__ = ["NumpyHandOff"]
@@ -23,3 +24,6 @@ class NumpyHandOff:
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [root.view() for root in roots]
+
+    def on_device(self, index: int | None) -> Any:
+        raise DeviceError("NumPy has no arrays on devices: feed 'cupy', or leave device= out.")

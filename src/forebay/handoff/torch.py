@@ -1,15 +1,17 @@
-"""Hand-off to PyTorch: `from_numpy` takes the slot's memory as it is."""
+"""Hand-off to PyTorch: `from_numpy` takes host memory as it is, DLPack device memory."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
-from forebay.handoff.base import refuse_dtypes
+from forebay.errors import DeviceError, DeviceMemoryError
+from forebay.handoff.base import Mark, refuse_dtypes
 from forebay.spec import ArraySpec
 
-__all__ = ["TorchHandOff"]
+__all__ = ["TorchDeviceHandOff", "TorchHandOff"]
 
 
 class TorchHandOff:
@@ -25,3 +27,55 @@ class TorchHandOff:
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(torch.from_numpy, roots))
+
+    def on_device(self, index: int | None) -> "TorchDeviceHandOff":
+        return TorchDeviceHandOff(index)
+
+
+class TorchDeviceHandOff(TorchHandOff):
+    """Tensors on a GPU; PyTorch says on which stream each thread works."""
+
+    waits_on_import = False
+
+    def __init__(self, index: int | None) -> None:
+        if not torch.cuda.is_available() or (index or 0) >= torch.cuda.device_count():
+            raise DeviceError(
+                f"PyTorch sees no device cuda:{index or 0}: it sees {torch.cuda.device_count()} GPUs "
+                f"(torch {torch.__version__}). Install a CUDA build of torch, or pass device='cpu'."
+            )
+        torch.cuda.init()
+        self.index = torch.cuda.current_device() if index is None else index
+
+    def allocate(self, nbytes: int) -> tuple[int, Any]:
+        try:
+            owner = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.index}")
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(f"PyTorch has no {nbytes} bytes left on cuda:{self.index}: {error}") from error
+        return owner.data_ptr(), owner
+
+    def available(self, free: int, total: int) -> int:
+        unused = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return free + int(unused)
+
+    def stream(self) -> int:
+        return int(torch.cuda.current_stream(self.index).cuda_stream)
+
+    def keep_for(self, owner: Any) -> None:
+        """PyTorch's streams are never destroyed; its pool asks for the streams that memory was used on."""
+        stream = torch.cuda.current_stream(self.index)
+        if stream.cuda_stream:  # not that of the threads which allocate
+            owner.record_stream(stream)
+
+    def mark(self) -> Mark:
+        raise AssertionError("PyTorch tells its stream")
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.to(_torch_dtype(dtype))
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        return [from_dlpack(root.capsule()) for root in roots]
+
+
+def _torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """PyTorch's own name for a dtype."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -43,11 +43,15 @@ class SimulatedMemory:
     block: Any = None
     state: str = "free"  # free, in flight, arrived
     checksum: int = 0
+    parts: list[tuple[int, int]] = field(default_factory=list)  # what is on its way: offset, bytes
     arrives_at: float = 0.0
     reusable_at: float = 0.0  # when the consumer's queued work has passed the slot
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.device, leaf, batch=batch)
+
+    def counted(self, root: Any) -> Any:
+        return root
 
 
 @dataclass(slots=True)
@@ -63,6 +67,9 @@ class SimulatedEngine:
     copies: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
+    def attend(self) -> None:
+        """Any thread will do."""
+
     def open_slot(self, nbytes: int, *, shared: bool = False) -> SimulatedMemory:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))
 
@@ -71,7 +78,7 @@ class SimulatedEngine:
         with self._lock:
             self._land(memory)
 
-    def send(self, memory: SimulatedMemory) -> None:
+    def send(self, memory: SimulatedMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
         """Start a copy; the device side is poisoned until it lands."""
         with self._lock:
             if memory.state == "arrived":
@@ -79,8 +86,10 @@ class SimulatedEngine:
             if memory.state == "in flight":
                 raise HazardError("a slot was sent while its last copy was still under way.")
             start = max(self.clock.now, memory.reusable_at)
+            memory.parts = [(0, len(memory.host))] if parts is None else list(parts)
             memory.state, memory.checksum = "in flight", zlib.crc32(memory.host)
-            memory.arrives_at = start + self.latency_seconds + len(memory.host) / self.bytes_per_second
+            nbytes = sum(nbytes for _, nbytes in memory.parts)
+            memory.arrives_at = start + self.latency_seconds + nbytes / self.bytes_per_second
             memory.device[:] = bytes([POISON]) * len(memory.device)
             self.copies += 1
 
@@ -93,13 +102,20 @@ class SimulatedEngine:
                 raise HazardError("a slot was lent that was never sent.")
             self._land(memory)
 
-    def reclaim(self, memories: Sequence[SimulatedMemory]) -> None:
+    def lend(self, memory: SimulatedMemory) -> None:
+        """A batch of a slot that has not arrived, or was taken back, must not be taken."""
+        with self._lock:
+            if memory.state != "arrived":
+                raise HazardError(f"a batch was taken of a slot that is not lent: it is {memory.state}.")
+
+    def reclaim(self, memories: Sequence[SimulatedMemory]) -> bool:
         """The consumer is done with these; its queued work is, a little later."""
         with self._lock:
             for memory in memories:
                 if memory.state != "arrived":
                     raise HazardError(f"a slot was taken back that was not lent: it is {memory.state}.")
                 memory.state, memory.reusable_at = "free", self.clock.now + self.consumer_seconds
+        return True
 
     def close_slot(self, memory: SimulatedMemory) -> None:
         """Memory goes with its last view."""
@@ -113,5 +129,6 @@ class SimulatedEngine:
         self.clock.advance_to(memory.arrives_at)
         if zlib.crc32(memory.host) != memory.checksum:
             raise HazardError("a slot's host side was written while its copy was under way.")
-        memory.device[:] = memory.host[:]
+        for offset, nbytes in memory.parts:
+            memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"

@@ -1,0 +1,1 @@
+"""The CUDA engine, on the driver alone: no framework is needed, any may be fed."""

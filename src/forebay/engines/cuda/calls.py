@@ -1,0 +1,64 @@
+"""Calls of the CUDA driver: those made for every group, which must not be felt, and the errors of all.
+
+They go by ctypes, because NVIDIA's bindings take 3 to 8 us a call and give the interpreter up in each, which a training
+loop on another thread feels. What is called once a feed goes by the bindings.
+"""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from forebay.errors import DeviceError, DeviceMemoryError
+
+__all__ = ["QuickCalls", "check", "cuda_error", "quick_calls"]
+
+_HANDLE, _POINTER, _UINT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint
+
+
+class QuickCalls:
+    """Driver calls that return at once: made without giving the interpreter up."""
+
+    def __init__(self) -> None:
+        driver = ctypes.PyDLL("libcuda.so.1")
+        self.push = _typed(driver.cuCtxPushCurrent_v2, _HANDLE)
+        self.pop = _typed(driver.cuCtxPopCurrent_v2, _HANDLE)
+        self.exchange_mode = _typed(driver.cuThreadExchangeStreamCaptureMode, _HANDLE)
+        self.record = _typed(driver.cuEventRecord, _HANDLE, _HANDLE)
+        self.query = _typed(driver.cuEventQuery, _HANDLE)
+        self.wait_event = _typed(driver.cuStreamWaitEvent, _HANDLE, _HANDLE, _UINT)
+        self.wait_value = _typed(driver.cuStreamWaitValue32_v2, _HANDLE, _POINTER, _UINT, _UINT)
+        self.is_capturing = _typed(driver.cuStreamIsCapturing, _HANDLE, _HANDLE)
+        self.copy_to_device = _typed(driver.cuMemcpyHtoDAsync_v2, _POINTER, _POINTER, ctypes.c_size_t, _HANDLE)
+        self.copy_to_host = _typed(driver.cuMemcpyDtoHAsync_v2, _POINTER, _POINTER, ctypes.c_size_t, _HANDLE)
+        self.fill = _typed(driver.cuMemsetD8Async, _POINTER, ctypes.c_ubyte, ctypes.c_size_t, _HANDLE)
+        self.launch = _typed(driver.cuLaunchKernel, _HANDLE, *[_UINT] * 7, _HANDLE, _HANDLE, _HANDLE)
+
+
+def _typed(function: Any, *types: Any) -> Any:
+    function.argtypes, function.restype = types, ctypes.c_int
+    return function
+
+
+@cache
+def quick_calls() -> QuickCalls:
+    return QuickCalls()
+
+
+def check(result: tuple[Any, ...], doing: str) -> Any:
+    """What a driver call returned, or the error it told of, in words."""
+    code = result[0]
+    if code != cu.CUresult.CUDA_SUCCESS:
+        raise cuda_error(code, doing)
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def cuda_error(code: Any, doing: str) -> DeviceError:
+    """An error of the driver's in words."""
+    code = cu.CUresult(code)
+    _, text = cu.cuGetErrorString(code)
+    told = f"CUDA failed {doing}: {text.decode() if text else code} ({code.name})."
+    if code == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return DeviceMemoryError(f"{told} Pass a smaller device_bytes=, make batches smaller, or free memory.")
+    return DeviceError(told)

@@ -1,0 +1,1 @@
+"""Rows that a device fetches by itself, or keeps."""

@@ -1,0 +1,274 @@
+"""Rows that the device fetches itself, or keeps: how each leaf of a group gets into its slot without the CPU.
+
+The source is page-locked where it lies, piece by piece, behind the first batches, which are staged meanwhile. Data
+that is to be resident is uploaded behind that, while batches flow: rows that are there already are read from there.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from forebay.engines.cuda.copies import Extents, Place, split_at
+from forebay.engines.cuda.engine import CudaEngine, page_locks
+from forebay.engines.cuda.locks import PIECE_NBYTES, Lock
+from forebay.engines.cuda.memory import CudaMemory
+from forebay.engines.cuda.transports import FEWEST_SORTED, SORTED_BELOW_NBYTES, Drawn, Mover
+from forebay.engines.cuda.workspace import Workspace
+from forebay.fetch.edges import Edges, locked_span
+from forebay.fetch.resident import Kept, Sample
+from forebay.fetch.stage import Stage
+from forebay.sources.base import Extent, Rows, Source
+from forebay.spec import ArraySpec, Layout
+from forebay.trace import Recorder
+
+__all__ = ["Fetcher"]
+
+_log = logging.getLogger(__name__)
+
+
+NOWHERE = Extents.of(np.empty((0, 3), np.int64), row_nbytes=0, rows=0)
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """One leaf of the source, and where its rows are now."""
+
+    number: int
+    spec: ArraySpec
+    way: str  # "dma" or "kernel"
+    kept_rows: int  # so many of the first are kept on the device
+    far: Extents = NOWHERE  # where they lie in page-locked memory
+    extents: Extents = NOWHERE  # where they are read from: there, or from the device where they have arrived
+    sample: Sample | None = None  # of what was uploaded
+    across: Any = None  # which rows lie across a seam of the page-locks, where there are any
+
+
+class RowSet(Protocol):
+    """Which rows a group has."""
+
+    @property
+    def count(self) -> int: ...
+    def numbers(self) -> Rows:
+        """Their numbers, computed here."""
+        ...
+
+    def drawn(self) -> Drawn | None:
+        """How a device computes them by itself, where it can."""
+        ...
+
+
+class Fetcher:
+    """Fills slots from page-locked or resident rows; any number of threads at once."""
+
+    def __init__(
+        self,
+        engine: CudaEngine,
+        source: Source,
+        extents: Sequence[Sequence[Extent]],
+        *,
+        ways: Sequence[str],
+        kept_rows: int,
+        threads: int,
+        recorder: Recorder,
+    ) -> None:
+        self._engine, self._source, self._recorder = engine, source, recorder
+        self._extents, self._edges = extents, Edges(engine.device)
+        self._leaves = [
+            _Leaf(number, spec, way, kept_rows if spec.nbytes else 0)
+            for number, (spec, way) in enumerate(zip(source.specs, ways, strict=True))
+        ]
+        self._stage = Stage(engine.device, source, threads=threads)
+        self._lock = Lock(page_locks())
+        self._mover: Mover | None = None  # there once everything is page-locked
+        self._kept: list[Kept] = []
+        self._seams: Any = np.empty(0, np.uint64)
+        self._stop = threading.Event()
+        self._prepared = threading.Thread(target=self._prepare, name="forebay-lock", daemon=True)
+        self._begun, self._showing = threading.Lock(), threading.Lock()
+
+    def begin_pass(self) -> None:
+        """Rows of an array that was changed since it was uploaded cross again."""
+        for leaf in self._leaves:
+            with self._showing:
+                if leaf.sample is None or not leaf.sample.changed():
+                    continue
+                leaf.kept_rows, leaf.extents, leaf.sample = 0, leaf.far, None
+            self._tell("resident", "no longer", "the array was changed since it was uploaded: its rows cross again")
+
+    def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
+        """Queue what brings these rows into the slot; they have arrived when its event fires."""
+        began, mover = time.perf_counter(), self._mover
+        with self._engine.filling(memory):
+            if mover is None:
+                places = [_place(memory, layout, leaf.number) for leaf in self._leaves]
+                self._stage.send(memory.stream, places, rows.numbers())
+            else:
+                self._edges.refresh()
+                self._fetch(mover, memory, layout, rows)
+        nbytes = rows.count * sum(spec.nbytes for spec in layout.specs)
+        self._recorder.add("fetch" if mover else "stage", time.perf_counter() - began, nbytes=nbytes)
+        if self._begun.acquire(blocking=False):  # once, and not before the first batch is on its way: both lock pages
+            self._prepared.start()
+
+    def close(self) -> None:
+        """No fill may be begun any more; those under way are waited for."""
+        self._stop.set()
+        if self._prepared.is_alive() and self._prepared is not threading.current_thread():
+            self._prepared.join()
+        self._engine.drain()
+        self._stage.close()
+        self._kept.clear()
+        self._edges.close()
+        self._lock.close()
+
+    # Filling
+
+    def _fetch(self, mover: Mover, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
+        by_kernel = []
+        for leaf in self._leaves:
+            if leaf.way == "dma" and not leaf.kept_rows and mover.copies_rows:
+                self._copy(mover, memory, layout, leaf, rows.numbers())
+            elif leaf.spec.nbytes:
+                by_kernel.append((leaf, leaf.extents))
+        if by_kernel:
+            self._gather(mover, memory, layout, rows, by_kernel)
+
+    def _copy(self, mover: Mover, memory: CudaMemory, layout: Layout, leaf: _Leaf, rows: Rows) -> None:
+        if isinstance(rows, slice):
+            place = _place(memory, layout, leaf.number)
+            mover.upload_run(memory.stream, leaf.extents, rows, place, self._seams)
+            return
+        if leaf.number not in memory.targets:
+            every = np.arange(layout.batch_rows * layout.batches)
+            lengths = np.full(len(every), leaf.spec.nbytes, np.uint64)
+            memory.targets[leaf.number] = _place(memory, layout, leaf.number).addresses(every), lengths
+        targets, lengths = memory.targets[leaf.number]
+        copies = leaf.extents.addresses(rows), targets[: len(rows)], lengths[: len(rows)]
+        if leaf.across is not None and leaf.across[rows].any():
+            copies = split_at(self._seams, *copies)
+        mover.upload_rows(memory.stream, *copies)
+
+    def _gather(
+        self, mover: Mover, memory: CudaMemory, layout: Layout, rows: RowSet, leaves: list[tuple[_Leaf, Extents]]
+    ) -> None:
+        stream, workspace = memory.stream, self._workspace(memory, layout, len(leaves))
+        workspace.load_tables(stream, {leaf.number: extents.table for leaf, extents in leaves})
+        drawn = rows.drawn()
+        if drawn is None:
+            workspace.load_rows(stream, rows.numbers())
+        else:
+            mover.draw(stream, workspace, drawn)
+        far = [extents.row_nbytes for _, extents in leaves if not extents.near]
+        ordered = bool(far) and min(far) < SORTED_BELOW_NBYTES and rows.count >= FEWEST_SORTED
+        if ordered:
+            mover.sort(stream, workspace, count=rows.count, rows=len(self._source), row_nbytes=max(far))
+        for leaf, extents in leaves:
+            place = _place(memory, layout, leaf.number)
+            mover.gather_rows(stream, extents, place, workspace, leaf.number, count=rows.count, ordered=ordered)
+
+    def _workspace(self, memory: CudaMemory, layout: Layout, leaves: int) -> Workspace:
+        """Made once for each slot."""
+        if memory.workspace is None:
+            rows = layout.batch_rows * layout.batches
+            extents = [3 * len(found) + 1 for found in self._extents]
+            pointer, owner = self._engine.allocate(Workspace.nbytes(rows, extents))
+            memory.workspace = Workspace(
+                self._engine.device,
+                pointer,
+                owner,
+                rows=rows,
+                extents=extents,
+                wide_rows=len(self._source) >= 1 << 31,
+            )
+        made: Workspace = memory.workspace
+        return made
+
+    # Getting ready, on a thread of its own
+
+    def _prepare(self) -> None:
+        self._engine.attend()
+        try:
+            mover = Mover(self._engine.device)
+        except Exception as error:  # whatever it is, there is a slower way
+            self._tell("kernels", "not to be had", f"rows are staged instead, by the CPU: {error}")
+            return
+        try:
+            if not self._lock_pages():
+                return
+            self._find_rows()
+        except Exception as error:
+            self._tell("page-lock", "refused", f"rows are staged instead, by the CPU: {error}")
+            return
+        self._mover = mover
+        for leaf in self._leaves:
+            if leaf.kept_rows and not self._stop.is_set():
+                self._keep(mover, leaf)
+
+    def _tell(self, name: str, choice: str, why: str) -> None:
+        """Something went otherwise than planned: said in the log, and in `explain()`."""
+        self._recorder.note(name, choice, why)
+        _log.warning("%s %s: %s", name, choice, why)
+
+    def _lock_pages(self) -> bool:
+        """Page-lock the source, piece by piece; False if the feed was closed in the meantime."""
+        for leaf, extents in zip(self._leaves, self._extents, strict=True):
+            for extent in extents:
+                start, stop = locked_span(extent, leaf.spec.nbytes)
+                for begin in range(start, stop, PIECE_NBYTES):
+                    if self._stop.is_set():
+                        return False
+                    self._lock.add(begin, min(PIECE_NBYTES, stop - begin), read_only=not extent.writable)
+        return True
+
+    def _find_rows(self) -> None:
+        """Where the rows of each leaf are now, the ends of arrays in memory of our own."""
+        cut = [
+            [part for extent in extents for part in self._edges.cut(extent, leaf.spec.nbytes)]
+            for leaf, extents in zip(self._leaves, self._extents, strict=True)
+        ]
+        self._seams = np.array(self._lock.seams, np.uint64)
+        for leaf, parts in zip(self._leaves, cut, strict=True):
+            leaf.far = leaf.extents = _table(self._edges.place(parts), leaf.spec, len(self._source))
+            if leaf.way == "dma":
+                leaf.across = _across(leaf.extents, self._seams)
+
+    def _keep(self, mover: Mover, leaf: _Leaf) -> None:
+        """Upload a leaf while batches flow; given up where the array is changed in the meantime."""
+        sample = leaf.sample = Sample(self._extents[leaf.number], leaf.spec.nbytes)
+
+        def show(extents: Extents) -> None:
+            with self._showing:
+                if leaf.sample is sample:
+                    leaf.extents = extents
+
+        try:
+            kept = Kept(self._engine, leaf.far, rows=leaf.kept_rows)
+            self._kept.append(kept)
+            kept.upload(mover, self._seams, show=show, stopped=lambda: self._stop.is_set() or leaf.sample is not sample)
+        except Exception as error:
+            with self._showing:
+                leaf.kept_rows, leaf.extents, leaf.sample = 0, leaf.far, None
+            self._tell("resident", "no", f"rows cross every epoch: {error}")
+
+
+def _table(extents: Sequence[Extent], spec: ArraySpec, rows: int) -> Extents:
+    lines = [(found.first, found.address - found.first * found.stride, found.stride) for found in extents]
+    return Extents.of(np.array(lines, np.int64), row_nbytes=spec.nbytes, rows=rows)
+
+
+def _across(extents: Extents, seams: Any) -> Any:
+    """Which rows begin in one page-locked piece and end in another."""
+    starts = extents.addresses(np.arange(extents.rows))
+    return np.searchsorted(seams, starts, side="right") != np.searchsorted(
+        seams, starts + np.uint64(extents.row_nbytes), side="left"
+    )
+
+
+def _place(memory: CudaMemory, layout: Layout, leaf: int) -> Place:
+    pointer = memory.pointer + layout.offsets[leaf]
+    return Place(pointer, layout.batch_rows, layout.strides[leaf], layout.specs[leaf].nbytes)

@@ -1,0 +1,185 @@
+"""How rows cross to a device: resident, pull or stage, and how much at a time. Pure: sizes in, choices out.
+
+    resident   it fits: uploaded once, every batch after that is a gather on the device
+    pull       rows lie whole in memory that may be page-locked: the device fetches them itself
+    stage      everything else: threads gather into page-locked slots, one copy a slot
+
+Inside a pull, each leaf goes the way that suits its rows: large ones by DMA, which leaves the GPU's processors alone;
+small ones by a kernel, a window of coming batches at a time, in the order of their addresses.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from forebay.errors import BudgetError
+from forebay.reason import Reason
+from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, format_nbytes
+
+__all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
+
+DMA_ROW_NBYTES = 48 << 10  # from here on a DMA a row is as fast as one for all: 54 of 55 GB/s on an H200
+WINDOW_NBYTES = 128 << 20  # rows of this much are put in the order of their addresses: more wins little
+RESIDENT_NBYTES = 384 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
+RUN_NBYTES = 80 << 20  # of large rows: enough to keep the link busy while the next are being issued
+FILLING = 3  # groups being fetched or ready, beside those in use
+IN_USE = 2
+THREADS = 2
+RESIDENT_SHARE = 0.5  # of what the framework can give: the rest is the model's
+GROUP_BATCHES = 320  # as on the host: all of a group are handed off at once
+ROW_NUMBER_NBYTES = 12  # beside each row of a slot: its number, and its place in the order of addresses
+OVERHEAD_NBYTES = 20 << 10
+EXTENT_NBYTES = 3 * 24  # its line of a table, and those of its ends
+WORTH_KEEPING = 0.25  # of the rows: for fewer, the memory is better left to the model
+SLOTS_SHARE = 0.125
+MOST_SLOTS_NBYTES = 2 << 30
+FEWEST_GROUPS = 8  # an epoch is cut into at least so many, or nothing overlaps
+
+
+class Speeds(Protocol):
+    """How fast rows of a size are fetched, measured."""
+
+    def bytes_per_second(self, row_nbytes: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    """What a feed asks of a device."""
+
+    name: str
+    available_nbytes: int  # what the framework can give
+    budget_nbytes: int | None  # device_bytes, where it was given
+    resident: str
+    rows: int  # of the source
+    extents: tuple[int, ...]  # how many each leaf lies in; none where rows cannot be fetched
+    why_staged: str = ""  # why they cannot
+    speeds: Speeds | None = None  # where this machine was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How a feed's rows cross."""
+
+    ways: tuple[str, ...]  # for each leaf: "dma" or "kernel"
+    kept_rows: int  # of the source, on the device: all, some, or none
+    group_batches: int
+    slots: int
+    threads: int
+    slot_nbytes: int
+    kept_nbytes: int
+    reasons: tuple[Reason, ...]
+
+    @property
+    def device_nbytes(self) -> int:
+        return (self.slots + IN_USE) * self.slot_nbytes + self.kept_nbytes
+
+
+def choose_transport(
+    device: DeviceDemand,
+    specs: tuple[ArraySpec, ...],
+    *,
+    batch_rows: int,
+    batches: int | None,
+    most: int = GROUP_BATCHES,
+) -> Transport | None:
+    """The way for rows that may be fetched; None where they must be staged."""
+    if not device.extents:
+        return None
+    row_nbytes = sum(spec.nbytes for spec in specs)
+    ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES else "kernel" for spec in specs)
+    sizes = partial(_group, device, specs, batch_rows=batch_rows, batches=batches, most=most)
+    group, slot_nbytes = sizes(RESIDENT_NBYTES)
+    kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
+    resident = kept_rows == device.rows
+    if not resident:
+        group, slot_nbytes = sizes(RUN_NBYTES if "dma" in ways else WINDOW_NBYTES)
+    name = "resident" if resident else "part resident" if kept_rows else "pull"
+    reasons = [Reason("transport", name, why_kept)]
+    if not resident:
+        reasons.append(Reason("rows", ", ".join(dict.fromkeys(ways)), _why_ways(specs, ways)))
+    together = f"fetched together: {format_nbytes(slot_nbytes)}"
+    reasons.append(Reason("group", f"{group} batch{'es' if group > 1 else ''}", together))
+    if device.speeds is not None and not resident:
+        reasons.append(_expected(device.speeds, specs, kept_rows / device.rows))
+    return Transport(ways, kept_rows, group, FILLING, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
+
+
+def _kept(device: DeviceDemand, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
+    """How many rows stay on the device, and why."""
+    total, free = device.rows * row_nbytes, format_nbytes(device.available_nbytes)
+    room = int(device.available_nbytes * RESIDENT_SHARE)
+    if device.budget_nbytes is not None:
+        room = device.budget_nbytes - slots_nbytes
+    room = min(room, device.available_nbytes - slots_nbytes)
+    told = f"{format_nbytes(total)} of data, {free} to be had on {device.name}"
+    if device.resident == "always":
+        most = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
+        if total + slots_nbytes > most:
+            raise BudgetError(
+                f"resident='always' needs {format_nbytes(total + slots_nbytes)} on {device.name} with its slots, and "
+                f"{format_nbytes(most)} may be used. Use resident='auto', which streams what does not fit."
+            )
+        return device.rows, f"as asked: {told}"
+    if device.resident == "never":
+        return 0, f"the device fetches rows itself; resident='never' was asked ({told})"
+    if total <= room:
+        return device.rows, f"uploaded once while the first epoch runs: {told}"
+    kept = room // max(1, row_nbytes)
+    if kept < device.rows * WORTH_KEEPING:
+        return 0, f"the device fetches rows itself: {told}"
+    share = f"{kept / device.rows:.0%} of {told}"
+    return kept, f"{share} stay there; the device fetches the others itself"
+
+
+def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], kept: float) -> Reason:
+    """What the probe's figures promise for rows like these."""
+    nbytes = sum(spec.nbytes for spec in specs)
+    seconds = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes) * (1 - kept)
+    return Reason("speed", f"{nbytes / seconds / 1e9:.0f} GB/s", "expected, by what `forebay probe` measured here")
+
+
+def _group(
+    device: DeviceDemand, specs: tuple[ArraySpec, ...], wanted: int, *, batch_rows: int, batches: int | None, most: int
+) -> tuple[int, int]:
+    """How many batches are fetched together, and the bytes a slot takes for them."""
+    batch_nbytes = _slot_nbytes(device, specs, batch_rows, 1)
+    fit = _slots_room(device, (FILLING + IN_USE) * batch_nbytes) // (FILLING + IN_USE) // batch_nbytes
+    most = min(wanted // batch_nbytes, most)
+    if batches is not None:
+        most = min(most, batches // FEWEST_GROUPS)
+    group = max(1, min(most, fit))
+    return group, _slot_nbytes(device, specs, batch_rows, group)
+
+
+def _slot_nbytes(device: DeviceDemand, specs: tuple[ArraySpec, ...], batch_rows: int, batches: int) -> int:
+    """Rows, and beside them what is needed to fetch them."""
+    rows = Layout.of(specs, batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT).nbytes
+    return rows + batches * batch_rows * ROW_NUMBER_NBYTES + OVERHEAD_NBYTES + sum(device.extents) * EXTENT_NBYTES
+
+
+def _slots_room(device: DeviceDemand, least: int) -> int:
+    """What slots may take of the device: a part of it, or of the budget, where rows may stay there too."""
+    if least > device.available_nbytes:
+        raise BudgetError(
+            f"slots for these batches need {format_nbytes(least)} on {device.name}, which has "
+            f"{format_nbytes(device.available_nbytes)} to give. Make batches smaller, or free memory there."
+        )
+    if device.budget_nbytes is None:
+        return max(least, min(int(device.available_nbytes * SLOTS_SHARE), MOST_SLOTS_NBYTES))
+    if least > device.budget_nbytes:
+        raise BudgetError(
+            f"device_bytes={format_nbytes(device.budget_nbytes)} is too small: slots for these batches need "
+            f"{format_nbytes(least)}. Pass device_bytes='{-(-least // 2**20)}MiB', or make batches smaller."
+        )
+    return max(least, device.budget_nbytes if device.resident == "never" else device.budget_nbytes // 4)
+
+
+def _why_ways(specs: tuple[ArraySpec, ...], ways: tuple[str, ...]) -> str:
+    told = {
+        "dma": "a DMA a row, which leaves the GPU's processors alone",
+        "kernel": "a kernel of few blocks, in the order of addresses where rows are short",
+    }
+    found: dict[str, list[str]] = {}
+    for spec, way in zip(specs, ways, strict=True):
+        found.setdefault(way, []).append(format_nbytes(spec.nbytes))
+    return "; ".join(f"rows of {' and '.join(sizes)}: {told[way]}" for way, sizes in found.items())

@@ -1,0 +1,47 @@
+"""Page-locked buffers that go round: none is written while the copy out of it may be under way."""
+
+import threading
+
+import pytest
+from tests.engines.plain_device import Device, Event
+
+from forebay.engines.cuda.staging import Staging
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr("forebay.engines.cuda.staging.Event", Event)
+    return Device()
+
+
+def test_a_buffer_goes_round_and_is_waited_for_before_it_is_written_again(device):
+    staging = Staging(device, buffers=1, nbytes=4096)
+    taken = staging.take()
+    assert taken[1].calls == []
+    staging.give_back(taken, "stream")
+    assert staging.take() is taken
+    assert taken[1].calls == [("record", "stream"), ("wait",)]
+    assert list(device.locked.values()) == [4096]
+
+
+def test_buffers_are_made_as_they_are_needed_and_no_more_than_allowed(device):
+    staging = Staging(device, buffers=2, nbytes=4096)
+    first, second = staging.take(), staging.take()
+    assert len(device.locked) == 2
+    third = []
+    waiting = threading.Thread(target=lambda: third.append(staging.take()))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    staging.give_back(second, "stream")
+    waiting.join(10)
+    assert third == [second]
+    assert first is not second
+
+
+def test_closing_gives_all_buffers_back(device):
+    staging = Staging(device, buffers=2, nbytes=4096)
+    taken = [staging.take(), staging.take()]
+    staging.close()
+    assert device.locked == {}
+    assert [event.calls for _, event in taken] == [[("close",)]] * 2

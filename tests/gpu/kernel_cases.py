@@ -1,0 +1,142 @@
+"""The kernels alone, without a framework: every row size, address and number of rows gives what NumPy gives.
+
+Run by test_kernels.py, once as it is and once under compute-sanitizer, which needs a process that does little else.
+"""
+
+import sys
+
+import numpy as np
+
+from forebay.engines.cuda.copies import Extents, Place
+from forebay.engines.cuda.driver import Stream, address_of
+from forebay.engines.cuda.engine import device_at
+from forebay.engines.cuda.memory import LockedMemory
+from forebay.engines.cuda.transports import Mover
+from forebay.engines.cuda.workspace import Workspace
+from forebay.order import Permutation
+
+SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap between batches, rows asked for
+    (400, 400, 0, 100, 0, 5000),
+    (64, 64, 0, 128, 256, 6000),
+    (16, 16, 0, 10, 96, 4500),
+    (4, 4, 4, 100, 12, 4100),
+    (1, 1, 3, 7, 1, 300),
+    (77, 77, 5, 33, 3, 1000),
+    (773, 800, 1, 10, 57, 200),
+    (20_000, 20_000, 0, 4, 0, 30),
+    (20_001, 20_003, 2, 4, 5, 30),
+    (150_528, 150_528, 0, 3, 0, 8),
+]
+SOURCE_NBYTES = 8 << 20
+
+
+class Rig:
+    def __init__(self):
+        self.device = device_at(0)
+        self.device.stay()
+        self.stream, self.mover = Stream(self.device), Mover(self.device)
+        self.locked = LockedMemory(self.device, SOURCE_NBYTES)
+        self.bytes = np.frombuffer(self.locked.buffer, np.uint8)
+        self.bytes[:] = np.random.default_rng(0).integers(0, 256, SOURCE_NBYTES, dtype=np.uint8)
+
+    def gather(self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, wide_rows=False):
+        """What a fill does, with the row numbers given or drawn; the target's bytes afterwards."""
+        extents = Extents.of(table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes)
+        place, target_nbytes = place_of(self.device.allocate(1 << 23))
+        own = self.device.allocate(Workspace.nbytes(count, [len(table)]))
+        workspace = Workspace(self.device, own, None, rows=count, extents=[len(table)], wide_rows=wide_rows)
+        self.stream.clear(place.pointer // 256 * 256, 1 << 22)
+        workspace.load_tables(self.stream, {0: table})
+        if drawn is None:
+            workspace.load_rows(self.stream, rows)
+        else:
+            self.mover.draw(self.stream, workspace, drawn)
+        if ordered:
+            self.mover.sort(self.stream, workspace, count=count, rows=extents.rows, row_nbytes=row_nbytes)
+        self.mover.gather_rows(self.stream, extents, place, workspace, 0, count=count, ordered=ordered)
+        found = np.empty(target_nbytes, np.uint8)
+        self.stream.wait()
+        self.stream.download(address_of(found), place.pointer, target_nbytes)
+        self.stream.wait()
+        workspace.close()
+        self.device.free(place.pointer // 256 * 256)
+        self.device.free(own)
+        return found
+
+
+def check_shape(rig, shape, *, ordered, wide_rows):
+    row_nbytes, stride, first, batch_rows, gap, count = shape
+    available = (SOURCE_NBYTES - first - row_nbytes) // stride
+    rows = np.random.default_rng(1).integers(0, available, count)
+    batch_stride = batch_rows * row_nbytes + gap
+    table = np.array([[0, rig.locked.address + first, stride]], np.int64)
+    batches = -(-count // batch_rows)
+
+    def place_of(pointer):
+        return Place(pointer, batch_rows, batch_stride, row_nbytes), batches * batch_stride
+
+    options = {"row_nbytes": row_nbytes, "count": count, "ordered": ordered, "wide_rows": wide_rows}
+    found = rig.gather(table, rows, place_of, **options)
+    for place, row in enumerate(rows):
+        at = place // batch_rows * batch_stride + place % batch_rows * row_nbytes
+        start = first + row * stride
+        assert np.array_equal(found[at : at + row_nbytes], rig.bytes[start : start + row_nbytes]), (shape, place)
+
+
+def check_extents(rig):
+    """Rows that lie in several pieces."""
+    table = np.array([[0, 64, 64], [100, 500_000 - 100 * 64, 64], [250, 3_000_000 - 250 * 64, 64]], np.int64)
+    table[:, 1] += rig.locked.address
+    rows = np.random.default_rng(2).integers(0, 1000, 700)
+    found = rig.gather(
+        table,
+        rows,
+        lambda pointer: (Place(pointer, 700, 700 * 64, 64), 700 * 64),
+        row_nbytes=64,
+        count=700,
+        ordered=False,
+    )
+    starts = np.where(
+        rows < 100, 64 + rows * 64, np.where(rows < 250, 500_000 + (rows - 100) * 64, 3_000_000 + (rows - 250) * 64)
+    )
+    for place, start in enumerate(starts):
+        assert np.array_equal(found[place * 64 : place * 64 + 64], rig.bytes[start : start + 64])
+
+
+class Drawn:
+    def __init__(self, scramble, first, step, count):
+        self.scramble, self.first, self.step, self.count = scramble, first, step, count
+
+
+def check_drawn(rig):
+    """Row numbers computed on the device are those of the order."""
+    length = SOURCE_NBYTES // 64
+    permutation = Permutation(length, key=12345)
+    expected = permutation(np.arange(17, 17 + 3 * 5000, 3))
+    table = np.array([[0, rig.locked.address, 64]], np.int64)
+    for wide_rows in (False, True):
+        found = rig.gather(
+            table,
+            None,
+            lambda pointer: (Place(pointer, 5000, 5000 * 64, 64), 5000 * 64),
+            row_nbytes=64,
+            count=5000,
+            ordered=True,
+            drawn=Drawn(permutation.scramble, 17, 3, 5000),
+            wide_rows=wide_rows,
+        )
+        assert np.array_equal(found.reshape(5000, 64), rig.bytes.reshape(-1, 64)[expected])
+
+
+def main():
+    rig = Rig()
+    for shape in SHAPES:
+        check_shape(rig, shape, ordered=False, wide_rows=False)
+        check_shape(rig, shape, ordered=True, wide_rows=True)
+    check_extents(rig)
+    check_drawn(rig)
+    sys.stdout.write("all rows are right\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The kernels by themselves, and under compute-sanitizer where that is installed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+driver = pytest.importorskip("forebay.engines.cuda.driver")
+
+CASES = Path(__file__).with_name("kernel_cases.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    try:
+        return driver.Device(0)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(str(error))
+
+
+def run(*command):
+    return subprocess.run(
+        [*command, sys.executable, str(CASES)], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_every_row_size_address_and_count_gives_what_numpy_gives():
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert "all rows are right" in done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_the_sanitizer_finds_nothing(tool):
+    found = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH')}:/usr/local/cuda/bin")
+    if found is None:
+        pytest.skip("compute-sanitizer is not installed")
+    done = run(found, "--tool", tool, "--error-exitcode", "9")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "all rows are right" in done.stdout
