@@ -6,16 +6,22 @@ for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256)
 """
 
 from forebay.errors import ForebayError
+from forebay.finite import all_finite
 from forebay.pipeline import Pipeline, from_arrays, from_batches, from_files, from_generator, from_source
+from forebay.readback import Readback
 from forebay.spec import ArraySpec
 from forebay.transforms import cast, one_hot, scale
+from forebay.upload import forget, upload_once
 
 __all__ = [
     "ArraySpec",
     "ForebayError",
     "Pipeline",
+    "Readback",
     "__version__",
+    "all_finite",
     "cast",
+    "forget",
     "from_arrays",
     "from_batches",
     "from_files",
@@ -23,6 +29,7 @@ __all__ = [
     "from_source",
     "one_hot",
     "scale",
+    "upload_once",
 ]
 
 __version__ = "0.1.0"

@@ -1,0 +1,34 @@
+"""all_finite: whether there is a NaN or an infinity, asked where the data is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from forebay.errors import SpecError
+from forebay.results.base import framework_of, module_of, unwrap
+from forebay.spec import Tree, flatten
+
+__all__ = ["all_finite"]
+
+
+def all_finite(tree: Tree) -> Any:
+    """Whether every number of a tree of arrays is finite: one boolean, on the device the arrays are on.
+
+    Nothing waits for the answer until it is read; let a `Readback` bring it. Integers are finite by nature, and None
+    (the gradient of what was not used) is passed over.
+
+    >>> import numpy as np
+    >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
+    False
+    """
+    leaves = [unwrap(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
+    leaves = [leaf for leaf in leaves if leaf is not None]
+    frameworks = sorted({framework_of(leaf) for leaf in leaves})
+    if not frameworks:
+        return np.bool_(True)
+    if len(frameworks) > 1:
+        raise SpecError(
+            f"one answer cannot be on the devices of {' and '.join(frameworks)} at once: call all_finite for each."
+        )
+    return module_of(frameworks[0]).all_finite(leaves)

@@ -1,0 +1,1 @@
+"""Single arrays on their way to a device."""

@@ -1,0 +1,192 @@
+"""What a Readback must do on a GPU besides what it does anywhere; run once for each framework by test_readback.py."""
+
+import importlib
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from forebay.errors import DeviceError
+from forebay.finite import all_finite
+from forebay.readback import Readback
+
+FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
+SIDE, PRODUCTS = 8192, 60
+
+only = {
+    name: pytest.mark.skipif(name != FRAMEWORK, reason=f"about {name}")
+    for name in ("torch", "jax", "tensorflow", "cupy")
+}
+own_copies = pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about results that we copy ourselves")
+
+
+@pytest.fixture(scope="module")
+def framework():
+    return importlib.import_module(FRAMEWORK)
+
+
+@pytest.fixture(scope="module")
+def work(framework):
+    """Queues some tenths of a second of work on the device, and returns what will be 3.0 when it is done."""
+    numbers = {"jax": "numpy"}.get(FRAMEWORK)
+    library = getattr(framework, numbers) if numbers else framework
+    on_gpu = {"device": "cuda"} if FRAMEWORK == "torch" else {}
+    ones = library.ones((SIDE, SIDE), dtype=library.float32, **on_gpu)
+
+    def queue():
+        product = ones
+        for _ in range(PRODUCTS):
+            product = library.matmul(ones, product) / SIDE
+        return product[0, 0] * 3
+
+    with Readback() as readback:
+        readback.put(queue())
+    return queue
+
+
+def test_putting_waits_for_nothing_and_the_result_comes_when_it_is_done(work):
+    readback = Readback()
+    start = time.perf_counter()
+    readback.put(work(), tag="late")
+    early = readback.ready()
+    queued = time.perf_counter() - start
+    (result,) = readback.drain()
+    done = time.perf_counter() - start
+    assert early == []
+    assert result.tag == "late"
+    assert float(result.value) == pytest.approx(3.0, rel=1e-2)
+    assert queued < done / 2
+
+
+def test_results_behind_long_work_come_back_right_and_in_order(work):
+    readback = Readback(limit=100)
+    for step in range(50):
+        readback.put({"loss": work() if step == 0 else number(step)}, tag=step)
+    found = readback.drain()
+    assert [result.tag for result in found] == list(range(50))
+    assert [round(float(result.value["loss"])) for result in found] == [3, *range(1, 50)]
+
+
+def number(step):
+    """A number on the device."""
+    framework = importlib.import_module(FRAMEWORK)
+    if FRAMEWORK == "torch":
+        return framework.tensor(float(step), device="cuda")
+    if FRAMEWORK == "tensorflow":
+        return framework.identity(framework.constant(float(step)))
+    return framework.device_put(np.float32(step)) if FRAMEWORK == "jax" else framework.asarray(np.float32(step))
+
+
+def test_large_results_come_back_whole(framework):
+    array = np.random.default_rng(0).random(25_000_000).astype(np.float32)
+    with Readback(limit=2) as readback:
+        for _ in range(4):
+            readback.put(on_device(framework, array))
+            assert all(np.array_equal(result.value, array) for result in readback.ready())
+    assert all(np.array_equal(result.value, array) for result in readback.drain())
+
+
+def on_device(framework, array):
+    if FRAMEWORK == "torch":
+        return framework.from_numpy(array).cuda()
+    if FRAMEWORK == "tensorflow":
+        with framework.device("GPU:0"):
+            return framework.identity(framework.constant(array))
+    return framework.device_put(array) if FRAMEWORK == "jax" else framework.asarray(array)
+
+
+@pytest.mark.parametrize("place", [0, 12_345_678, 24_999_999])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_bad_value_in_a_large_array_is_found(framework, place, value):
+    array = np.ones(25_000_000, np.float32)
+    good = on_device(framework, array.copy())
+    array[place] = value
+    readback = Readback()
+    readback.put((all_finite([good]), all_finite([good, on_device(framework, array)])))
+    ((_, (fine, spoilt)),) = readback.drain()
+    assert fine
+    assert not spoilt
+
+
+@own_copies
+def test_what_is_changed_in_place_behind_long_work_comes_back_as_it_was(framework, work):
+    tensor = on_device(framework, np.zeros(1_000_000, np.float32))
+    readback = Readback()
+    work()
+    readback.put(tensor)
+    tensor += 1
+    del tensor
+    filled = [on_device(framework, np.full(1_000_000, 9, np.float32)) for _ in range(8)]
+    assert not readback.drain()[0].value.any()
+    assert len(filled) == 8
+
+
+@own_copies
+def test_page_locked_memory_is_used_again(framework):
+    readback, found = Readback(limit=3), []
+    for step in range(100):
+        readback.put(number(step), tag=step)
+        found += readback.ready()
+    (reader,) = readback._fetchers[FRAMEWORK]._readers._readers.values()
+    assert len(reader._blocks) <= 3
+    assert [result.tag for result in found + readback.drain()] == list(range(100))
+
+
+@only["torch"]
+def test_a_readback_inside_a_capture_is_refused(framework):
+    tensor, readback = framework.ones(4, device="cuda"), Readback()
+    graph = framework.cuda.CUDAGraph()
+    with framework.cuda.graph(graph):
+        doubled = tensor * 2
+        with pytest.raises(DeviceError, match="inside a CUDA graph"):
+            readback.put(doubled)
+    graph.replay()
+    readback.put(doubled)
+    assert readback.drain()[0].value.tolist() == [2.0] * 4
+
+
+@only["torch"]
+def test_asking_what_is_ready_breaks_nobodys_capture(framework, work):
+    readback, stop = Readback(), threading.Event()
+    readback.put(work())
+
+    def poll():
+        while not stop.is_set():
+            readback.ready()
+
+    poller = threading.Thread(target=poll)
+    tensor, graph = framework.zeros(4, device="cuda"), framework.cuda.CUDAGraph()
+    with framework.cuda.graph(graph):
+        poller.start()
+        tensor += 1
+        time.sleep(0.05)
+    stop.set()
+    poller.join()
+    graph.replay()
+    assert tensor.tolist() == [1.0] * 4
+
+
+@only["tensorflow"]
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_variable_that_is_updated_behind_long_work_comes_back_as_it_was(framework, work, compiled):
+    variable = framework.Variable(framework.zeros(1_000_000))
+    update = framework.function(lambda: variable.assign_add(framework.ones(1_000_000)), jit_compile=compiled)
+    readback = Readback()
+    work()
+    readback.put(variable)
+    for _ in range(3):
+        update()
+    assert not readback.drain()[0].value.any()
+    assert float(variable[0]) == 3.0
+
+
+@only["jax"]
+def test_what_is_donated_behind_long_work_comes_back_as_it_was(framework, work):
+    array = on_device(framework, np.zeros(1_000_000, np.float32))
+    readback = Readback()
+    work()
+    readback.put(array)
+    framework.jit(lambda x: x + 1, donate_argnums=0)(array).block_until_ready()
+    assert not readback.drain()[0].value.any()

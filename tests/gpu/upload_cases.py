@@ -1,0 +1,115 @@
+"""What upload_once must do on a GPU besides what it does anywhere; run once for each framework by test_upload.py."""
+
+import importlib
+import os
+
+import numpy as np
+import pytest
+
+from forebay.engines.cuda.driver import address_of
+from forebay.engines.cuda.engine import device_at
+from forebay.errors import DeviceError
+from forebay.upload import forget, upload_once
+
+FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def framework():
+    return importlib.import_module(FRAMEWORK)
+
+
+def to_numpy(tensor):
+    if FRAMEWORK == "torch":
+        return tensor.cpu().numpy()
+    return tensor.get() if FRAMEWORK == "cupy" else np.asarray(tensor)
+
+
+def where(tensor):
+    """The device's name, as each framework tells it."""
+    if FRAMEWORK == "jax":
+        return str(next(iter(tensor.devices())))
+    return str(tensor.device).replace("GPU:", "cuda:").replace("CUDA Device ", "cuda:")
+
+
+def random_bytes(nbytes):
+    return np.random.default_rng(nbytes).integers(256, size=nbytes, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:0"])
+def test_tensors_are_on_the_gpu(device):
+    assert "cuda" in where(upload_once(np.ones(10, np.float32), FRAMEWORK, device=device)).lower()
+
+
+@pytest.mark.parametrize("nbytes", [1, PAGE, (4 << 20) - 1, 4 << 20, (5 << 20) + 3, (300 << 20) + 17, (600 << 20) + 1])
+def test_arrays_of_any_size_arrive_whole(nbytes):
+    array = random_bytes(nbytes)
+    assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
+
+
+def test_an_array_that_begins_anywhere_in_memory_arrives_whole():
+    view = random_bytes(20 << 20)[4097:]
+    assert np.array_equal(to_numpy(upload_once(view, FRAMEWORK)), view)
+
+
+def test_nothing_stays_page_locked():
+    array = random_bytes(20 << 20)
+    upload_once(array, FRAMEWORK)
+    device = device_at(0)
+    assert not any(device.is_locked(address_of(array) + offset) for offset in (0, 10 << 20, (20 << 20) - 1))
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_a_mapped_file_arrives_whole(tmp_path, mode):
+    expected = random_bytes(30 << 20)
+    np.save(tmp_path / "x.npy", expected)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    assert np.array_equal(to_numpy(upload_once(mapped, FRAMEWORK)), expected)
+
+
+@pytest.mark.parametrize("nbytes", [2 << 20, 20 << 20])
+def test_an_array_of_which_somebody_locked_a_part_arrives_whole(nbytes):
+    array, device = random_bytes(nbytes), device_at(0)
+    start = (address_of(array) // PAGE + 100) * PAGE
+    device.lock(start, 50 * PAGE)
+    try:
+        assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
+    finally:
+        device.unlock(start)
+
+
+def test_an_array_that_somebody_locked_whole_arrives_and_stays_locked():
+    array, device = random_bytes(20 << 20), device_at(0)
+    start, stop = address_of(array) // PAGE * PAGE, -(-(address_of(array) + array.nbytes) // PAGE) * PAGE
+    device.lock(start, stop - start)
+    try:
+        assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
+        assert device.is_locked(address_of(array))
+    finally:
+        device.unlock(start)
+
+
+@pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about frameworks that count their memory simply")
+def test_device_memory_comes_back_when_the_array_is_forgotten(framework):
+    used = framework.cuda.memory_allocated if FRAMEWORK == "torch" else framework.get_default_memory_pool().used_bytes
+    array = random_bytes(64 << 20)
+    upload_once(array, FRAMEWORK)
+    with_array = used()
+    forget(array)
+    assert with_array - used() >= 64 << 20
+
+
+@pytest.mark.skipif(FRAMEWORK != "torch", reason="about the capture of graphs in PyTorch")
+def test_an_upload_inside_a_capture_is_refused_and_the_capture_lives(framework):
+    counter, array = framework.zeros(4, device="cuda"), np.ones(4, np.float32)
+    before = upload_once(np.ones(4, np.float32), "torch")
+    graph = framework.cuda.CUDAGraph()
+    with framework.cuda.graph(graph):
+        with pytest.raises(DeviceError, match="captured"):
+            upload_once(array, "torch")
+        counter += before
+    graph.replay()
+    graph.replay()
+    assert counter.tolist() == [2.0] * 4
+    assert array.flags.writeable
