@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from forebay.bench.choose import choose
+from forebay.bench.gpu_cases import GPU_CASES
 from forebay.bench.meters import Pace
 from forebay.bench.model import Case, Column, Entry, Target, Work
 from forebay.bench.results import CaseResult, Results, Row
@@ -49,6 +51,26 @@ def fixed_results() -> Results:
         quick=False,
         consumer="30 tiny torch operations on the CPU",
         cases=(CaseResult(make_tiny_case(*entries), rows),),
+    )
+
+
+@pytest.fixture
+def fixed_gpu_results() -> Results:
+    (case,) = choose(GPU_CASES, case_names=["gpu-images"], contenders=["forebay to torch", "loader 14", "spdl"])
+    rows = (
+        Row("page-locked DMA peak", "gpu_dma_peak", samples={"speed": (54.8, 54.6, 54.9), "cpu": (0.02, 0.02, 0.03)}),
+        Row("forebay to torch", "gpu_forebay_torch", samples={"speed": (50.1, 49.8, 50.3), "cpu": (0.2, 0.21, 0.19)}),
+        Row("SPDL 12 threads, pinned", "gpu_spdl", "not installed", "pip install spdl-core torch"),
+        Row("DataLoader 14 workers + pin", "gpu_torch_loader", samples={"speed": (2.1, 2.0, 2.3), "cpu": (14, 14, 13)}),
+    )
+    machine = {"cpu": "A CPU", "cores": 16, "memory_nbytes": 128 * 2**30, "system": "Linux 6", "python": "3.12.1"}
+    return Results(
+        machine={**machine, "gpu": "NVIDIA H200", "cuda": "13.0"},
+        versions={"numpy": "2.1.0", "torch": "2.11.0"},
+        pace=Pace(0.4, 0.6, 3),
+        quick=False,
+        consumer="",
+        cases=(CaseResult(case, rows),),
     )
 
 

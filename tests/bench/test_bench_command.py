@@ -7,6 +7,7 @@ import pytest
 
 from forebay.bench.contenders import CONTENDERS, Contender
 from forebay.bench.model import Entry
+from forebay.bench.saving import to_json
 from forebay.cli import bench
 
 
@@ -53,3 +54,31 @@ def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{}")
     assert call("--show", str(tmp_path / "other.json")) == 2
     assert "schema_version None" in capsys.readouterr().err
+
+
+def test_cases_of_a_gpu_are_listed_for_the_device(capsys):
+    assert call("--device", "cuda", "--list", "--case", "gpu-images", "--only", "grain") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "gpu-images: 4 GiB of 224x224x3 uint8, batch 256, shuffled, streamed",
+        "  page-locked DMA peak (gpu_dma_peak)",
+        "  Grain 16 threads + device_put (gpu_grain)",
+    ]
+
+
+def test_cases_of_a_gpu_are_unknown_without_the_device(capsys):
+    assert call("--case", "gpu-images") == 2
+    assert "no case is called 'gpu-images'" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_gpu_is_told_so_before_anything_runs(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "gpu_facts", dict)
+    assert call("--device", "cuda", "--save", str(tmp_path / "results.json")) == 2
+    assert "no GPU that CUDA can use is here" in capsys.readouterr().err
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_results_of_a_gpu_are_shown_where_there_is_none(fixed_gpu_results, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "gpu_facts", dict)
+    (tmp_path / "results.json").write_text(json.dumps(to_json(fixed_gpu_results)))
+    assert call("--show", str(tmp_path / "results.json"), "--targets") == 0
+    assert "forebay to torch" in capsys.readouterr().out

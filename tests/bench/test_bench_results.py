@@ -12,6 +12,16 @@ def test_results_come_back_from_json_as_they_were(fixed_results):
     assert from_json(json.loads(json.dumps(to_json(fixed_results)))) == fixed_results
 
 
+def test_results_of_a_gpu_come_back_from_json_as_they_were(fixed_gpu_results):
+    assert from_json(json.loads(json.dumps(to_json(fixed_gpu_results)))) == fixed_gpu_results
+
+
+def test_results_saved_before_cases_had_a_timeout_can_still_be_read(fixed_results):
+    data = json.loads(json.dumps(to_json(fixed_results)))
+    del data["cases"][0]["case"]["timeout_seconds"]
+    assert from_json(data) == fixed_results
+
+
 def test_json_says_where_and_how_it_was_measured(fixed_results):
     data = to_json(fixed_results)
     assert data["schema_version"] == SCHEMA_VERSION

@@ -1,10 +1,14 @@
 """The bench from end to end, with real processes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from forebay.bench import run
+from forebay.bench.choose import choose
 from forebay.bench.contenders import CONTENDERS, Contender
+from forebay.bench.gpu_cases import GPU_CASES
 from forebay.bench.meters import Pace
 from forebay.bench.model import Entry
 from forebay.bench.run import run_cases
@@ -76,3 +80,41 @@ def test_what_a_contender_prints_disturbs_nobody(tiny_case, contender):
     code = "print('hello')\ndef epochs(work): return lambda: [print('batch')] * 3"
     (result,) = run_cases([tiny_case(FLOOR, contender("chatty", code))], QUICKEST).cases
     assert result.rows[1].status == "measured"
+
+
+def test_an_entry_may_limit_its_processors_and_set_its_environment_and_backend(tiny_case, contender):
+    code = (
+        "import os\nfrom forebay.bench.model import Skip\n"
+        "told = len(os.sched_getaffinity(0)), os.environ['BENCH_TEST'], os.environ['KERAS_BACKEND']\n"
+        "def epochs(work): raise Skip(str(told))"
+    )
+    options = {"cpus": 1, "environment": {"BENCH_TEST": "set"}, "backend": "jax"}
+    entry = replace(contender("telling", code), options=options)
+    (result,) = run_cases([tiny_case(entry)], QUICKEST).cases
+    assert result.rows[0].reason == "(1, 'set', 'jax')"
+
+
+def test_a_contender_that_takes_longer_than_its_case_allows_is_given_up(tiny_case, contender):
+    slow = contender("slow", "import time\ndef epochs(work): time.sleep(3)")
+    (result,) = run_cases([replace(tiny_case(slow), timeout_seconds=1.0)], QUICKEST).cases
+    assert (result.rows[0].status, result.rows[0].reason) == ("failed", "gave no answer in 1 s")
+
+
+def test_a_part_of_a_package_that_is_not_installed_is_missing():
+    assert Contender("absent", "absent", ("no_such_package.part", "json"), "").missing() == ("no_such_package.part",)
+
+
+def test_where_a_framework_sees_no_gpu_its_entries_are_skipped_before_data_is_made(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (case,) = choose(GPU_CASES, case_names=["gpu-resident"], contenders=["index_select"])
+    (result,) = run_cases([case], QUICKEST).cases
+    assert [(row.status, row.reason) for row in result.rows] == [("skipped", "torch sees no GPU")]
+
+
+def test_results_of_a_gpu_say_which_it_was(tiny_case, monkeypatch):
+    monkeypatch.setattr(run, "gpu_facts", lambda: {"gpu": "A GPU", "cuda": "13.0"})
+    monkeypatch.setattr(run, "peer_versions", lambda: {"spdl-core": "0.8.0"})
+    results = run_cases([tiny_case(FLOOR)], QUICKEST, device="cuda")
+    assert results.machine["gpu"] == "A GPU"
+    assert results.versions["spdl-core"] == "0.8.0"
+    assert "gpu" not in run_cases([tiny_case(FLOOR)], QUICKEST).machine

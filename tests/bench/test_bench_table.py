@@ -27,6 +27,10 @@ def test_the_table_looks_as_agreed(fixed_results, name, width, targets):
     assert draw(fixed_results, width, targets=targets) == (SNAPSHOTS / f"{name}.txt").read_text()
 
 
+def test_results_of_a_gpu_look_as_agreed(fixed_gpu_results):
+    assert draw(fixed_gpu_results, 80, targets=True) == (SNAPSHOTS / "table_80_gpu.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [(9.44e6, "rows/s", "9.44 M"), (5234, "rows/s", "5.23 k"), (12.0, "rows/s", "12.0"), (0.7, "us", "0.70"),

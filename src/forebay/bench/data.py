@@ -1,5 +1,6 @@
 """The data of a case: arrays, files and rows, the same in every process because they come from one seed."""
 
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from forebay.bench.model import Skip, Work
+from forebay.bench.stamps import stamped
 
 __all__ = ["array", "generator_rows", "slow_python", "source_array", "write_file"]
 
@@ -16,8 +18,9 @@ POOL_ROWS = 1024
 
 
 def array(work: Work) -> np.ndarray[Any, Any]:
-    """The rows of a case in private memory, as a user would hold them."""
-    return _array(work.rows, work.shape, work.dtype)
+    """The rows of a case in private memory, as a user would hold them; stamped with their numbers where it asks so."""
+    make = _stamped_array if work.options.get("stamped") else _array
+    return make(work.rows, work.shape, work.dtype)
 
 
 def source_array(work: Work) -> np.ndarray[Any, Any]:
@@ -32,6 +35,8 @@ def write_file(work: Work, kind: str, folder: Path) -> Path:
         _write_sparse(work, path)
     elif kind == "npz":
         np.savez(path, rows=array(work))
+    elif work.options.get("stamped"):
+        _write_stamped(work, path)
     else:
         np.save(path, array(work))
     return path
@@ -53,10 +58,23 @@ def slow_python(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=1)
+def _stamped_array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    return stamped(rows, shape, dtype)
+
+
+@lru_cache(maxsize=1)
 def _array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     if np.dtype(dtype) != np.float32:
         raise Skip(f"bench data is float32; {dtype} comes from sparse files only")
     return np.random.default_rng(SEED).random((rows, *shape), dtype=np.float32)
+
+
+def _write_stamped(work: Work, path: Path) -> None:
+    """Not kept in memory, and on the disk before anybody measures: it is gigabytes."""
+    with path.open("wb") as file:
+        np.save(file, stamped(work.rows, work.shape, work.dtype))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _write_sparse(work: Work, path: Path) -> None:

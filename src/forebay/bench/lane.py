@@ -11,15 +11,14 @@ from forebay.bench.results import Row, Status
 
 __all__ = ["Lane"]
 
-TIMEOUT_SECONDS = 240.0  # a permutation of a billion rows takes a minute
-
 
 class Lane:
     """An entry, its process while it has one, and the samples so far."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, *, timeout_seconds: float) -> None:
         self.entry = entry
         self.consumer = ""
+        self._timeout_seconds = timeout_seconds
         self._process: ContenderProcess | None = None
         self._status: Status = "measured"
         self._reason = ""
@@ -63,6 +62,11 @@ class Lane:
         samples = {column: tuple(values) for column, values in self._samples.items()}
         return Row(self.entry.label, self.entry.contender, self._status, self._reason, samples)
 
+    def hang_up(self) -> None:
+        """Ask for nothing more; the process begins to end, while others do the same."""
+        if self._process is not None:
+            self._process.hang_up()
+
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
@@ -76,7 +80,7 @@ class Lane:
     def _answer(self) -> dict[str, Any]:
         if self._process is None:
             raise ContenderFailed(self._reason)
-        return self._process.answer(timeout_seconds=TIMEOUT_SECONDS)
+        return self._process.answer(timeout_seconds=self._timeout_seconds)
 
     def _drop(self, status: Status, reason: str) -> None:
         self._status, self._reason = status, reason

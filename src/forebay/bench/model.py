@@ -7,7 +7,17 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["Case", "Column", "Entry", "Meter", "Skip", "StartEpoch", "Target", "Work", "quicker"]
 
 StartEpoch: TypeAlias = Callable[[], Iterable[Any]]  # each call gives one epoch of batches, freshly shuffled
-Meter: TypeAlias = Literal["throughput", "handoff", "first_batch", "memory"]
+Meter: TypeAlias = Literal[
+    "throughput",
+    "handoff",
+    "first_batch",
+    "memory",
+    "device_throughput",
+    "device_busy",
+    "device_first_batch",
+    "device_step",
+    "keras_fit",
+]
 
 
 class Skip(Exception):  # noqa: N818  it is no error: the reason is shown in the table
@@ -19,13 +29,9 @@ class Column:
     """One number of an entry."""
 
     name: str
-    unit: Literal["rows/s", "us", "ms", "MiB", "KiB", "x"]
+    unit: Literal["rows/s", "GB/s", "us", "ms", "MiB", "KiB", "x", "cores"]
     heading: str
     ratio: bool = False  # whether the case's baseline is set beside it
-
-    @property
-    def more_is_better(self) -> bool:
-        return self.unit == "rows/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +85,12 @@ class Case:
     baseline: str | None = None  # the label that ratios are taken to
     files: tuple[str, ...] = ()  # kinds of file that must be there before: npy, npz, sparse
     targets: tuple[Target, ...] = ()
+    timeout_seconds: float = 240.0  # of one answer of a contender; a permutation of a billion rows takes a minute
 
 
 def quicker(case: Case, by: int) -> Case:
     """The same case with less data: for a first look, not for a claim."""
     rows = max(case.work.rows // by, 4 * case.work.batch)
+    if case.work.rows % case.work.batch == 0:  # whole batches stay whole batches
+        rows -= rows % case.work.batch
     return replace(case, title=f"{case.title}; cut to {rows:,} rows", work=replace(case.work, rows=rows))

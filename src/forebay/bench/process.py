@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from multiprocessing import Pipe
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from forebay.bench.model import Skip
 
 __all__ = ["ContenderFailed", "ContenderProcess"]
 
+SECONDS_TO_END = 5.0
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
 
@@ -40,6 +42,7 @@ class ContenderProcess:
             start_new_session=True,
         )
         theirs.close()
+        self._deadline = 0.0
 
     def ask(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; several processes may set up at once."""
@@ -62,11 +65,17 @@ class ContenderProcess:
             raise ContenderFailed(answer["failed"])
         return answer
 
+    def hang_up(self) -> None:
+        """Let it learn that nobody asks any more; from now on it has some seconds to end by itself."""
+        if not self._connection.closed:
+            self._connection.close()
+            self._deadline = monotonic() + SECONDS_TO_END
+
     def close(self) -> None:
         """End the process and all it started."""
-        self._connection.close()  # which is how it learns that nobody asks any more
+        self.hang_up()
         try:
-            self._process.wait(5)
+            self._process.wait(max(0.1, self._deadline - monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

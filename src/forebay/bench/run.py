@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from forebay.bench.contenders import CONTENDERS
 from forebay.bench.data import write_file
+from forebay.bench.gpu import gpu_facts, peer_versions
 from forebay.bench.lane import Lane
 from forebay.bench.meters import Pace
 from forebay.bench.model import Case, Entry
@@ -20,12 +21,17 @@ __all__ = ["Say", "run_cases"]
 Say: TypeAlias = Callable[[str], None]  # where progress is told
 
 
-def run_cases(cases: Sequence[Case], pace: Pace, *, quick: bool = False, say: Say = lambda line: None) -> Results:
+def run_cases(
+    cases: Sequence[Case], pace: Pace, *, device: str = "cpu", quick: bool = False, say: Say = lambda line: None
+) -> Results:
     """Measure every case, one after the other."""
-    lanes = [[Lane(entry) for entry in case.entries] for case in cases]
+    lanes = [[Lane(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
     results = tuple(_run_case(case, group, pace, say) for case, group in zip(cases, lanes, strict=True))
     consumer = next((lane.consumer for group in lanes for lane in group if lane.consumer), "")
-    return Results(asdict(Machine.here()), installed_versions(), pace, quick, consumer, results)
+    machine, versions = asdict(Machine.here()), installed_versions()
+    if device == "cuda":
+        machine, versions = machine | gpu_facts(), versions | peer_versions()
+    return Results(machine, versions, pace, quick, consumer, results)
 
 
 def _run_case(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> CaseResult:
@@ -36,6 +42,8 @@ def _run_case(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> CaseRe
         paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
         _set_up(case, lanes, paths, pace)
         _take_turns(case, lanes, pace, say)
+        for lane in lanes:
+            lane.hang_up()
         return CaseResult(case, tuple(lane.row for lane in lanes))
 
 

@@ -45,8 +45,9 @@ def _three_digits(value: float) -> str:
 def _heading(results: Results) -> Text:
     machine, pace = results.machine, results.pace
     memory = f", {machine['memory_nbytes'] / 2**30:.0f} GiB" if machine.get("memory_nbytes") else ""
+    gpu = f"{machine['gpu']} (CUDA {machine['cuda']}), " if machine.get("gpu") else ""
     lines = [
-        f"{machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}",
+        f"{gpu}{machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}",
         f"Python {machine['python']}, " + ", ".join(f"{name} {version}" for name, version in results.versions.items()),
         f"{pace.repeats} rounds of {pace.seconds:g} s a consumer after {pace.warm_up_seconds:g} s of warm-up; "
         "median, ± half the range",
@@ -82,7 +83,7 @@ def _amount_cell(row: Row, column: Column) -> str:
     value, spread = row.median(column.name), row.spread(column.name)
     if value is None:
         return ""
-    unit = {"rows/s": "", "x": " x"}.get(column.unit, f" {column.unit}")
+    unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
     # A spread around nought says nothing, and a single sample has none.
     shown = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if shown else "")
@@ -135,6 +136,8 @@ def _footnotes(results: Results) -> Iterator[RenderableType]:
             "over its time alone. ratio: to the first row of the table, round by round.",
             style="dim",
         )
+    elif any(result.case.baseline for result in results.cases):
+        yield Text("ratio: to the first row of the table, round by round.", style="dim")
     missing: dict[str, dict[str, None]] = {}
     for row in results.rows:
         if row.status == "not installed":

@@ -4,6 +4,7 @@ Everything is said over a pipe, so a framework may print what it likes.
 """
 
 import json
+import os
 import sys
 import traceback
 from multiprocessing.connection import Connection
@@ -42,8 +43,18 @@ def _receive(connection: Connection) -> dict[str, Any] | None:
 
 def _open(request: dict[str, Any]) -> Gauge:
     work = dict(request["work"], shape=tuple(request["work"]["shape"]))
+    _settle(work["options"])
     contender = load_contender(request["module"])
     return load_meter(request["meter"]).prepare(contender, Work(**work), Pace(**request["pace"]))
+
+
+def _settle(options: dict[str, Any]) -> None:
+    """What must hold before a framework is imported and threads are started."""
+    os.environ.update(options.get("environment", {}))
+    if "backend" in options:
+        os.environ["KERAS_BACKEND"] = options["backend"]
+    if "cpus" in options:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options["cpus"]])
 
 
 def _answer(gauge: Gauge, verb: str) -> dict[str, Any]:

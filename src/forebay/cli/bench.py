@@ -1,4 +1,7 @@
-"""`forebay bench`: this feed beside tf.data, DataLoader, Grain and others, on this machine, in one table."""
+"""`forebay bench`: this feed beside tf.data, DataLoader, Grain and others, on this machine, in one table.
+
+`--device cuda` measures how batches reach a GPU; without it, how they reach the CPU.
+"""
 
 import argparse
 import json
@@ -6,6 +9,8 @@ from pathlib import Path
 
 from forebay.bench.cases import CASES
 from forebay.bench.choose import choose
+from forebay.bench.gpu import gpu_facts
+from forebay.bench.gpu_cases import GPU_CASES
 from forebay.bench.meters import Pace
 from forebay.bench.model import Case, quicker
 from forebay.bench.results import Results
@@ -19,14 +24,23 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 NAME = "bench"
 HELP = "measure this feed beside tf.data, DataLoader, Grain, ... on this machine (ten minutes; --quick takes two)"
 
+GPU = Pace(seconds=0.4, warm_up_seconds=0.6, repeats=3)  # six minutes in all: time on a GPU is dear
 QUICK = Pace(seconds=0.2, warm_up_seconds=0.1, repeats=3)
 QUICK_FACTOR = 10  # times less data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where batches are wanted (default: cpu)"
+    )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; may be repeated")
     parser.add_argument(
-        "--contender", action="append", default=[], metavar="NAME", help="only contenders named so, beside the baseline"
+        "--contender",
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only contenders named so, beside the baseline; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="less data and less time, for a first look")
     parser.add_argument("--repeats", type=_positive, metavar="N", help="rounds to take the median of")
@@ -39,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        cases = choose(CASES, case_names=arguments.case, contenders=arguments.contender)
+        known = GPU_CASES if arguments.device == "cuda" else CASES
+        cases = choose(known, case_names=arguments.case, contenders=arguments.contender)
         results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
     except (OSError, ValueError) as error:
         where = f"{arguments.show} is not a file of results: " if arguments.show else ""
@@ -47,17 +62,21 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     if arguments.list:
         return _list(cases)
+    if results is None and arguments.device == "cuda" and not gpu_facts():
+        _say("forebay bench: no GPU that CUDA can use is here. Leave --device out to measure on the CPU.")
+        return 2
     if arguments.save and results is None:
         arguments.save.touch()  # what cannot be written is known before ten minutes of measuring
     return _report(results or _measure(cases, arguments), arguments)
 
 
 def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
-    pace = QUICK if arguments.quick else Pace()
+    full = GPU if arguments.device == "cuda" else Pace()
+    pace = QUICK if arguments.quick else full
     if arguments.repeats:
         pace = Pace(pace.seconds, pace.warm_up_seconds, arguments.repeats)
     chosen = [quicker(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
-    return run_cases(chosen, pace, quick=arguments.quick, say=_say)
+    return run_cases(chosen, pace, device=arguments.device, quick=arguments.quick, say=_say)
 
 
 def _report(results: Results, arguments: argparse.Namespace) -> int:

@@ -8,10 +8,14 @@ from forebay.bench.model import StartEpoch, Work
 
 __all__ = ["epochs"]
 
+_DEVICE_OPTIONS = ("device", "resident", "device_bytes")
+
 
 def epochs(work: Work) -> StartEpoch:
     pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
-    feed = pipeline.feed(work.options.get("to", "numpy"), host_bytes=work.options.get("host_bytes", "256MiB"))
+    options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
+    to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
+    feed = pipeline.feed(to, host_bytes=host_bytes, **options)
     return lambda: feed  # every iter() of a feed is the next epoch
 
 

@@ -1,0 +1,67 @@
+"""Gigabytes a second that arrive while the device computes on another stream, and how much that is slowed.
+
+The consumer's stream is urgent and the products' is not, or the consumer's tiny sums would wait behind them.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from forebay.bench.consumers import Consumer, load_consumer
+from forebay.bench.contenders import ContenderModule
+from forebay.bench.delivery import Delivery
+from forebay.bench.meters import Gauge, Pace, Sample
+from forebay.bench.meters.device_throughput import LEAD
+from forebay.bench.model import Work
+from forebay.bench.steps.products import Products
+
+__all__ = ["prepare"]
+
+
+class BusyConsumer:
+    """A consumer that sees to it that the device never runs out of products."""
+
+    def __init__(self, consumer: Consumer, products: Products) -> None:
+        self._consumer, self._products = consumer, products
+
+    def take(self, batch: Any) -> None:
+        self._consumer.take(batch)
+        self._products.top_up()
+
+    def end_epoch(self) -> None:
+        self._consumer.end_epoch()
+
+    def wait(self) -> list[int]:
+        return self._consumer.wait()  # not for the products, which are ahead: they have nothing to do with batches
+
+    def download(self, batch: Any) -> np.ndarray[Any, Any]:
+        return self._consumer.download(batch)
+
+    def expected_total(self, source: np.ndarray[Any, Any]) -> int:
+        return self._consumer.expected_total(source)
+
+
+def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
+    consumer = load_consumer(work)
+    start = contender.epochs(work)
+    torch.cuda.set_stream(torch.cuda.Stream(priority=-1))
+    products = Products()
+    delivery = Delivery(start, BusyConsumer(consumer, products), work)
+
+    def warm_up() -> None:
+        delivery.first()
+        delivery.run(pace.warm_up_seconds)
+        products.stop()
+
+    def sample() -> Sample:
+        alone = products.seconds_alone(pace.seconds)
+        delivery.run(pace.seconds * LEAD)
+        products.forget()
+        stretch = delivery.run(pace.seconds)
+        products.stop()
+        slowed = products.seconds_each()
+        alone = (alone + products.seconds_alone(pace.seconds)) / 2
+        return {"speed": stretch.gigabytes_per_second, "slowed": slowed / alone}
+
+    return Gauge(warm_up, sample)

@@ -1,0 +1,28 @@
+"""Gigabytes a second that arrive on the device, and how many of the host's cores that takes."""
+
+from forebay.bench.consumers import load_consumer
+from forebay.bench.contenders import ContenderModule
+from forebay.bench.delivery import Delivery
+from forebay.bench.meters import Gauge, Pace, Sample
+from forebay.bench.model import Work
+
+__all__ = ["LEAD", "prepare"]
+
+# Unmeasured, before each sample, as a share of it: whatever was read ahead while others had their turn is used up.
+LEAD = 0.5
+
+
+def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
+    consumer = load_consumer(work)
+    delivery = Delivery(contender.epochs(work), consumer, work)
+
+    def warm_up() -> None:
+        delivery.first()
+        delivery.run(pace.warm_up_seconds)
+
+    def sample() -> Sample:
+        delivery.run(pace.seconds * LEAD)
+        stretch = delivery.run(pace.seconds)
+        return {"speed": stretch.gigabytes_per_second, "cpu": stretch.cores}
+
+    return Gauge(warm_up, sample)
