@@ -1,0 +1,35 @@
+"""The same array, moved out of the loop by hand: what `upload_once` should come to, without moving any line."""
+
+import numpy as np
+import tensorflow as tf
+from side_by_side import DEVICE, Array, Way, compare, read_options
+
+import forebay as fb
+
+
+def plain(data: Array, steps: int) -> Way:
+    with tf.device(DEVICE):
+        tensor = tf.convert_to_tensor(data)
+        while True:
+            for _ in range(steps):
+                mean = tf.reduce_mean(tensor)
+            yield mean.numpy()
+
+
+def forebay(data: Array, steps: int) -> Way:
+    with tf.device(DEVICE):
+        while True:
+            for _ in range(steps):
+                mean = tf.reduce_mean(fb.upload_once(data, to="tensorflow"))
+            yield mean.numpy()
+
+
+def main() -> None:
+    options = read_options()
+    side, steps = options.size(1000, 100), options.size(100, 10)
+    data = np.random.default_rng(0).random((side, side, 3), dtype=np.float32)
+    compare(options, plain(data, steps), forebay(data, steps), steps=steps, nbytes=data.nbytes)
+
+
+if __name__ == "__main__":
+    main()

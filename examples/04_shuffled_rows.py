@@ -1,0 +1,58 @@
+"""Many short rows, shuffled: `from_tensor_slices((data, labels)).shuffle(1024).batch(32)`.
+
+tf.data mixes rows inside a buffer of 1024; Forebay's shuffle is exact, any row may come anywhere.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from side_by_side import DEVICE, Array, Way, compare, read_options
+
+import forebay as fb
+
+BATCH, FEATURES = 32, 100
+
+
+def plain(data: Array, labels: Array) -> Way:
+    dataset = tf.data.Dataset.from_tensor_slices((data, labels)).shuffle(1024).batch(BATCH)
+    weights = tf.zeros((FEATURES, 1))
+    with tf.device(DEVICE):
+        while True:
+            yield epoch(dataset, weights)
+
+
+def forebay(data: Array, labels: Array) -> Way:
+    pipeline = fb.from_arrays((data, labels)).shuffle(seed=0).batch(BATCH)
+    weights = tf.zeros((FEATURES, 1))
+    # Never resident: the rows stand for more of them than fit on the device.
+    with pipeline.feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
+        while True:
+            yield epoch(feed, weights)
+
+
+def epoch(batches: Iterable[Any], weights: tf.Tensor) -> float:
+    """The squared error of a linear model that predicts 0, as a step that is small enough to show the feeding."""
+    error = tf.zeros(())
+    for data, labels in batches:
+        error += squared_error(data, labels, weights)
+    return float(error)
+
+
+@tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
+def squared_error(data: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum((tf.matmul(data, weights)[:, 0] - tf.cast(labels, tf.float32)) ** 2)
+
+
+def main() -> None:
+    options = read_options()
+    rows, rng = options.size(100_000, 3_200), np.random.default_rng(0)
+    data = rng.random((rows, FEATURES), dtype=np.float32)
+    labels = rng.integers(0, 2, rows, dtype=np.int32)
+    nbytes = BATCH * (data[0].nbytes + labels[0].nbytes)
+    compare(options, plain(data, labels), forebay(data, labels), steps=rows // BATCH, nbytes=nbytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Keras `fit` on arrays larger than the GPU's memory; here TensorFlow is granted less of it than the images take.
+
+On a GPU, `fit(images, labels)` makes one tensor of all images there, before the first step.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from side_by_side import GPUS, Array, Options, Way, compare, read_options
+
+import forebay as fb
+
+BATCH, SHAPE = 256, (64, 64, 3)
+GRANTED_MIB = 2048
+
+
+def plain(images: Array, labels: Array) -> Way:
+    model = make_model()
+    while True:
+        yield model.fit(images, labels, batch_size=BATCH, verbose=0).history["loss"][-1]
+
+
+def forebay(images: Array, labels: Array) -> Way:
+    model = make_model()
+    with fb.from_arrays((images, labels)).shuffle(seed=0).batch(BATCH).feed("keras") as feed:
+        while True:
+            yield model.fit(feed, verbose=0).history["loss"][-1]
+
+
+def make_model() -> keras.Model:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input(SHAPE),
+            layers.Conv2D(8, 3, strides=2, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def grant_less_memory() -> None:
+    for gpu in GPUS[:1]:
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=GRANTED_MIB)
+        tf.config.set_logical_device_configuration(gpu, [limit])
+
+
+def make_data(options: Options) -> tuple[Array, Array]:
+    rows, rng = options.size(65_536, 1_024), np.random.default_rng(0)
+    images = np.resize(rng.random((256, *SHAPE), dtype=np.float32), (rows, *SHAPE))
+    return images, rng.integers(0, 10, rows, dtype=np.int32)
+
+
+def main() -> None:
+    options = read_options()
+    grant_less_memory()
+    images, labels = make_data(options)
+    steps = len(images) // BATCH
+    ways = plain(images, labels), forebay(images, labels)
+    compare(options, *ways, steps=steps, nbytes=images.nbytes // steps, tolerance=None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Rows loaded one by one in Python, stacked into a batch, converted, and only then the step: nothing overlaps."""
+
+import time
+
+import numpy as np
+import tensorflow as tf
+from side_by_side import DEVICE, Array, Options, Way, compare, read_options
+
+import forebay as fb
+
+BATCH, LOAD_SECONDS = 32, 0.001
+
+
+class Images:
+    """Images that take a while to load, as files do that are opened, decoded and resized."""
+
+    def __init__(self, images: Array, labels: Array) -> None:
+        self._images, self._labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, row: int) -> tuple[Array, np.int32]:
+        time.sleep(LOAD_SECONDS)
+        return self._images[row], self._labels[row]
+
+
+def plain(rows: Images) -> Way:
+    with tf.device(DEVICE):
+        while True:
+            total = tf.zeros(())
+            for start in range(0, len(rows), BATCH):
+                loaded = [rows[row] for row in range(start, min(start + BATCH, len(rows)))]
+                images = tf.convert_to_tensor(np.array([image for image, _ in loaded]))
+                labels = tf.convert_to_tensor(np.array([label for _, label in loaded]))
+                total += step(images, labels)
+            yield total
+
+
+def forebay(rows: Images) -> Way:
+    with fb.from_source(rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
+        while True:
+            total = tf.zeros(())
+            for images, labels in feed:
+                total += step(images, labels)
+            yield total
+
+
+def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(images) * tf.reduce_mean(tf.cast(labels, tf.float32))
+
+
+def make_data(options: Options) -> Images:
+    rows, side, rng = options.size(1_024, 64), options.size(256, 32), np.random.default_rng(0)
+    return Images(rng.random((rows, side, side, 3), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32))
+
+
+def main() -> None:
+    options = read_options()
+    rows = make_data(options)
+    image, _ = rows[0]
+    compare(options, plain(rows), forebay(rows), steps=len(rows) // BATCH, nbytes=BATCH * image.nbytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""A table that every step needs (embeddings, say), put on the device by hand before the loop with `tf.identity`."""
+
+import numpy as np
+import tensorflow as tf
+from side_by_side import DEVICE, Array, Way, compare, read_options
+
+import forebay as fb
+
+
+def plain(table: Array, steps: int) -> Way:
+    on_host = tf.constant(table)
+    with tf.device(DEVICE):
+        on_device = tf.identity(on_host)
+        while True:
+            for _ in range(steps):
+                similarity = tf.matmul(on_device, on_device, transpose_b=True)
+            yield tf.reduce_mean(similarity)
+
+
+def forebay(table: Array, steps: int) -> Way:
+    with tf.device(DEVICE):
+        while True:
+            for _ in range(steps):
+                on_device = fb.upload_once(table, to="tensorflow")
+                similarity = tf.matmul(on_device, on_device, transpose_b=True)
+            yield tf.reduce_mean(similarity)
+
+
+def main() -> None:
+    options = read_options()
+    side, steps = options.size(1024, 64), options.size(100, 10)
+    table = np.random.default_rng(0).random((side, side), dtype=np.float32)
+    compare(options, plain(table, steps), forebay(table, steps), steps=steps, nbytes=table.nbytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Keras `fit` with a map meant for the GPU: `num_parallel_calls` makes it parallel, but tf.data keeps it on the CPU.
+
+Forebay's `where="device"` runs it where the batch is, on TensorFlow's own tensors. Without a GPU it runs in a thread.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from side_by_side import GPUS, Array, Options, Way, compare, read_options
+
+import forebay as fb
+
+BATCH, SHAPE, MOST = 32, (64, 64, 3), 0.1
+WHERE = "device" if GPUS else "thread"
+
+
+def plain(images: Array, labels: Array) -> Way:
+    model = make_model()
+    dataset = (
+        tf.data.Dataset.from_tensor_slices((images, labels))
+        .map(brighten, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(BATCH)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+    while True:
+        yield model.fit(dataset, verbose=0).history["loss"][-1]
+
+
+def forebay(images: Array, labels: Array) -> Way:
+    model = make_model()
+    with fb.from_arrays((images, labels)).batch(BATCH).map(brighten_batch, where=WHERE).feed("keras") as feed:
+        while True:
+            yield model.fit(feed, verbose=0).history["loss"][-1]
+
+
+def brighten(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.image.random_brightness(image, max_delta=MOST), label
+
+
+def brighten_batch(batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    images, labels = batch
+    return images + tf.random.uniform((tf.shape(images)[0], 1, 1, 1), -MOST, MOST), labels
+
+
+def make_model() -> keras.Model:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input(SHAPE),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.Flatten(),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def make_data(options: Options) -> tuple[Array, Array]:
+    rows, rng = options.size(9_984, 64), np.random.default_rng(0)
+    return rng.random((rows, *SHAPE), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32)
+
+
+def main() -> None:
+    options = read_options()
+    images, labels = make_data(options)
+    ways = plain(images, labels), forebay(images, labels)
+    compare(options, *ways, steps=len(images) // BATCH, nbytes=BATCH * images[0].nbytes, tolerance=None)
+
+
+if __name__ == "__main__":
+    main()

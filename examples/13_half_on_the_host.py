@@ -1,0 +1,55 @@
+"""A product made on the device and a root taken on the CPU: TensorFlow moves the tensor in between and waits for it."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from side_by_side import DEVICE, Array, Way, compare, read_options
+
+import forebay as fb
+
+
+def plain(left: Array, right: Array, steps: int) -> Way:
+    a, b = on_device(left), on_device(right)
+    while True:
+        total = 0.0
+        for _ in range(steps):
+            total += host_half(device_half(a, b))
+        yield total
+
+
+def forebay(left: Array, right: Array, steps: int) -> Way:
+    a, b = on_device(left), on_device(right)
+    with fb.Readback(limit=4) as readback:  # results are large: no more than four are on their way
+        while True:
+            total = 0.0
+            for _ in range(steps):
+                readback.put(device_half(a, b))
+                total += sum(host_half(value) for _, value in readback.ready())
+            yield total + sum(host_half(value) for _, value in readback.drain())
+
+
+def on_device(array: Array) -> tf.Tensor:
+    with tf.device(DEVICE):
+        return tf.constant(array)
+
+
+def device_half(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    with tf.device(DEVICE):
+        return tf.matmul(a, b)
+
+
+def host_half(value: Any) -> float:
+    with tf.device("/CPU:0"):
+        return float(tf.reduce_mean(tf.sqrt(value)))
+
+
+def main() -> None:
+    options = read_options()
+    side, steps, rng = options.size(1000, 64), options.size(100, 10), np.random.default_rng(0)
+    arrays = rng.random((side, side), dtype=np.float32), rng.random((side, side), dtype=np.float32)
+    compare(options, plain(*arrays, steps), forebay(*arrays, steps), steps=steps, nbytes=arrays[0].nbytes)
+
+
+if __name__ == "__main__":
+    main()
