@@ -15,7 +15,7 @@ from forebay.engines.cuda.driver import Device, Event, Stream, captures
 from forebay.engines.cuda.engine import device_at
 from forebay.engines.cuda.memory import LockedMemory
 from forebay.errors import DeviceError
-from forebay.results.devices import DeviceArray
+from forebay.results.device_array import DeviceArray
 from forebay.spec import HOST_ALIGNMENT, Array, align
 
 __all__ = ["DeviceReader"]

@@ -6,7 +6,8 @@ from typing import Any
 import cupy as cp
 
 from forebay.results.base import Pending, fetch_grouped
-from forebay.results.devices import DeviceArray, Readers
+from forebay.results.device_array import DeviceArray
+from forebay.results.devices import Readers
 
 __all__ = ["Fetcher", "all_finite"]
 

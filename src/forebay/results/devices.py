@@ -1,29 +1,11 @@
-"""Where results lie on devices, and who brings them back from there; the driver is imported when the first one does."""
+"""Who brings results back from which device; the driver is imported when the first one does."""
 
-import math
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from forebay.errors import FrameworkError
 
-__all__ = ["DeviceArray", "Readers"]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceArray:
-    """A compact array on a device, and what keeps it there."""
-
-    pointer: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    owner: Any
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+__all__ = ["Readers"]
 
 
 class Readers:

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from forebay.results.base import Arrived, Pending, fetch_grouped
-from forebay.results.devices import DeviceArray, Readers
+from forebay.results.device_array import DeviceArray
+from forebay.results.devices import Readers
 
 __all__ = ["Fetcher", "all_finite"]
 
