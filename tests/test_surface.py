@@ -79,3 +79,15 @@ def python_blocks(path):
 @pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
 def test_examples_in_the_readme_run(block):
     run("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + block)
+
+
+@pytest.mark.parametrize("package", ["engines.cuda", "fetch", "uploading", "probing.cuda", "results.cuda", "bench.dma"])
+def test_what_needs_a_gpu_can_be_imported_without_one(package):
+    script = f"""
+import importlib, pkgutil
+found = importlib.import_module("forebay.{package}")
+for _, name, _ in pkgutil.walk_packages(getattr(found, "__path__", []), found.__name__ + "."):
+    importlib.import_module(name)
+print("imported")
+"""
+    assert run(script).strip() == "imported"
