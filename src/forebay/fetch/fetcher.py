@@ -97,7 +97,7 @@ class Fetcher:
             with self._showing:
                 if leaf.sample is None or not leaf.sample.changed():
                     continue
-                leaf.kept_rows, leaf.extents, leaf.sample = 0, leaf.far, None
+                leaf.extents, leaf.sample, leaf.kept_rows = leaf.far, None, 0  # in this order: fills read on
             self._tell("resident", "no longer", "the array was changed since it was uploaded: its rows cross again")
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
@@ -252,7 +252,7 @@ class Fetcher:
             kept.upload(mover, self._seams, show=show, stopped=lambda: self._stop.is_set() or leaf.sample is not sample)
         except Exception as error:
             with self._showing:
-                leaf.kept_rows, leaf.extents, leaf.sample = 0, leaf.far, None
+                leaf.extents, leaf.sample, leaf.kept_rows = leaf.far, None, 0  # in this order: fills read on
             self._tell("resident", "no", f"rows cross every epoch: {error}")
 
 

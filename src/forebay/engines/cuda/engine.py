@@ -95,9 +95,10 @@ class CudaEngine:
 
     def upload_stream(self) -> Stream:
         """For copies that may take their time."""
-        if self._slow is None:
-            self._slow = Stream(self.device)
-        return self._slow
+        with self._mutex:
+            if self._slow is None:
+                self._slow = Stream(self.device)
+            return self._slow
 
     def await_arrival(self, memory: CudaMemory) -> None:
         """Nothing where the framework waits by itself, on its stream: `lend` and the hand-off see to that."""
