@@ -29,8 +29,10 @@ def device_demand(
     """The device's side of a demand; None where there is no device."""
     if place.side is None:
         return None
-    why = _why_staged(pipeline, demand)
-    found = [] if why else extents_of(pipeline)
+    found = extents_of(pipeline)
+    why = _why_staged(pipeline, demand, found)
+    if why:
+        found = []
     if not found and resident == "always":
         raise PipelineError(
             f"resident='always' needs rows that the device can fetch: {why or NOT_WHOLE}. Use resident='auto'."
@@ -59,7 +61,7 @@ def extents_of(pipeline: Pipeline) -> Sequence[Sequence[Extent]]:
     return found
 
 
-def _why_staged(pipeline: Pipeline, demand: Demand) -> str:
+def _why_staged(pipeline: Pipeline, demand: Demand, found: Sequence[Sequence[Extent]]) -> str:
     """Why a device cannot fetch the rows by itself, or nothing."""
     if not isinstance(pipeline.source, Source):
         return "a stream comes row by row"
@@ -69,7 +71,7 @@ def _why_staged(pipeline: Pipeline, demand: Demand) -> str:
         return f"{demand.transforms[0]} runs on the host"
     if not pipeline.source.memory():
         return "the rows do not lie in memory that can be page-locked"
-    mapped = sum(_span_nbytes(extent) for leaf in extents_of(pipeline) for extent in leaf if extent.own_pages)
+    mapped = sum(_span_nbytes(extent) for leaf in found for extent in leaf if extent.own_pages)
     memory = Machine.here().memory_nbytes
     if mapped > memory * MAPPED_SHARE:
         return (
