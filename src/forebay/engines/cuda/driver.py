@@ -121,7 +121,7 @@ class Device:
         """A kernel of one of the files beside this one, compiled for this very device."""
         return Kernel(self, self._module(source), name)
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019  # as above
     def _module(self, source: str) -> Any:
         major = self.attribute("COMPUTE_CAPABILITY_MAJOR")
         minor = self.attribute("COMPUTE_CAPABILITY_MINOR")
