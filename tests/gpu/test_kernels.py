@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.gpu
-
-driver = pytest.importorskip("forebay.engines.cuda.driver")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
 
 CASES = Path(__file__).with_name("kernel_cases.py")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    try:
-        return driver.Device(0)
-    except (OSError, RuntimeError) as error:
-        pytest.skip(str(error))
 
 
 def run(*command):

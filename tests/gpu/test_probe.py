@@ -18,14 +18,6 @@ SLACK_NBYTES = 64 << 20  # loaded kernels stay with the context, and others may 
 
 
 @pytest.fixture(scope="module")
-def device():
-    try:
-        return driver.Device(0)
-    except RuntimeError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
 def buffers():
     made = Buffers.of(1 << 40)
     made.source[:] = np.random.default_rng(0).integers(256, size=len(made.source), dtype=np.uint8)
