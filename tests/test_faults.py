@@ -101,6 +101,18 @@ def test_a_killed_worker_process_is_noticed_and_named():
         received(feed)
 
 
+def test_a_worker_killed_amid_several_batches_loses_none_of_those_before_it():
+    pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(kill_on_fifty, where="process")
+    got = []
+    with pipeline.feed("numpy") as feed:
+        assert feed.plan.group_batches > 1
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            collect(feed, got)
+        position = feed.state_dict()["position"]
+        assert 50 - feed.plan.group_batches < position <= 50
+        assert got == list(range(position))
+
+
 def test_a_feed_goes_on_after_a_worker_died():
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
     with pipeline.feed("numpy") as feed:
