@@ -103,6 +103,9 @@ class _InTurn(ABC):
     quick = False  # somebody's Python code, which may block
     goes_on = False  # a pass begins when it is asked for
 
+    def queues_only(self, slot: Slot) -> bool:
+        return False
+
     def __init__(
         self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer
     ) -> None:

@@ -286,7 +286,8 @@ class Epoch:
         if self._plain:
             ready = [build(hand_off(roots)) for roots in reversed(batches)]
         else:  # the rest is done as each is taken: on the taker's stream, and without holding a group of results
-            ready = [(slot, hand_off(roots), self._key(group, number)) for number, roots in enumerate(batches)][::-1]
+            keys = [self._key(group, number) for number in range(len(batches))] if self._after else [()] * len(batches)
+            ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
         self._recorder.add(
             "hand off", time.perf_counter() - began, count=group.batches, nbytes=group.rows * self._row_nbytes
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from forebay.cursor import ENDLESS, Cursor, Group
 from forebay.finish import CutShortError, Finisher
-from forebay.order import Order, Scramble
+from forebay.order import Order, Permutation, Scramble
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
@@ -30,6 +30,7 @@ class Fetches(Protocol):
     """Fills slots without the CPU: rows that a device fetches by itself."""
 
     def begin_pass(self) -> None: ...
+    def queues_only(self, memory: Any) -> bool: ...
     def fill(self, memory: Any, layout: Layout, rows: "GroupRows") -> None: ...
     def close(self) -> None: ...
 
@@ -54,6 +55,9 @@ class RowNumbers:
         self._direct = self._order.natural and pipeline.shard_count == 1
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # so that few groups lie across two
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
+        # Whether nobody is kept waiting by them: a device computes them, or there are few.
+        few = self._direct or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
+        self.instant = few or self._order.scramble(0) is not None
         self._lock = threading.Lock()
 
     def of(self, group: Group) -> Rows:
@@ -174,6 +178,9 @@ class IndexedWork:
             if self._fetcher is not None and (number == 0 or group.start == 0):
                 self._fetcher.begin_pass()
             yield group
+
+    def queues_only(self, slot: Slot) -> bool:
+        return self._fetcher is not None and self._numbers.instant and self._fetcher.queues_only(slot.memory)
 
     def read(self, slot: Slot, group: Group, worker: int) -> Group:
         """Nothing to do in turn: rows can be asked for in any order."""

@@ -218,7 +218,7 @@ class Permutation:
     used, which NumPy promises never to change, so an order is the same on every machine and version.
     """
 
-    TABLE_LENGTH = 1 << 16
+    TABLE_LENGTH = 1 << 13  # below, few bits leave multiplying too little to mix
     _ROUNDS = 5
 
     def __init__(self, length: int, key: int) -> None:

@@ -143,6 +143,11 @@ class Ring:
         return len(self._filling) + len(self._ready) >= self.slots
 
     @property
+    def next_slot(self) -> int | None:
+        """The slot that would be filled next, where one that was used before is free for it."""
+        return self._free[-1] if self._free and not self.full else None
+
+    @property
     def ended(self) -> bool:
         """Whether the consumer has had everything."""
         return self._last is not None and self._to_deliver >= self._last

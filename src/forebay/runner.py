@@ -48,6 +48,10 @@ class Work(Protocol):
         """Whether `tasks` goes on into the next epoch by itself."""
         ...
 
+    def queues_only(self, slot: Slot) -> bool:
+        """Whether filling this slot is no more than telling a device to: nothing is computed or waited for here."""
+        ...
+
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
         """What to read, from the cursor on; asked under a lock, so it must be quick."""
         ...
@@ -143,6 +147,8 @@ class Runner:
         with self._lock:
             self._check_current(generation)
             self._reclaim()
+            while self._queues_only() and self._help():
+                pass  # telling a device takes less than telling a thread to
             slot = self._deliver()
             if slot is None and not self._ring.ended:
                 slot = self._await(generation)
@@ -190,7 +196,8 @@ class Runner:
         self._consumer.wait()
         try:
             while (slot := self._deliver()) is None and not self._ring.ended:
-                if not self._help():
+                if not ((self._work.quick or self._queues_only()) and self._help()):
+                    self._may_fill.notify()
                     self._may_take.wait(PATIENCE_SECONDS if self._work.in_order else None)
                 self._raise_if_closed()
                 self._check_current(generation)
@@ -201,7 +208,7 @@ class Runner:
 
     def _help(self) -> bool:
         """Fill a group on the consumer's own thread rather than sleep: waking a thread costs as much as a group."""
-        job = self._claim() if self._work.quick else None
+        job = self._claim()
         if job is None:
             return False
         (fill, task), worker = job, len(self._threads)
@@ -224,8 +231,14 @@ class Runner:
         number = self._ring.deliver()
         if number is None:
             return None
-        self._may_fill.notify()
+        if not self._queues_only():
+            self._may_fill.notify()
         return self._slots[number]
+
+    def _queues_only(self) -> bool:
+        """Whether the next slot may as well be filled here; only a thread of our own makes new ones."""
+        slot = self._slots.get(-1 if self._ring.next_slot is None else self._ring.next_slot)
+        return slot is not None and self._work.queues_only(slot)
 
     def _reclaim(self) -> None:
         """Take back what nobody sees any more, and let go of what somebody keeps for good."""

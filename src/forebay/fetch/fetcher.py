@@ -100,6 +100,12 @@ class Fetcher:
                 leaf.extents, leaf.sample, leaf.kept_rows = leaf.far, None, 0  # in this order: fills read on
             self._tell("resident", "no longer", "the array was changed since it was uploaded: its rows cross again")
 
+    def queues_only(self, memory: CudaMemory) -> bool:
+        """Whether filling this slot takes kernels alone, and all they need is there."""
+        if self._mover is None or memory.workspace is None:
+            return False
+        return all(leaf.way == "kernel" or leaf.kept_rows for leaf in self._leaves if leaf.spec.nbytes)
+
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
         """Queue what brings these rows into the slot; they have arrived when its event fires."""
         began, mover = time.perf_counter(), self._mover
