@@ -151,7 +151,7 @@ def test_bfloat16_comes_back_in_the_type_the_framework_brings(framework):
 @pytest.mark.skipif(FRAMEWORK == "cupy", reason="Keras does not run on CuPy")
 def test_keras_variables_come_back(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", FRAMEWORK)
-    keras = importlib.import_module("keras")
+    keras = pytest.importorskip("keras")
     assert np.array_equal(read(keras.Variable(np.arange(3.0))), np.arange(3.0))
     assert check(keras.Variable(np.arange(3.0)))
 
@@ -220,6 +220,7 @@ def test_the_small_floats_are_checked(framework):
 
 
 @only["torch"]
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # some versions warn although they are asked for
 def test_sparse_gradients_and_small_floats_of_torch_are_checked(framework):
     assert not check(framework.sparse_coo_tensor([[0, 2]], [1.0, NAN], (4,), check_invariants=True))
     assert check(framework.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True))

@@ -31,6 +31,8 @@ class Fetches(Protocol):
 
     def begin_pass(self) -> None: ...
     def queues_only(self, memory: Any) -> bool: ...
+    @property
+    def keeps_all(self) -> bool: ...
     def fill(self, memory: Any, layout: Layout, rows: "GroupRows") -> None: ...
     def close(self) -> None: ...
 
@@ -167,7 +169,9 @@ class IndexedWork:
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
         """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
-        yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=1))
+        at_once = self._fetcher is not None and self._fetcher.keeps_all  # then a group comes as fast as a batch
+        first = None if at_once else 1
+        yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=first))
         while self.goes_on:
             cursor = Cursor(epoch=cursor.epoch + 1)
             yield from self._schedule.groups(cursor, self._plan.group_batches)

@@ -14,7 +14,7 @@ any position can be asked for: that is what resuming, sharding and threads rest 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -236,7 +236,7 @@ class Permutation:
         self._term, self._factors = constants[0], constants[1:] | word(1)  # odd, so that multiplying can be undone
         self._shift = word((bits + 1) // 2)
 
-    @property
+    @cached_property
     def scramble(self) -> Scramble | None:
         """What it is computed from; None where it is a table."""
         if self._table is not None:

@@ -132,7 +132,8 @@ class Runner:
             self._errors.clear()
             self._tasks = self._work.tasks(cursor)
             self._consumer.release()
-            self._may_fill.notify_all()
+            if not self._queues_only():
+                self._may_fill.notify_all()
             self._may_take.notify_all()
             if not self._started:
                 self._started = True
@@ -144,7 +145,7 @@ class Runner:
         """The next group's slot, in order; None at the end."""
         self._check_usable()
         self._consumer.come()
-        with self._lock:
+        with self._lock, self._engine.visit():
             self._check_current(generation)
             self._reclaim()
             while self._queues_only() and self._help():

@@ -7,7 +7,7 @@ what comes out: a `Structure` remembers the nest, everything between works on th
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -50,6 +50,7 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+    nbytes: int = field(init=False, repr=False, compare=False)  # of one row; lengths that differ count as one
 
     def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
         try:
@@ -61,15 +62,11 @@ class ArraySpec:
             ) from error
         object.__setattr__(self, "shape", lengths)
         object.__setattr__(self, "dtype", native)
+        object.__setattr__(self, "nbytes", math.prod(self.batch_shape(1)) * native.itemsize)
 
     @property
     def ragged(self) -> bool:
         return None in self.shape
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one row; lengths that differ count as one."""
-        return math.prod(self.batch_shape(1)) * self.dtype.itemsize
 
     def batch_shape(self, rows: int) -> tuple[int, ...]:
         """The shape of so many rows; lengths that differ count as one."""

@@ -159,7 +159,7 @@ def test_a_copy_that_ends_or_begins_at_a_seam_stays_whole():
 def test_rows_across_a_seam_are_those_whose_copies_would_be_split(case, seams):
     rows, addresses = case
     expected = [crosses(seams, address, rows.row_nbytes) for address in addresses]
-    assert _across(rows, seams).tolist() == expected
+    assert _across(rows.addresses(np.arange(rows.rows)), rows.row_nbytes, seams).tolist() == expected
 
 
 @pytest.mark.parametrize("gap", [0, 24])

@@ -3,6 +3,7 @@
 Run by test_kernels.py, once as it is and once under compute-sanitizer, which needs a process that does little else.
 """
 
+import ctypes
 import sys
 
 import numpy as np
@@ -108,24 +109,40 @@ class Drawn:
         self.scramble, self.first, self.step, self.count = scramble, first, step, count
 
 
-def check_drawn(rig):
+def check_drawn(rig, length, count):
     """Row numbers computed on the device are those of the order."""
-    length = SOURCE_NBYTES // 64
     permutation = Permutation(length, key=12345)
-    expected = permutation(np.arange(17, 17 + 3 * 5000, 3))
+    expected = permutation(np.arange(17, 17 + 3 * count, 3))
     table = np.array([[0, rig.locked.address, 64]], np.int64)
     for wide_rows in (False, True):
         found = rig.gather(
             table,
             None,
-            lambda pointer: (Place(pointer, 5000, 5000 * 64, 64), 5000 * 64),
+            lambda pointer: (Place(pointer, count, count * 64, 64), count * 64),
             row_nbytes=64,
-            count=5000,
+            count=count,
             ordered=True,
-            drawn=Drawn(permutation.scramble, 17, 3, 5000),
+            drawn=Drawn(permutation.scramble, 17, 3, count),
             wide_rows=wide_rows,
         )
-        assert np.array_equal(found.reshape(5000, 64), rig.bytes.reshape(-1, 64)[expected])
+        assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected])
+
+
+class Sum(ctypes.Structure):
+    _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_ulonglong), ("total", ctypes.c_void_p))
+
+
+def check_sum(rig, pairs):
+    """Every word is counted once, whatever is left over for the last threads."""
+    total = rig.device.allocate(8)
+    rig.stream.clear(total, 8)
+    job = Sum(rig.locked.address, pairs, total)
+    rig.device.kernel("sum_words", "sum.cu").launch(rig.stream, job, blocks=3, threads=64)
+    found = np.empty(1, np.uint64)
+    rig.stream.download(address_of(found), total, 8)
+    rig.stream.wait()
+    rig.device.free(total)
+    assert found[0] == rig.bytes[: pairs * 16].view(np.uint64).sum()
 
 
 def main():
@@ -134,7 +151,10 @@ def main():
         check_shape(rig, shape, ordered=False, wide_rows=False)
         check_shape(rig, shape, ordered=True, wide_rows=True)
     check_extents(rig)
-    check_drawn(rig)
+    check_drawn(rig, SOURCE_NBYTES // 64, 5000)
+    check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)
+    for pairs in (1, 191, 192, 769, 100_000):
+        check_sum(rig, pairs)
     sys.stdout.write("all rows are right\n")
 
 

@@ -160,7 +160,7 @@ def test_no_room_for_resident_data_is_told_and_rows_stream(framework, monkeypatc
         fb.from_arrays(data)
         .shuffle(seed=0)
         .batch(100)
-        .feed("torch", device="cuda", resident="always", device_bytes="200MiB") as feed
+        .feed("torch", device="cuda", resident="always", device_bytes="2700MiB") as feed
     ):
         for _ in range(20):  # until the page-locks are done and room was asked for
             assert sum(1 for _ in feed) == 400

@@ -4,6 +4,7 @@ A slot is filled in host memory, sent, and handed off from where it arrived. On 
 memory and sending is nothing; on a device the engine keeps the ring's rules with events of its own.
 
     attend        once on every thread that fills, before it does
+    visit         around what the consumer's thread asks of it in one go: `with engine.visit():`
     open_slot     memory for a slot, host side and far side
     await_host    before a slot is filled again: until its last copy has left the host memory
     send          after it was filled: start the copy, of some parts or of all
@@ -15,6 +16,7 @@ memory and sending is nothing; on a device the engine keeps the ring's rules wit
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from forebay.spec import Layout
@@ -52,6 +54,7 @@ class Engine(Protocol):
     @property
     def alignment(self) -> int: ...
     def attend(self) -> None: ...
+    def visit(self) -> AbstractContextManager[Any]: ...
     def open_slot(self, nbytes: int, *, shared: bool = False) -> SlotMemory: ...
     def await_host(self, memory: SlotMemory) -> None: ...
     def send(self, memory: SlotMemory, parts: Sequence[tuple[int, int]] | None = None) -> None: ...

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from forebay.shared import SharedBlock
@@ -36,6 +37,9 @@ class HostEngine:
 
     def attend(self) -> None:
         """Any thread will do."""
+
+    def visit(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> HostMemory:
         return HostMemory(nbytes, shared=shared)

@@ -13,6 +13,7 @@ from forebay.engines.cuda.driver import Device
 from forebay.engines.cuda.locks import whole_pages
 from forebay.engines.cuda.memory import LockedMemory
 from forebay.sources.base import Extent
+from forebay.spec import Array
 
 __all__ = ["Edges", "locked_span"]
 
@@ -63,6 +64,11 @@ class Edges:
         return [
             extent if extent.address >= 0 else replace(extent, address=base - extent.address - 1) for extent in extents
         ]
+
+    def hold(self, addresses: Array) -> Array:
+        """Which of these lie in our copies."""
+        base, nbytes = (self._memory.address, self._nbytes) if self._memory else (0, 0)
+        return (addresses >= base) & (addresses < base + nbytes)
 
     def refresh(self) -> None:
         """Copy them again, as they are now."""

@@ -45,7 +45,9 @@ class _Leaf:
     far: Extents = NOWHERE  # where they lie in page-locked memory
     extents: Extents = NOWHERE  # where they are read from: there, or from the device where they have arrived
     sample: Sample | None = None  # of what was uploaded
-    across: Any = None  # which rows lie across a seam of the page-locks, where there are any
+    starts: Any = None  # of rows that cross by DMA: where each begins,
+    across: Any = None  # which lie across a seam of the page-locks,
+    copied: Any = None  # and which lie at the ends, in memory of our own
 
 
 class RowSet(Protocol):
@@ -89,7 +91,7 @@ class Fetcher:
         self._seams: Any = np.empty(0, np.uint64)
         self._stop = threading.Event()
         self._prepared = threading.Thread(target=self._prepare, name="forebay-lock", daemon=True)
-        self._begun, self._showing = threading.Lock(), threading.Lock()
+        self._begun, self._showing, self._issuing = (threading.Lock() for _ in range(3))
 
     def begin_pass(self) -> None:
         """Rows of an array that was changed since it was uploaded cross again."""
@@ -99,6 +101,11 @@ class Fetcher:
                     continue
                 leaf.extents, leaf.sample, leaf.kept_rows = leaf.far, None, 0  # in this order: fills read on
             self._tell("resident", "no longer", "the array was changed since it was uploaded: its rows cross again")
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every row is on the device by now."""
+        return all(leaf.extents.near for leaf in self._leaves if leaf.spec.nbytes)
 
     def queues_only(self, memory: CudaMemory) -> bool:
         """Whether filling this slot takes kernels alone, and all they need is there."""
@@ -114,7 +121,6 @@ class Fetcher:
                 places = [_place(memory, layout, leaf.number) for leaf in self._leaves]
                 self._stage.send(memory.stream, places, rows.numbers())
             else:
-                self._edges.refresh()
                 self._fetch(mover, memory, layout, rows)
         nbytes = rows.count * sum(spec.nbytes for spec in layout.specs)
         self._recorder.add("fetch" if mover else "stage", time.perf_counter() - began, nbytes=nbytes)
@@ -135,12 +141,17 @@ class Fetcher:
     # Filling
 
     def _fetch(self, mover: Mover, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        by_kernel = []
+        by_kernel, by_copy = [], []
         for leaf in self._leaves:
             if leaf.way == "dma" and not leaf.kept_rows and mover.copies_rows:
-                self._copy(mover, memory, layout, leaf, rows.numbers())
+                by_copy.append(leaf)
             elif leaf.spec.nbytes:
                 by_kernel.append((leaf, leaf.extents))
+        far = any(not extents.near for _, extents in by_kernel)
+        if far or any(leaf.copied[rows.numbers()].any() for leaf in by_copy):
+            self._edges.refresh()
+        for leaf in by_copy:
+            self._copy(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
             self._gather(mover, memory, layout, rows, by_kernel)
 
@@ -154,10 +165,11 @@ class Fetcher:
             lengths = np.full(len(every), leaf.spec.nbytes, np.uint64)
             memory.targets[leaf.number] = _place(memory, layout, leaf.number).addresses(every), lengths
         targets, lengths = memory.targets[leaf.number]
-        copies = leaf.extents.addresses(rows), targets[: len(rows)], lengths[: len(rows)]
-        if leaf.across is not None and leaf.across[rows].any():
+        copies = leaf.starts[rows], targets[: len(rows)], lengths[: len(rows)]
+        if leaf.across[rows].any():
             copies = split_at(self._seams, *copies)
-        mover.upload_rows(memory.stream, *copies)
+        with self._issuing:  # two threads inside the driver only make each other spin
+            mover.upload_rows(memory.stream, *copies)
 
     def _gather(
         self, mover: Mover, memory: CudaMemory, layout: Layout, rows: RowSet, leaves: list[tuple[_Leaf, Extents]]
@@ -241,7 +253,9 @@ class Fetcher:
         for leaf, parts in zip(self._leaves, cut, strict=True):
             leaf.far = leaf.extents = _table(self._edges.place(parts), leaf.spec, len(self._source))
             if leaf.way == "dma":
-                leaf.across = _across(leaf.extents, self._seams)
+                leaf.starts = leaf.far.addresses(np.arange(leaf.far.rows))
+                leaf.across = _across(leaf.starts, leaf.spec.nbytes, self._seams)
+                leaf.copied = self._edges.hold(leaf.starts)
 
     def _keep(self, mover: Mover, leaf: _Leaf) -> None:
         """Upload a leaf while batches flow; given up where the array is changed in the meantime."""
@@ -267,12 +281,10 @@ def _table(extents: Sequence[Extent], spec: ArraySpec, rows: int) -> Extents:
     return Extents.of(np.array(lines, np.int64), row_nbytes=spec.nbytes, rows=rows)
 
 
-def _across(extents: Extents, seams: Any) -> Any:
+def _across(starts: Any, row_nbytes: int, seams: Any) -> Any:
     """Which rows begin in one page-locked piece and end in another."""
-    starts = extents.addresses(np.arange(extents.rows))
-    return np.searchsorted(seams, starts, side="right") != np.searchsorted(
-        seams, starts + np.uint64(extents.row_nbytes), side="left"
-    )
+    ends = starts + np.uint64(row_nbytes)
+    return np.searchsorted(seams, starts, side="right") != np.searchsorted(seams, ends, side="left")
 
 
 def _place(memory: CudaMemory, layout: Layout, leaf: int) -> Place:

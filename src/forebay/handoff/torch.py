@@ -62,9 +62,8 @@ class TorchDeviceHandOff(TorchHandOff):
 
     def keep_for(self, owner: Any) -> None:
         """PyTorch's streams are never destroyed; its pool asks for the streams that memory was used on."""
-        stream = torch.cuda.current_stream(self.index)
-        if stream.cuda_stream:  # not that of the threads which allocate
-            owner.record_stream(stream)
+        if _stream_handle(self.index):  # not that of the threads which allocate
+            owner.record_stream(torch.cuda.current_stream(self.index))
 
     def mark(self) -> Mark:
         raise AssertionError("PyTorch tells its stream")

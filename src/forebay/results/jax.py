@@ -1,6 +1,12 @@
-"""Results in JAX, which copies to the host by itself once it is asked to."""
+"""Results in JAX, which copies to the host by itself once it is asked to.
 
+A process that ends amid such a copy is ended by JAX's own threads, so the last copies are waited for before.
+"""
+
+import atexit
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -29,7 +35,9 @@ class Fetcher:
         copies = [_copy(leaf) for leaf in leaves]
         for copy in copies:
             copy.copy_to_host_async()
-        return _Copies(copies)
+        pending = _Copies(copies)
+        _under_way.add(pending)
+        return pending
 
     def close(self) -> None: ...
 
@@ -37,7 +45,7 @@ class Fetcher:
 class _Copies:
     """JAX tells when a result exists, not when its copy has landed; taking it may wait for the end of the copy."""
 
-    __slots__ = ("_copies",)
+    __slots__ = ("__weakref__", "_copies")
 
     def __init__(self, copies: list[Any]) -> None:
         self._copies = copies
@@ -48,6 +56,16 @@ class _Copies:
 
     def take(self) -> list[Array]:
         return [np.array(copy) for copy in self._copies]
+
+
+_under_way: weakref.WeakSet[_Copies] = weakref.WeakSet()
+
+
+@atexit.register  # behind JAX's own, which was imported before: so it runs first
+def _wait_for_all() -> None:
+    for pending in list(_under_way):
+        with suppress(Exception):  # it failed: nobody is left to be told
+            pending.take()
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ import mmap
 import threading
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,9 @@ class SimulatedEngine:
 
     def attend(self) -> None:
         """Any thread will do."""
+
+    def visit(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> SimulatedMemory:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))

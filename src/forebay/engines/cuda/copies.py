@@ -84,7 +84,8 @@ def split_at(seams: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any,
         return sources, targets, lengths
     more: list[tuple[int, int, int]] = []
     for copy in crossing.tolist():
-        more += _pieces(int(sources[copy]), int(targets[copy]), int(ends[copy]), seams)
+        edges = seams[following[copy] : np.searchsorted(seams, ends[copy], side="left")]
+        more += _pieces(int(sources[copy]), int(targets[copy]), [*edges.tolist(), int(ends[copy])])
     kept = np.ones(len(sources), bool)
     kept[crossing] = False
     extra = np.array(more, np.uint64).T
@@ -95,9 +96,9 @@ def split_at(seams: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any,
     )
 
 
-def _pieces(source: int, target: int, end: int, seams: Any) -> list[tuple[int, int, int]]:
+def _pieces(source: int, target: int, edges: list[int]) -> list[tuple[int, int, int]]:
     found = []
-    for edge in [*(int(seam) for seam in seams if source < seam < end), end]:
+    for edge in edges:
         found.append((source, target, edge - source))
         source, target = edge, target + edge - source
     return found

@@ -139,11 +139,12 @@ class Kernel:
             self._function = int(check(cu.cuModuleGetFunction(module, name.encode()), f"finding {name}"))
         self._name, self._calls = name, quick_calls()
 
-    def launch(self, stream: "Stream", job: ctypes.Structure, *, blocks: int, threads: int) -> None:
+    def launch(self, stream: "Stream | int", job: ctypes.Structure, *, blocks: int, threads: int) -> None:
         """Queue it; the struct is copied before this returns."""
         pointers = ctypes.c_void_p(ctypes.addressof(job))
+        handle = stream if isinstance(stream, int) else stream.handle
         code = self._calls.launch(
-            self._function, blocks, 1, 1, threads, 1, 1, 0, stream.handle, ctypes.addressof(pointers), None
+            self._function, blocks, 1, 1, threads, 1, 1, 0, handle, ctypes.addressof(pointers), None
         )
         if code:
             raise cuda_error(code, f"launching {self._name}")

@@ -53,6 +53,9 @@ class CudaEngine:
     def attend(self) -> None:
         self.device.stay()
 
+    def visit(self) -> Device:
+        return self.device
+
     def open_slot(self, nbytes: int, *, shared: bool = False) -> CudaMemory:
         with self._mutex:
             stream = next(self._turn)
