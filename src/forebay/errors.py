@@ -13,7 +13,8 @@
     │   └── DeviceMemoryError (MemoryError)
     ├── FeedError (RuntimeError)          a feed used in a way it cannot be
     │   └── FeedClosedError
-    └── WorkerError (RuntimeError)        a worker process that died
+    ├── WorkerError (RuntimeError)        a worker process that died
+    └── CaptureError (ValueError)         a capture of the doctor's that cannot be read
 
 Each also is the built-in error a caller would think of catching. An error raised by the user's own code
 (a map, a generator) keeps its type and its traceback; where it happened is added as a note.
@@ -21,6 +22,7 @@ Each also is the built-in error a caller would think of catching. An error raise
 
 __all__ = [
     "BudgetError",
+    "CaptureError",
     "DeviceError",
     "DeviceMemoryError",
     "FeedClosedError",
@@ -91,3 +93,7 @@ class FeedClosedError(FeedError):
 
 class WorkerError(ForebayError, RuntimeError):
     """A worker process that died before it gave its answer."""
+
+
+class CaptureError(ForebayError, ValueError):
+    """A file that is not a capture, or one of another version."""

@@ -16,7 +16,7 @@ from forebay.errors import ForebayError
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "probe", "plan", "bench", "info")
+COMMANDS = ("doctor", "demo", "probe", "plan", "bench", "info")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""From a capture to findings: steps, what each is made of, and rules that name causes. Pure."""

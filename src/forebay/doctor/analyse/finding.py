@@ -1,0 +1,39 @@
+"""A finding: one named cause with its line, its evidence, its cost and its cures."""
+
+from dataclasses import dataclass, field
+
+from forebay.doctor.events import Line
+
+__all__ = ["Cure", "Finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What to do about it, as code to paste, and what that would win."""
+
+    title: str
+    code: str
+    low: float  # seconds of a step won, at least
+    high: float  # and at most
+    how: str = "the calls it removes, as measured"
+
+    @property
+    def win(self) -> float:
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause."""
+
+    rule: str  # the name of its file
+    title: str  # one sentence, with the numbers that matter
+    line: Line | None
+    seconds: float  # of a step that it costs
+    cures: tuple[Cure, ...]
+    evidence: tuple[str, ...] = field(default=())
+
+    @property
+    def win(self) -> float:
+        """What the best cure wins."""
+        return max((cure.win for cure in self.cures), default=0.0)

@@ -1,0 +1,66 @@
+"""The ledger: what hooks saw, in the order it ended. Cheap to write to, from any thread."""
+
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from forebay.doctor.capture.lines import Lines
+from forebay.doctor.events import Event, Kind
+
+__all__ = ["MOST_EVENTS", "Ledger"]
+
+MOST_EVENTS = 1_000_000  # some 200 MB; a script that fills this has been understood long before
+
+Site = tuple[str, str, int]  # kind, api, line
+
+
+class Ledger:
+    """Takes events. A hook that was called from inside another one writes nothing: the outermost call is the user's."""
+
+    def __init__(self, *, told: Callable[[Site, int, int], None] = lambda site, count, end: None) -> None:
+        self.lines = Lines()
+        self.notes: list[str] = []  # what could not be watched, in words
+        self.on = True
+        self.counts: dict[Site, int] = {}
+        self._events: list[tuple[Any, ...]] = []
+        self._told = told
+        self._local = threading.local()
+
+    @property
+    def events(self) -> list[Event]:
+        return [Event._make(event) for event in self._events]
+
+    def enter(self) -> bool:
+        """Whether the calling hook is the outermost on its thread, and something is being watched; then `leave`."""
+        local = self._local
+        if not self.on or getattr(local, "inside", False):
+            return False
+        local.inside = True
+        return True
+
+    def leave(self) -> None:
+        self._local.inside = False
+
+    def add(
+        self,
+        kind: Kind,
+        api: str,
+        start: int,
+        *,
+        end: int | None = None,
+        nbytes: int = 0,
+        detail: dict[str, Any] | None = None,
+        line: int | None = None,
+        depth: int = 1,
+    ) -> None:
+        """Write down what began at `start`; the line is that of the caller `depth` frames above."""
+        end = end or perf_counter_ns()
+        if line is None:
+            line = self.lines.here(depth + 1)
+        site = (kind.value, api, line)
+        count = self.counts.get(site, 0) + 1
+        self.counts[site] = count
+        if len(self._events) < MOST_EVENTS:
+            self._events.append((kind.value, api, line, threading.get_ident(), start, end, nbytes, detail))
+        self._told(site, count, end)

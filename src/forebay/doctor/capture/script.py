@@ -1,0 +1,59 @@
+"""Running somebody's script as Python would: its arguments, its folder first on the path, its own way to end."""
+
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["run_module", "run_script"]
+
+_OURS = str(Path(__file__).parent)
+
+
+def run_script(path: str, arguments: Sequence[str]) -> str:
+    """Run a file; how it ended, in words."""
+    with _as_main([path, *arguments], str(Path(path).resolve().parent)):
+        return _ended(lambda: runpy.run_path(path, run_name="__main__"))
+
+
+def run_module(name: str, arguments: Sequence[str]) -> str:
+    """The same for `-m name`."""
+    with _as_main([name, *arguments], str(Path.cwd())):
+        return _ended(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
+
+
+@contextmanager
+def _as_main(argv: list[str], folder: str) -> Iterator[None]:
+    before, path = sys.argv, sys.path[:]
+    sys.argv, sys.path[0:1] = argv, [folder]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before, path
+
+
+def _ended(run: Callable[[], object]) -> str:
+    try:
+        run()
+    except SystemExit as leaving:
+        return "done" if leaving.code in (None, 0) else f"exit {leaving.code}"
+    except KeyboardInterrupt:
+        return "interrupted"
+    except BaseException as error:
+        _show(error)
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def _show(error: BaseException) -> None:
+    """The traceback as the user knows it, without our frames."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) or file.endswith("runpy.py") or file.startswith("<frozen runpy")

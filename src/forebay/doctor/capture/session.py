@@ -1,0 +1,98 @@
+"""One watch from its beginning to its end: hooks put in as frameworks are imported, and taken out again."""
+
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from time import perf_counter_ns
+
+from forebay.doctor.capture.facts import process_facts
+from forebay.doctor.capture.imports import AfterImport
+from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.capture.window import Stepping
+from forebay.doctor.captured import Capture, Window
+from forebay.machine import Machine, installed_versions
+
+__all__ = ["HOOKS", "Session"]
+
+# The module whose import brings a framework, and the file of hooks that knows it.
+HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
+
+
+class Session:
+    """Watches this process between `start` and `stop`; only one at a time."""
+
+    _lock = threading.Lock()
+    _current: "Session | None" = None
+
+    def __init__(self, stepping: Stepping | None = None, *, done: Callable[[], None] = lambda: None) -> None:
+        self.stepping = stepping or Stepping()
+        self.ledger = Ledger(told=self._told)
+        self._patches = Patches(self.ledger)
+        self._imports = AfterImport({name: partial(self._install, name) for name in HOOKS})
+        self._done = done
+        self._began = 0
+
+    def start(self) -> None:
+        with Session._lock:
+            if Session._current is not None:
+                raise RuntimeError("something is being watched already: end that watch first.")
+            Session._current = self
+        os.register_at_fork(after_in_child=self._switch_off)
+        self._began = perf_counter_ns()
+        self._imports.install()
+
+    def stop(self) -> None:
+        """Take every hook out; safe to call twice."""
+        self.stepping.finish(perf_counter_ns())
+        self._switch_off()
+        self._imports.remove()
+        self._patches.restore()
+        with Session._lock:
+            if Session._current is self:
+                Session._current = None
+
+    def capture(
+        self, script: str, arguments: tuple[str, ...] = (), *, ended: str = "done", text: bool = True
+    ) -> Capture:
+        """What was seen."""
+        stepping = self.stepping
+        untraced = tuple(
+            (after - before) / 1e9 for before, after in zip(stepping.marks, stepping.marks[1:], strict=False)
+        )
+        return Capture(
+            script=script,
+            arguments=arguments,
+            ended=ended,
+            seconds=(perf_counter_ns() - self._began) / 1e9,
+            machine=asdict(Machine.here()),
+            versions=installed_versions(),
+            window=Window(stepping.start or self._began, stepping.end, stepping.anchor, untraced),
+            lines=tuple(self.ledger.lines.read(text=text)),
+            events=tuple(self.ledger.events),
+            notes=tuple(self.ledger.notes),
+            facts=process_facts(),
+        )
+
+    def _install(self, name: str) -> None:
+        """Never the user's trouble: what fails here is a note in the report."""
+        try:
+            importlib.import_module(HOOKS[name]).install(self._patches)
+        except Exception as error:
+            self.ledger.notes.append(f"{name} is not watched: {type(error).__name__}: {error}")
+
+    def _told(self, site: tuple[str, str, int], count: int, now: int) -> None:
+        if not self.stepping.note(site, count, now):
+            return
+        if self.stepping.phase == "timing":
+            self._patches.restore(but=site[1])
+        else:
+            self._switch_off()
+            self._patches.restore()
+            self._done()
+
+    def _switch_off(self) -> None:
+        self.ledger.on = False

@@ -1,0 +1,70 @@
+"""When to stop watching: after enough steady steps, found without being told where a step ends. Pure.
+
+A step ends where a framework says so (an optimizer's step, a batch of `fit`). Where none does, it is a line of the
+loop that comes again and again. Once there are enough of them everything is switched off but what marks a step, for
+some steps more: those are timed untraced, and what watching cost is the difference.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forebay.doctor.events import Kind
+
+__all__ = ["Phase", "Stepping"]
+
+Phase = Literal["watching", "timing", "over"]
+Site = tuple[str, str, int]
+
+_MARKS_A_LOOP = frozenset({Kind.UPLOAD, Kind.DOWNLOAD, Kind.INPUT, Kind.RUN, Kind.SYNC})
+
+
+@dataclass(slots=True)
+class Stepping:
+    """Told of every event; says when the phase changes."""
+
+    warm_up: int = 10
+    steps: int = 50
+    untraced_steps: int = 20
+    seconds: float = 10.0  # of watching after the warm-up, at most
+    patience_seconds: float = 3.0  # a line that nobody calls a step must come again for so long
+    phase: Phase = "watching"
+    anchor: Site | None = None
+    start: int = 0
+    end: int = 0
+    marks: list[int] = field(default_factory=list)  # when steps ended, after the window
+    _first: dict[Site, int] = field(default_factory=dict)
+    _warm: dict[Site, int] = field(default_factory=dict)
+
+    def note(self, site: Site, count: int, now: int) -> bool:
+        """Whether the phase has just changed."""
+        if self.phase == "watching":
+            return self._watch(site, count, now)
+        if self.phase == "timing" and site == self.anchor:
+            self.marks.append(now)
+            if len(self.marks) > self.untraced_steps or now - self.end > self.seconds * 1e9:
+                self.phase = "over"
+                return True
+        return False
+
+    def _watch(self, site: Site, count: int, now: int) -> bool:
+        is_step = site[0] == Kind.STEP
+        if not is_step and site[0] not in _MARKS_A_LOOP:
+            return False
+        first = self._first.setdefault(site, now)
+        if count == self.warm_up:
+            self._warm[site] = now
+        if count <= self.warm_up:
+            return False
+        enough = count >= self.warm_up + self.steps or now - self._warm[site] > self.seconds * 1e9
+        if not enough or (not is_step and now - first < self.patience_seconds * 1e9):
+            return False
+        if not is_step and any(known[0] == Kind.STEP for known in self._first):
+            return False  # a framework says where steps end: what happens inside one is no step
+        self.phase, self.anchor, self.start, self.end = "timing", site, self._warm[site], now
+        return True
+
+    def finish(self, now: int) -> None:
+        """The script has ended; whatever was seen has to do."""
+        if self.phase == "watching":
+            self.end = now
+        self.phase = "over"

@@ -1,0 +1,14 @@
+"""A loss is looked at every step."""
+
+import torch
+
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(64, 512)
+total = 0.0
+for _ in range(120):
+    loss = model(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
