@@ -59,20 +59,23 @@ class Capture:
         try:
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 document = json.load(file)
-            version = document.pop("capture_version")
-        except (OSError, ValueError, KeyError, AttributeError, EOFError) as error:
+            version = document["capture_version"]
+            if version == CAPTURE_VERSION:
+                return cls._of(document)
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise CaptureError(f"{path} is not a capture of `forebay doctor --capture`: {error}") from error
-        if version != CAPTURE_VERSION:
-            raise CaptureError(f"{path} is a capture of version {version}; this Forebay reads {CAPTURE_VERSION}.")
+        raise CaptureError(f"{path} is a capture of version {version}; this Forebay reads {CAPTURE_VERSION}.")
+
+    @classmethod
+    def _of(cls, document: dict[str, Any]) -> "Capture":
         window = document.pop("window")
         anchor = tuple(window["anchor"]) if window["anchor"] else None
-        return cls(
-            **{
-                **document,
-                "arguments": tuple(document["arguments"]),
-                "window": Window(window["start"], window["end"], anchor, tuple(window["untraced"])),
-                "lines": tuple(Line(*line) for line in document["lines"]),
-                "events": tuple(Event(*event) for event in document["events"]),
-                "notes": tuple(document["notes"]),
-            }
-        )
+        fields = {name: value for name, value in document.items() if name != "capture_version"}
+        fields |= {
+            "arguments": tuple(fields["arguments"]),
+            "window": Window(window["start"], window["end"], anchor, tuple(window["untraced"])),
+            "lines": tuple(Line(*line) for line in fields["lines"]),
+            "events": tuple(Event(*event) for event in fields["events"]),
+            "notes": tuple(fields["notes"]),
+        }
+        return cls(**fields)

@@ -1,0 +1,49 @@
+"""Which line is responsible: the user's innermost, never a library's, never ours."""
+
+import json
+from pathlib import Path
+
+from forebay.doctor.capture.lines import Lines
+
+HERE = str(Path(__file__))
+
+
+def test_the_innermost_line_of_the_users_is_found():
+    lines = Lines()
+    number = lines.here(0)
+    found = lines.read()[number]
+    assert found.file == HERE
+    assert found.text == "number = lines.here(0)"
+    assert found.function == "test_the_innermost_line_of_the_users_is_found"
+
+
+def test_a_librarys_frames_are_passed_over():
+    lines = Lines()
+    found = []
+    json.loads("{}", object_hook=lambda _: found.append(lines.here(0)))
+    json.JSONDecoder(object_hook=lambda _: found.append(lines.here(0))).decode("{}")
+    assert [line.file for line in lines.read()] == [HERE, HERE]
+
+
+def test_the_same_line_has_one_number():
+    lines = Lines()
+    assert len({lines.here(0) for _ in range(5)}) == 1
+    assert len(lines.found) == 1
+
+
+def test_code_that_is_not_the_users_has_no_line():
+    lines = Lines()
+    assert lines.of_code(json.loads) == -1
+    assert lines.of_code(len) == -1
+
+
+def test_a_function_of_the_users_is_found_where_it_is_defined():
+    lines = Lines()
+    number = lines.of_code(test_the_same_line_has_one_number)
+    assert lines.read()[number].text == "def test_the_same_line_has_one_number():"
+
+
+def test_text_can_be_left_out():
+    lines = Lines()
+    lines.here(0)
+    assert [line.text for line in lines.read(text=False)] == [""]

@@ -1,0 +1,67 @@
+"""A script is run as Python would run it, and ends in its own way."""
+
+import sys
+
+import pytest
+
+from forebay.doctor.capture.script import run_module, run_script
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text):
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return str(path)
+
+    return written
+
+
+def test_it_sees_its_own_arguments_and_name(write, capsys):
+    path = write("import sys\nprint(__name__, sys.argv[1:], sys.argv[0] == __file__)\n")
+    assert run_script(path, ["--lr", "1"]) == "done"
+    assert capsys.readouterr().out == "__main__ ['--lr', '1'] True\n"
+
+
+def test_its_neighbours_can_be_imported(write, tmp_path, capsys):
+    (tmp_path / "neighbour_of_train.py").write_text("print('here')\n")
+    assert run_script(write("import neighbour_of_train\n"), []) == "done"
+    assert capsys.readouterr().out == "here\n"
+
+
+def test_what_it_was_run_with_is_put_back(write):
+    before = sys.argv, sys.path[:]
+    run_script(write(""), ["x"])
+    assert (sys.argv, sys.path) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("import sys; sys.exit()", "done"),
+        ("raise SystemExit(0)", "done"),
+        ("raise SystemExit(3)", "exit 3"),
+        ("raise SystemExit('no data')", "exit no data"),
+        ("raise KeyboardInterrupt", "interrupted"),
+        ("raise ValueError('bad shape')", "ValueError: bad shape"),
+        ("def broken(:", "SyntaxError"),
+    ],
+)
+def test_how_it_ended_is_told(write, text, ended):
+    assert run_script(write(text + "\n"), []).startswith(ended)
+
+
+def test_its_traceback_shows_its_own_frames_only(write, capsys):
+    run_script(write("def train():\n    raise ValueError('bad shape')\ntrain()\n"), [])
+    told = capsys.readouterr().err
+    assert "train.py" in told
+    assert "bad shape" in told
+    assert "runpy" not in told
+    assert "forebay" not in told
+
+
+def test_a_module_is_run_by_its_name(tmp_path, monkeypatch, capsys):
+    (tmp_path / "trainer_of_mine.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_module("trainer_of_mine", ["a"]) == "done"
+    assert capsys.readouterr().out == "__main__ ['a']\n"
