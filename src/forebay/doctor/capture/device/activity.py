@@ -1,0 +1,117 @@
+"""Asks CUPTI to record, and reads what it recorded; the interpreter has no part in it while the script runs."""
+
+import ctypes
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from forebay.doctor.capture.device.library import open_buffers, open_cupti
+from forebay.doctor.capture.device.records import RECORD, ApiCall, RecordKind, in_order
+from forebay.errors import DeviceError
+
+__all__ = ["Activity", "Recorded"]
+
+RECORDED = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
+_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers that are not full
+_SMALLEST_RECORD = 32  # bytes: none of those asked for is smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the device did, with times on the clock of the API ledger."""
+
+    records: Any  # an array of RECORD, by start; `name` is an index into names
+    names: tuple[str, ...]
+    dropped: int  # records that found no room
+    version: int  # of CUPTI's interface
+
+
+class Activity:
+    """CUPTI between `start` and `stop`; once a process at a time."""
+
+    def __init__(self, cupti: Any = None, buffers: Any = None) -> None:
+        self._cupti = cupti or open_cupti()
+        self._buffers = buffers or open_buffers()
+        if self._buffers.forebay_record_nbytes() != RECORD.itemsize:
+            raise DeviceError("the C part of Forebay's doctor is of another version: install Forebay again.")
+        self._clocks: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        """Record from now on."""
+        self._call("cuptiActivityRegisterCallbacks", self._buffers.forebay_buffer_requested,
+                   self._buffers.forebay_buffer_completed)  # fmt: skip
+        for kind in RECORDED:
+            self._call("cuptiActivityEnable", ctypes.c_int(kind))
+        self._enable_calls()
+        self._clocks = [self._both_clocks()]
+
+    def stop(self) -> Recorded:
+        """Record no more; everything since `start`."""
+        self._clocks.append(self._both_clocks())
+        for kind in (*RECORDED, RecordKind.RUNTIME):
+            self._cupti.cuptiActivityDisable(ctypes.c_int(kind))
+        self._call("cuptiActivityFlushAll", ctypes.c_uint32(_FORCED))
+        records = self._read()
+        names = self._name(records)
+        self._set_clock(records)
+        return Recorded(in_order(records), names, self._dropped(), self._version())
+
+    def _enable_calls(self) -> None:
+        """Only the calls that matter, where CUPTI can be asked so; with older ones, all of them."""
+        enable = getattr(self._cupti, "cuptiActivityEnableRuntimeApi", None)
+        if enable is None:
+            self._call("cuptiActivityEnable", ctypes.c_int(RecordKind.RUNTIME))
+            return
+        for call in ApiCall:
+            self._check(enable(ctypes.c_uint32(call), ctypes.c_uint8(1)), "cuptiActivityEnableRuntimeApi")
+
+    def _read(self) -> Any:
+        room = self._buffers.forebay_buffer_nbytes() // _SMALLEST_RECORD
+        parts, place = [np.empty(0, RECORD)], np.empty(room, RECORD)
+        read, following = self._buffers.forebay_read, self._cupti.cuptiActivityGetNextRecord
+        read.restype = ctypes.c_long
+        while (count := read(following, ctypes.c_void_p(place.ctypes.data), ctypes.c_size_t(room))) >= 0:
+            parts.append(place[:count].copy())
+        return np.concatenate(parts)
+
+    def _name(self, records: Any) -> tuple[str, ...]:
+        """Kernels' names, read while they are there; records get their index."""
+        pointers, indices = np.unique(records["name"], return_inverse=True)
+        records["name"] = indices
+        return tuple(ctypes.string_at(int(pointer)).decode(errors="replace") if pointer else "" for pointer in pointers)
+
+    def _set_clock(self, records: Any) -> None:
+        """From CUPTI's clock to that of the API ledger: both were read at the start and at the end."""
+        (device_first, own_first), (device_last, own_last) = self._clocks
+        rate = (own_last - own_first) / max(1, device_last - device_first)
+        for name in ("start", "end"):
+            passed = records[name].astype(np.int64) - device_first
+            records[name] = (own_first + passed * rate).astype(np.uint64)
+
+    def _both_clocks(self) -> tuple[int, int]:
+        now = ctypes.c_uint64()
+        self._call("cuptiGetTimestamp", ctypes.byref(now))
+        return now.value, perf_counter_ns()
+
+    def _dropped(self) -> int:
+        count = ctypes.c_size_t()
+        self._cupti.cuptiActivityGetNumDroppedRecords(None, ctypes.c_uint32(0), ctypes.byref(count))
+        return int(count.value)
+
+    def _version(self) -> int:
+        version = ctypes.c_uint32()
+        self._call("cuptiGetVersion", ctypes.byref(version))
+        return int(version.value)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self._check(getattr(self._cupti, name)(*arguments), name)
+
+    def _check(self, code: int, name: str) -> None:
+        if code == 0:
+            return
+        text = ctypes.c_char_p()
+        self._cupti.cuptiGetResultString(ctypes.c_int(code), ctypes.byref(text))
+        told = text.value.decode() if text.value else f"code {code}"
+        raise DeviceError(f"CUPTI refused {name}: {told}. Another profiler may hold it; the rest is seen without it.")

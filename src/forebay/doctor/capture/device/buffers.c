@@ -1,0 +1,175 @@
+// Buffers that CUPTI fills while a script runs, and the records in them.
+//
+// CUPTI asks for buffers and gives them back while it holds locks of its own. Code that then took the interpreter's lock
+// would wait for a thread that waits for CUPTI, so nothing here knows of Python: ctypes loads this, and asks afterwards.
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUFFER_NBYTES (4u << 20)
+#define ALIGNMENT 8
+
+typedef struct Full {
+    struct Full* next;
+    uint8_t* data;
+    size_t valid;
+} Full;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Full* first = NULL;
+static Full** last = &first;
+static size_t taken = 0, most = 256u << 20;
+static uint64_t refused = 0;
+
+void forebay_limit(size_t nbytes) {
+    pthread_mutex_lock(&lock);
+    most = nbytes;
+    pthread_mutex_unlock(&lock);
+}
+
+// For cuptiActivityRegisterCallbacks. Without a buffer CUPTI drops records and says how many.
+void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records) {
+    void* made = NULL;
+    pthread_mutex_lock(&lock);
+    int allowed = taken + BUFFER_NBYTES <= most;
+    if (allowed) taken += BUFFER_NBYTES; else refused++;
+    pthread_mutex_unlock(&lock);
+    if (allowed && posix_memalign(&made, ALIGNMENT, BUFFER_NBYTES)) made = NULL;
+    *buffer = made;
+    *nbytes = made ? BUFFER_NBYTES : 0;
+    *records = 0;
+}
+
+void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, size_t nbytes, size_t valid) {
+    (void)context; (void)stream; (void)nbytes;
+    Full* full = valid ? malloc(sizeof(Full)) : NULL;
+    if (!full) {
+        free(buffer);
+        pthread_mutex_lock(&lock);
+        if (buffer) taken -= BUFFER_NBYTES;
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    full->next = NULL;
+    full->data = buffer;
+    full->valid = valid;
+    pthread_mutex_lock(&lock);
+    *last = full;
+    last = &full->next;
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t forebay_refused(void) {
+    pthread_mutex_lock(&lock);
+    uint64_t count = refused;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+// One record of any kind, as much of it as is asked for. The places of these fields in CUPTI's own structs have been
+// the same from CUPTI 12.1 to 13.4; only what follows them has changed, and CUPTI itself steps from record to record.
+typedef struct {
+    uint64_t start, end;        // nanoseconds
+    uint64_t nbytes;
+    uint64_t name;              // of a kernel: where it stands
+    uint32_t kind;              // CUPTI_ACTIVITY_KIND_*
+    uint32_t what;              // a copy's direction, a call's number, a synchronisation's type
+    uint32_t device, stream, correlation, thread;
+    uint32_t grid[3], block[3];
+    uint8_t source, target, flags, unused[5];
+} Record;
+
+enum { MEMCPY = 1, MEMSET = 2, KERNEL = 3, DRIVER = 4, RUNTIME = 5, CONCURRENT_KERNEL = 10,
+       SYNCHRONIZATION = 38, GRAPH_TRACE = 51 };
+
+static uint32_t u32(const uint8_t* record, size_t at) { uint32_t value; memcpy(&value, record + at, 4); return value; }
+static uint64_t u64(const uint8_t* record, size_t at) { uint64_t value; memcpy(&value, record + at, 8); return value; }
+
+static void read_times(Record* out, const uint8_t* record, size_t start) {
+    out->start = u64(record, start);
+    out->end = u64(record, start + 8);
+}
+
+static int read_record(Record* out, const uint8_t* record) {
+    memset(out, 0, sizeof *out);
+    out->kind = u32(record, 0);
+    switch (out->kind) {
+    case MEMCPY:
+        out->what = record[4];
+        out->source = record[5];
+        out->target = record[6];
+        out->flags = record[7];  // the rest is where a memset has it
+        // fall through
+    case MEMSET:
+        out->nbytes = u64(record, 8);
+        read_times(out, record, 16);
+        out->device = u32(record, 32);
+        out->stream = u32(record, 40);
+        out->correlation = u32(record, 44);
+        return 1;
+    case KERNEL:
+    case CONCURRENT_KERNEL:
+        read_times(out, record, 16);
+        out->device = u32(record, 40);
+        out->stream = u32(record, 48);
+        for (int axis = 0; axis < 3; axis++) {
+            out->grid[axis] = u32(record, 52 + 4 * axis);
+            out->block[axis] = u32(record, 64 + 4 * axis);
+        }
+        out->correlation = u32(record, 92);
+        out->name = u64(record, 104);
+        return 1;
+    case DRIVER:
+    case RUNTIME:
+        out->what = u32(record, 4);
+        read_times(out, record, 8);
+        out->thread = u32(record, 28);
+        out->correlation = u32(record, 32);
+        return 1;
+    case SYNCHRONIZATION:
+        out->what = u32(record, 4);
+        read_times(out, record, 8);
+        out->correlation = u32(record, 24);
+        out->stream = u32(record, 32);
+        return 1;
+    case GRAPH_TRACE:
+        out->correlation = u32(record, 4);
+        read_times(out, record, 8);
+        out->device = u32(record, 24);
+        out->what = u32(record, 28);
+        out->stream = u32(record, 36);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+typedef int (*NextRecord)(uint8_t* buffer, size_t valid, uint8_t** record);
+
+// Records of the oldest full buffer that are known here; the buffer is freed. -1: there is none; -2: more than `room`,
+// and the buffer stays.
+long forebay_read(NextRecord next, Record* out, size_t room) {
+    pthread_mutex_lock(&lock);
+    Full* full = first;
+    pthread_mutex_unlock(&lock);
+    if (!full) return -1;
+    size_t count = 0;
+    uint8_t* record = NULL;
+    while (next(full->data, full->valid, &record) == 0) {
+        if (count == room) return -2;
+        count += read_record(&out[count], record);
+    }
+    pthread_mutex_lock(&lock);
+    first = full->next;
+    if (!first) last = &first;
+    taken -= BUFFER_NBYTES;
+    pthread_mutex_unlock(&lock);
+    free(full->data);
+    free(full);
+    return (long)count;
+}
+
+size_t forebay_record_nbytes(void) { return sizeof(Record); }
+size_t forebay_buffer_nbytes(void) { return BUFFER_NBYTES; }

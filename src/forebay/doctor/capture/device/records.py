@@ -1,0 +1,89 @@
+"""What CUPTI records say, as columns; the same for every version of CUPTI from 12.1 on. Pure."""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RECORD", "ApiCall", "CopyKind", "MemoryKind", "RecordKind", "in_order"]
+
+# As in buffers.c.
+RECORD = np.dtype(
+    [
+        ("start", "u8"),
+        ("end", "u8"),
+        ("nbytes", "u8"),
+        ("name", "u8"),
+        ("kind", "u4"),
+        ("what", "u4"),
+        ("device", "u4"),
+        ("stream", "u4"),
+        ("correlation", "u4"),
+        ("thread", "u4"),
+        ("grid", "u4", 3),
+        ("block", "u4", 3),
+        ("source", "u1"),
+        ("target", "u1"),
+        ("flags", "u1"),
+        ("unused", "u1", 5),
+    ]
+)
+
+
+class RecordKind(IntEnum):
+    """CUPTI_ACTIVITY_KIND_*, those that are asked for."""
+
+    MEMCPY = 1
+    MEMSET = 2
+    KERNEL = 3
+    DRIVER = 4
+    RUNTIME = 5
+    CONCURRENT_KERNEL = 10
+    SYNCHRONIZATION = 38
+    GRAPH_TRACE = 51
+
+
+class CopyKind(IntEnum):
+    """A copy's direction."""
+
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 8
+    HOST_TO_HOST = 9
+
+
+class MemoryKind(IntEnum):
+    """What kind of memory one side of a copy is."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+
+
+ASYNC = 1  # in a copy's flags: it was asked for without waiting
+
+
+class ApiCall(IntEnum):
+    """Calls of the runtime worth their records, by CUPTI's numbers, which never change."""
+
+    MALLOC = 20
+    MALLOC_HOST = 25
+    HOST_ALLOC = 27
+    MEMCPY = 31
+    MEMCPY_ASYNC = 41
+    STREAM_SYNCHRONIZE = 131
+    EVENT_SYNCHRONIZE = 137
+    STREAM_WAIT_EVENT = 147
+    HOST_REGISTER = 152
+    DEVICE_SYNCHRONIZE = 165
+    LAUNCH_KERNEL = 211
+    GRAPH_LAUNCH = 311
+    LAUNCH_KERNEL_EX = 430
+
+
+def in_order(records: Any) -> Any:
+    """By when they began; buffers come back one stream at a time."""
+    return records[np.argsort(records["start"], kind="stable")]
