@@ -20,9 +20,11 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule()
     def a_worker_asks(self):
+        expected, fresh = self.ring.next_slot, self.ring._names
         fill = self.ring.fill()
         if fill is None:
             return
+        assert fill.slot == (fresh if expected is None else expected)
         assert fill.slot not in self.filling
         assert fill.slot not in self.lent
         self.content.pop(fill.slot, None)
@@ -78,6 +80,11 @@ class RingMachine(RuleBasedStateMachine):
     def what_is_lent_stays_lent(self):
         assert set(self.ring.lent) == set(self.lent)
         assert all(self.ring.state(slot) is SlotState.LENT for slot in self.lent)
+
+    @invariant()
+    def the_next_slot_is_free(self):
+        slot = self.ring.next_slot
+        assert slot is None or (self.ring.state(slot) is SlotState.FREE and not self.ring.full)
 
     @invariant()
     def slots_stay_few(self):
@@ -225,3 +232,57 @@ def test_a_slot_that_was_forgotten_is_not_given_back():
     assert ring.state(forgotten) is None
     with pytest.raises(RingError):
         ring.release(forgotten)
+
+
+def test_before_anything_was_filled_there_is_no_slot_that_was_used_before():
+    assert Ring(2).next_slot is None
+
+
+def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_nothing():
+    ring = Ring(2)
+    ring.filled(ring.fill().slot)
+    slot = ring.deliver()
+    assert ring.next_slot is None
+    ring.release(slot)
+    assert [ring.next_slot, ring.next_slot] == [slot, slot]
+    assert ring.fill().slot == slot
+    assert ring.next_slot is None
+
+
+def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
+    ring = Ring(2)
+    failed, emptied = ring.fill(), ring.fill()
+    ring.failed(failed.slot)
+    assert ring.next_slot == failed.slot
+    ring.emptied(emptied.slot)
+    assert ring.next_slot == emptied.slot
+
+
+def test_no_slot_is_next_while_as_many_as_there_may_be_are_filling_or_ready():
+    ring = Ring(1)
+    ring.filled(ring.fill().slot)
+    lent = ring.deliver()
+    ring.filled(ring.fill().slot)
+    ring.release(lent)
+    assert ring.full
+    assert ring.next_slot is None
+    ring.deliver()
+    assert ring.next_slot == lent
+
+
+def test_slots_that_were_ready_are_next_when_everything_starts_again():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    ring.filled(fills[1].slot)
+    assert ring.next_slot is None
+    ring.restart()
+    assert ring.next_slot == fills[1].slot
+
+
+def test_a_slot_that_was_forgotten_is_never_next():
+    ring = Ring(1, lent_limit=1)
+    for _ in range(3):
+        ring.filled(ring.fill().slot)
+        ring.deliver()
+        ring.forget()
+    assert ring.next_slot is None

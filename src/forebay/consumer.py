@@ -23,8 +23,9 @@ class Consumer:
 
     def come(self) -> None:
         """It asks for a group."""
-        if self._left is not None:
-            self._pace.step((time.perf_counter() - self._left) / self._batches)
+        left = self._left  # another thread may begin the feed anew meanwhile
+        if left is not None:
+            self._pace.step((time.perf_counter() - left) / self._batches)
 
     def wait(self) -> None:
         """There is none yet: now is the time to work."""

@@ -91,6 +91,12 @@ class Ring:
         self._set_free(slot)
         return None if sequence < 0 else sequence
 
+    def unfill(self, fill: Fill) -> None:
+        """Take `fill` back, before anything else was asked: the same group is asked for again."""
+        del self._filling[self._expect(fill.slot, SlotState.FILLING)]
+        self._to_fill = fill.sequence
+        self._set_free(fill.slot)
+
     def end(self, sequence: int) -> None:
         """No group comes at or after this one."""
         self._last = sequence if self._last is None else min(self._last, sequence)

@@ -97,6 +97,8 @@ class Runner:
         self._lock = threading.RLock()  # a feed may be collected, and so closed, while this very thread holds it
         self._may_fill = threading.Condition(self._lock)
         self._may_take = threading.Condition(self._lock)
+        self._helped = threading.Condition(self._lock)
+        self._helping = 0  # consumers inside a fill
         self._turn: AbstractContextManager[Any] = threading.Lock() if work.in_order else nullcontext()
         self._closed = self._given_back = False
         self._generation = 0
@@ -146,10 +148,10 @@ class Runner:
         self._check_usable()
         self._consumer.come()
         with self._lock, self._engine.visit():
-            self._check_current(generation)
+            self._check_wanted(generation)
             self._reclaim()
-            while self._queues_only() and self._help():
-                pass  # telling a device takes less than telling a thread to
+            while not self._errors and self._queues_only() and self._help():
+                self._check_wanted(generation)  # telling a device takes less than telling a thread to
             slot = self._deliver()
             if slot is None and not self._ring.ended:
                 slot = self._await(generation)
@@ -179,7 +181,7 @@ class Runner:
         current = threading.current_thread()
         with self._lock:
             alive = any(thread.is_alive() and thread is not current for thread in self._threads)
-            if alive or not self._closed or self._given_back:
+            if alive or self._helping or not self._closed or self._given_back:
                 return
             self._given_back = True
         with ExitStack() as stack:  # all of it, whatever fails
@@ -200,8 +202,7 @@ class Runner:
                 if not ((self._work.quick or self._queues_only()) and self._help()):
                     self._may_fill.notify()
                     self._may_take.wait(PATIENCE_SECONDS if self._work.in_order else None)
-                self._raise_if_closed()
-                self._check_current(generation)
+                self._check_wanted(generation)
         finally:
             self._consumer.waiting = False
             self._recorder.add("wait", time.perf_counter() - began)
@@ -213,6 +214,7 @@ class Runner:
         if job is None:
             return False
         (fill, task), worker = job, len(self._threads)
+        self._helping += 1
         self._lock.release()
         try:
             self._complete(fill, self._begin(fill, task, worker), worker)
@@ -222,6 +224,10 @@ class Runner:
                 raise
         finally:
             self._lock.acquire()
+            self._helping -= 1
+            if self._closed:
+                self._close_rest()
+                self._helped.notify_all()
         return True
 
     def _deliver(self) -> Slot | None:
@@ -251,7 +257,8 @@ class Runner:
         for number in [number for number in self._slots if self._ring.state(number) is None]:
             self._slots.pop(number).close()
 
-    def _check_current(self, generation: int) -> None:
+    def _check_wanted(self, generation: int) -> None:
+        self._raise_if_closed()
         if generation != self._generation:
             raise FeedError("another iteration of this feed began: this one has ended.")
 
@@ -319,7 +326,11 @@ class Runner:
         fill = self._ring.fill()
         if fill is None:
             return None
-        task = next(self._tasks, _NO_TASK)
+        try:
+            task = next(self._tasks, _NO_TASK)
+        except BaseException:
+            self._ring.unfill(fill)
+            raise
         if task is not _NO_TASK:
             return fill, task
         self._ring.emptied(fill.slot)
@@ -364,6 +375,8 @@ class Runner:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            self._helped.wait_for(lambda: not self._helping, max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
 

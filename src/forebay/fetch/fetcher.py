@@ -260,6 +260,7 @@ class Fetcher:
     def _keep(self, mover: Mover, leaf: _Leaf) -> None:
         """Upload a leaf while batches flow; given up where the array is changed in the meantime."""
         sample = leaf.sample = Sample(self._extents[leaf.number], leaf.spec.nbytes)
+        self._edges.refresh()  # behind the sample, as the rest is uploaded
 
         def show(extents: Extents) -> None:
             with self._showing:

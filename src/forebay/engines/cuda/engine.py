@@ -17,6 +17,7 @@ from typing import Any
 from forebay.engines.cuda.driver import Device, Event, Stream, captures
 from forebay.engines.cuda.locks import PageLocks
 from forebay.engines.cuda.memory import CudaMemory
+from forebay.errors import FeedClosedError
 from forebay.spec import DEVICE_ALIGNMENT, align
 
 __all__ = ["CudaEngine", "device_at", "page_locks"]
@@ -113,7 +114,11 @@ class CudaEngine:
     def lend(self, memory: CudaMemory) -> None:
         """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards."""
         stream = self.side.stream()
-        if stream is not None and stream not in memory.used_on:
+        if stream is None or stream in memory.used_on:
+            return
+        with memory.closing:
+            if memory.owner is None:
+                raise FeedClosedError("the feed was closed while this batch was being taken: make a new one.")
             memory.hold_back(stream)
             memory.used_on[stream] = self.side.keep_for(memory.owner)
 

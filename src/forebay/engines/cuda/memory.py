@@ -8,6 +8,7 @@ exporter releases them on any thread, at interpreter exit too; and every framewo
 
 import ctypes
 import mmap
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -105,6 +106,7 @@ class CudaMemory:
         self.arrived = Event(device)  # recorded behind whatever fills the device side
         self.in_flight = False  # whether it was recorded, and the host side may still be read
         self.used_on: dict[int, Any] = {}  # streams it was handed to since it was filled
+        self.closing = threading.Lock()  # against a batch that is taken while the feed is closed
         self.behind: Any = None  # the mark that must be reached before it is filled again, or
         self._released: list[Event] = []  # events that must have fired, the first so many of them
         self._releases = 0
@@ -168,6 +170,7 @@ class CudaMemory:
             self._locked = None
         if self.workspace is not None:
             self.workspace.close()
-        self._shadow = self.owner = None
-        for event in (self.arrived, *self._released):
-            event.close()
+        with self.closing:
+            self._shadow = self.owner = None
+            for event in (self.arrived, *self._released):
+                event.close()
