@@ -169,6 +169,7 @@ class IndexedWork:
 
     def tasks(self, cursor: Cursor) -> Iterator[Group]:
         """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
+        self._begin_pass()
         at_once = self._fetcher is not None and self._fetcher.keeps_all  # then a group comes as fast as a batch
         first = None if at_once else 1
         yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=first))
@@ -179,9 +180,13 @@ class IndexedWork:
     def _checked(self, groups: Iterator[Group]) -> Iterator[Group]:
         """Whoever keeps copies of rows is told when a pass over them begins, before any of it is filled."""
         for number, group in enumerate(groups):
-            if self._fetcher is not None and (number == 0 or group.start == 0):
-                self._fetcher.begin_pass()
+            if number and group.start == 0:
+                self._begin_pass()
             yield group
+
+    def _begin_pass(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.begin_pass()
 
     def queues_only(self, slot: Slot) -> bool:
         return self._fetcher is not None and self._numbers.instant and self._fetcher.queues_only(slot.memory)

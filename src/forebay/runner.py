@@ -98,7 +98,7 @@ class Runner:
         self._may_fill = threading.Condition(self._lock)
         self._may_take = threading.Condition(self._lock)
         self._helped = threading.Condition(self._lock)
-        self._helping = 0  # consumers inside a fill
+        self._helping: set[int] = set()  # threads of consumers inside a fill
         self._turn: AbstractContextManager[Any] = threading.Lock() if work.in_order else nullcontext()
         self._closed = self._given_back = False
         self._generation = 0
@@ -214,7 +214,7 @@ class Runner:
         if job is None:
             return False
         (fill, task), worker = job, len(self._threads)
-        self._helping += 1
+        self._helping.add(threading.get_ident())
         self._lock.release()
         try:
             self._complete(fill, self._begin(fill, task, worker), worker)
@@ -224,7 +224,7 @@ class Runner:
                 raise
         finally:
             self._lock.acquire()
-            self._helping -= 1
+            self._helping.discard(threading.get_ident())
             if self._closed:
                 self._close_rest()
                 self._helped.notify_all()
@@ -376,7 +376,8 @@ class Runner:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
-            self._helped.wait_for(lambda: not self._helping, max(0.0, deadline - time.monotonic()))
+            own = {threading.get_ident()}  # a signal's handler may close on a thread that fills
+            self._helped.wait_for(lambda: self._helping <= own, max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
 

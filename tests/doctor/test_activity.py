@@ -12,7 +12,7 @@ import pytest
 from forebay.doctor.capture.device import library
 from forebay.doctor.capture.device.activity import Activity
 from forebay.doctor.capture.device.library import open_buffers
-from forebay.doctor.capture.device.records import CopyKind, MemoryKind, RecordKind
+from forebay.doctor.recorded import CopyKind, MemoryKind, Recorded, RecordKind
 from forebay.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -151,3 +151,10 @@ def test_a_profiler_that_holds_cupti_is_told(libraries, sizes):
 def test_an_install_without_a_compiler_says_what_it_lacks(tmp_path):
     with pytest.raises(DeviceError, match="without a C compiler"):
         open_buffers(tmp_path / "buffers.so")
+
+
+def test_what_was_recorded_survives_a_file(libraries, sizes):
+    seen = read(libraries, kernel_record(sizes, start=1, end=2, correlation=3) * 10)
+    again = Recorded.from_json(seen.to_json())
+    assert np.array_equal(again.records, seen.records)
+    assert (again.names, again.dropped, again.version) == (seen.names, seen.dropped, seen.version)

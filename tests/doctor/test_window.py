@@ -17,7 +17,7 @@ def walk(stepping, site, count, each=MILLISECOND, start=0):
 def test_a_window_is_so_many_steps_after_the_warm_up():
     stepping = Stepping(warm_up=10, steps=50)
     assert walk(stepping, STEP, 100) == 60
-    assert (stepping.phase, stepping.anchor) == ("timing", STEP)
+    assert (stepping.phase, stepping.anchor) == ("tracing", STEP)
     assert (stepping.start, stepping.end) == (10 * MILLISECOND, 60 * MILLISECOND)
 
 
@@ -47,9 +47,18 @@ def test_building_something_marks_no_loop():
     assert walk(Stepping(patience_seconds=0.0), BUILD, 1000) is None
 
 
+def test_some_steps_are_recorded_on_the_device():
+    stepping = Stepping(warm_up=1, steps=2, traced_steps=4)
+    assert walk(stepping, STEP, 3) == 3
+    assert walk(stepping, UPLOAD, 50) is None
+    assert walk(stepping, STEP, 10, start=10 * MILLISECOND) == 5
+    assert (stepping.phase, len(stepping.traced)) == ("timing", 5)
+
+
 def test_some_steps_are_timed_after_the_window():
     stepping = Stepping(warm_up=1, steps=2, untraced_steps=3)
     assert walk(stepping, STEP, 3) == 3
+    stepping.skip_tracing()
     assert walk(stepping, UPLOAD, 50) is None
     assert walk(stepping, STEP, 10, start=10 * MILLISECOND) == 4
     assert stepping.phase == "over"

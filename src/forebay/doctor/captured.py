@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.doctor.events import Event, Line
+from forebay.doctor.recorded import Recorded
 from forebay.errors import CaptureError
 
 __all__ = ["CAPTURE_VERSION", "Capture", "Window"]
@@ -22,6 +23,7 @@ class Window:
     end: int = 0
     anchor: tuple[str, str, int] | None = None  # kind, api and line of what ends a step
     untraced: tuple[float, ...] = ()  # seconds of steps after the window
+    traced: tuple[int, ...] = ()  # when steps ended that were recorded on the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Capture:
     notes: tuple[str, ...] = ()  # what could not be seen
     facts: dict[str, Any] = field(default_factory=dict)  # of the process: threads, devices, memory, settings
     rank: int | None = None
+    device: Recorded | None = None  # what the device itself did, in the traced steps
 
     def without_text(self) -> "Capture":
         """The same without a word of the source."""
@@ -47,9 +50,10 @@ class Capture:
 
     def save(self, path: str | Path) -> None:
         """Write it down, compressed."""
-        document = {"capture_version": CAPTURE_VERSION, **asdict(self)}
+        document = {"capture_version": CAPTURE_VERSION, **asdict(replace(self, device=None))}
         document["events"] = [list(event) for event in self.events]
         document["lines"] = [list(line) for line in self.lines]
+        document["device"] = self.device.to_json() if self.device else None
         with gzip.open(path, "wt", encoding="utf-8") as file:
             json.dump(document, file)
 
@@ -73,7 +77,10 @@ class Capture:
         fields = {name: value for name, value in document.items() if name != "capture_version"}
         fields |= {
             "arguments": tuple(fields["arguments"]),
-            "window": Window(window["start"], window["end"], anchor, tuple(window["untraced"])),
+            "window": Window(
+                window["start"], window["end"], anchor, tuple(window["untraced"]), tuple(window["traced"])
+            ),
+            "device": Recorded.from_json(fields["device"]) if fields["device"] else None,
             "lines": tuple(Line(*line) for line in fields["lines"]),
             "events": tuple(Event(*event) for event in fields["events"]),
             "notes": tuple(fields["notes"]),

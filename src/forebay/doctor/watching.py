@@ -1,13 +1,20 @@
 """`watch()`: the doctor inside a program or a notebook's cell."""
 
 import sys
+from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+from rich.console import Console
 
 from forebay.doctor.analyse.verdict import Verdict, judge
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 from forebay.doctor.captured import Capture
+from forebay.doctor.report.html import card, save_page
+from forebay.doctor.report.sentences import headline
+from forebay.doctor.report.terminal import render
 from forebay.errors import CaptureError
 
 __all__ = ["Watch", "watch"]
@@ -19,7 +26,7 @@ def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
 
 
 class Watch:
-    """What is being watched, and what came of it once that has ended."""
+    """What is being watched, and what came of it once that has ended. As the last value of a cell it is the report."""
 
     def __init__(self, stepping: Stepping) -> None:
         self._session = Session(stepping)
@@ -42,10 +49,21 @@ class Watch:
             raise CaptureError("the watch goes on: leave its `with` block first.")
         return self._capture
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         return judge(self.capture)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """A notebook shows the report of a watch that is the last value of its cell."""
-        return {"text/plain": repr(self)}
+    def show(self) -> None:
+        """Print the report as `forebay doctor` does."""
+        console = Console(highlight=False, emoji=False)
+        console.print(render(self.verdict, width=console.width))
+
+    def save_html(self, path: str | Path) -> None:
+        """Write the whole report as one file for a browser."""
+        save_page(self.verdict, path)
+
+    def __repr__(self) -> str:
+        return f"<Watch: {'it goes on' if self._capture is None else headline(self.verdict)}>"
+
+    def _repr_html_(self) -> str | None:
+        return None if self._capture is None else card(self.verdict)

@@ -56,4 +56,4 @@ def _show(error: BaseException) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith(_OURS) or file.endswith("runpy.py") or file.startswith("<frozen runpy")
+    return file.startswith((_OURS, "<frozen runpy")) or file.endswith("runpy.py")

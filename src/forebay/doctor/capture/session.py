@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from time import perf_counter_ns
 
+from forebay.doctor.capture.device.ledger import DeviceLedger
 from forebay.doctor.capture.facts import process_facts
 from forebay.doctor.capture.imports import AfterImport
 from forebay.doctor.capture.ledger import Ledger
@@ -33,6 +34,7 @@ class Session:
         self.ledger = Ledger(told=self._told)
         self._patches = Patches(self.ledger)
         self._imports = AfterImport({name: partial(self._install, name) for name in HOOKS})
+        self._device = DeviceLedger(self.ledger.notes)
         self._done = done
         self._began = 0
 
@@ -48,6 +50,7 @@ class Session:
     def stop(self) -> None:
         """Take every hook out; safe to call twice."""
         self.stepping.finish(perf_counter_ns())
+        self._device.stop()
         self._switch_off()
         self._imports.remove()
         self._patches.restore()
@@ -70,11 +73,14 @@ class Session:
             seconds=(perf_counter_ns() - self._began) / 1e9,
             machine=asdict(Machine.here()),
             versions=installed_versions(),
-            window=Window(stepping.start or self._began, stepping.end, stepping.anchor, untraced),
+            window=Window(
+                stepping.start or self._began, stepping.end, stepping.anchor, untraced, tuple(stepping.traced)
+            ),
             lines=tuple(self.ledger.lines.read(text=text)),
             events=tuple(self.ledger.events),
             notes=tuple(self.ledger.notes),
             facts=process_facts(),
+            device=self._device.recorded,
         )
 
     def _install(self, name: str) -> None:
@@ -87,9 +93,12 @@ class Session:
     def _told(self, site: tuple[str, str, int], count: int, now: int) -> None:
         if not self.stepping.note(site, count, now):
             return
+        if self.stepping.phase == "tracing" and not self._device.start():
+            self.stepping.skip_tracing()
         if self.stepping.phase == "timing":
+            self._device.stop()
             self._patches.restore(but=site[1])
-        else:
+        elif self.stepping.phase == "over":
             self._switch_off()
             self._patches.restore()
             self._done()

@@ -1,8 +1,11 @@
 """When to stop watching: after enough steady steps, found without being told where a step ends. Pure.
 
 A step ends where a framework says so (an optimizer's step, a batch of `fit`). Where none does, it is a line of the
-loop that comes again and again. Once there are enough of them everything is switched off but what marks a step, for
-some steps more: those are timed untraced, and what watching cost is the difference.
+loop that comes again and again. Once there are enough of them, some more are recorded on the device too, where there
+is one; then everything is switched off but what marks a step, for some steps more: those are timed untraced, and what
+watching cost is the difference.
+
+    watching -> tracing -> timing -> over
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +15,7 @@ from forebay.doctor.events import Kind
 
 __all__ = ["Phase", "Stepping"]
 
-Phase = Literal["watching", "timing", "over"]
+Phase = Literal["watching", "tracing", "timing", "over"]
 Site = tuple[str, str, int]
 
 _MARKS_A_LOOP = frozenset({Kind.UPLOAD, Kind.DOWNLOAD, Kind.INPUT, Kind.RUN, Kind.SYNC})
@@ -24,6 +27,7 @@ class Stepping:
 
     warm_up: int = 10
     steps: int = 50
+    traced_steps: int = 10  # on the device: recording each of its operations costs a launch-bound step a quarter
     untraced_steps: int = 20
     seconds: float = 10.0  # of watching after the warm-up, at most
     patience_seconds: float = 3.0  # a line that nobody calls a step must come again for so long
@@ -31,7 +35,8 @@ class Stepping:
     anchor: Site | None = None
     start: int = 0
     end: int = 0
-    marks: list[int] = field(default_factory=list)  # when steps ended, after the window
+    traced: list[int] = field(default_factory=list)  # when steps ended that were recorded on the device
+    marks: list[int] = field(default_factory=list)  # when steps ended that nobody watched
     _first: dict[Site, int] = field(default_factory=dict)
     _warm: dict[Site, int] = field(default_factory=dict)
 
@@ -39,12 +44,20 @@ class Stepping:
         """Whether the phase has just changed."""
         if self.phase == "watching":
             return self._watch(site, count, now)
-        if self.phase == "timing" and site == self.anchor:
-            self.marks.append(now)
-            if len(self.marks) > self.untraced_steps or now - self.end > self.seconds * 1e9:
-                self.phase = "over"
-                return True
-        return False
+        if site != self.anchor or self.phase == "over":
+            return False
+        marks, enough = (
+            (self.traced, self.traced_steps) if self.phase == "tracing" else (self.marks, self.untraced_steps)
+        )
+        marks.append(now)
+        if len(marks) <= enough and now - marks[0] <= self.seconds * 1e9:
+            return False
+        self.phase = "timing" if self.phase == "tracing" else "over"
+        return True
+
+    def skip_tracing(self) -> None:
+        """There is no device, or it cannot be recorded."""
+        self.phase = "timing"
 
     def _watch(self, site: Site, count: int, now: int) -> bool:
         is_step = site[0] == Kind.STEP
@@ -60,7 +73,7 @@ class Stepping:
             return False
         if not is_step and any(known[0] == Kind.STEP for known in self._first):
             return False  # a framework says where steps end: what happens inside one is no step
-        self.phase, self.anchor, self.start, self.end = "timing", site, self._warm[site], now
+        self.phase, self.anchor, self.start, self.end = "tracing", site, self._warm[site], now
         return True
 
     def finish(self, now: int) -> None:

@@ -108,8 +108,7 @@ class CudaEngine:
         """Nothing where the framework waits by itself, on its stream: `lend` and the hand-off see to that."""
         memory.used_on = {}
         if self.side.stream() is None and not self.side.waits_on_import:
-            with self.device:
-                memory.arrived.wait()
+            memory.wait_for_arrival()
 
     def lend(self, memory: CudaMemory) -> None:
         """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards."""
@@ -117,7 +116,7 @@ class CudaEngine:
         if stream is None or stream in memory.used_on:
             return
         with memory.closing:
-            if memory.owner is None:
+            if memory.closed:
                 raise FeedClosedError("the feed was closed while this batch was being taken: make a new one.")
             memory.hold_back(stream)
             memory.used_on[stream] = self.side.keep_for(memory.owner)

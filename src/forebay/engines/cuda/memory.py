@@ -106,7 +106,7 @@ class CudaMemory:
         self.arrived = Event(device)  # recorded behind whatever fills the device side
         self.in_flight = False  # whether it was recorded, and the host side may still be read
         self.used_on: dict[int, Any] = {}  # streams it was handed to since it was filled
-        self.closing = threading.Lock()  # against a batch that is taken while the feed is closed
+        self.closing = threading.RLock()  # against a batch that is taken while the feed is closed
         self.behind: Any = None  # the mark that must be reached before it is filled again, or
         self._released: list[Event] = []  # events that must have fired, the first so many of them
         self._releases = 0
@@ -138,10 +138,20 @@ class CudaMemory:
     def counted(self, root: Root) -> Any:
         return root.shadow
 
+    @property
+    def closed(self) -> bool:
+        return self._shadow is None
+
     def hold_back(self, stream: int) -> None:
         """Let somebody's stream wait until the rows have arrived; a stream that captures a graph is waited for here."""
-        with self.device:
-            if not self.arrived.fired and not wait_on_foreign(stream, self.arrived):
+        with self.closing, self.device:
+            if not self.closed and not self.arrived.fired and not wait_on_foreign(stream, self.arrived):
+                self.arrived.wait()
+
+    def wait_for_arrival(self) -> None:
+        """Block this thread until the rows are there; who closes has waited for that."""
+        with self.closing, self.device:
+            if not self.closed:
                 self.arrived.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:

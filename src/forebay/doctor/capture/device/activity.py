@@ -1,31 +1,20 @@
 """Asks CUPTI to record, and reads what it recorded; the interpreter has no part in it while the script runs."""
 
 import ctypes
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
 from forebay.doctor.capture.device.library import open_buffers, open_cupti
-from forebay.doctor.capture.device.records import RECORD, ApiCall, RecordKind, in_order
+from forebay.doctor.recorded import RECORD, ApiCall, Recorded, RecordKind, in_order
 from forebay.errors import DeviceError
 
-__all__ = ["Activity", "Recorded"]
+__all__ = ["Activity"]
 
 RECORDED = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers that are not full
 _SMALLEST_RECORD = 32  # bytes: none of those asked for is smaller
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the device did, with times on the clock of the API ledger."""
-
-    records: Any  # an array of RECORD, by start; `name` is an index into names
-    names: tuple[str, ...]
-    dropped: int  # records that found no room
-    version: int  # of CUPTI's interface
 
 
 class Activity:

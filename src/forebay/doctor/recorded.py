@@ -1,11 +1,14 @@
-"""What CUPTI records say, as columns; the same for every version of CUPTI from 12.1 on. Pure."""
+"""What the device itself did, as CUPTI recorded it; the same for every version of CUPTI from 12.1 on. Pure."""
 
+import base64
+import zlib
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-__all__ = ["RECORD", "ApiCall", "CopyKind", "MemoryKind", "RecordKind", "in_order"]
+__all__ = ["RECORD", "ApiCall", "CopyKind", "MemoryKind", "RecordKind", "Recorded", "in_order"]
 
 # As in buffers.c.
 RECORD = np.dtype(
@@ -87,3 +90,23 @@ class ApiCall(IntEnum):
 def in_order(records: Any) -> Any:
     """By when they began; buffers come back one stream at a time."""
     return records[np.argsort(records["start"], kind="stable")]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """Records of some steps, with times on the clock of the API ledger."""
+
+    records: Any  # an array of RECORD, by start; `name` is an index into names
+    names: tuple[str, ...]
+    dropped: int  # records that found no room
+    version: int  # of CUPTI's interface
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: records are many, so they are packed."""
+        packed = base64.b64encode(zlib.compress(self.records.tobytes())).decode()
+        return {"records": packed, "names": list(self.names), "dropped": self.dropped, "version": self.version}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Recorded":
+        records = np.frombuffer(zlib.decompress(base64.b64decode(document["records"])), RECORD)
+        return cls(records, tuple(document["names"]), document["dropped"], document["version"])
