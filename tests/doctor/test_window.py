@@ -21,6 +21,10 @@ def test_a_window_is_so_many_steps_after_the_warm_up():
     assert (stepping.start, stepping.end) == (10 * MILLISECOND, 60 * MILLISECOND)
 
 
+def test_a_window_needs_no_warm_up():
+    assert walk(Stepping(warm_up=0, steps=5), STEP, 100) == 5
+
+
 def test_long_steps_are_watched_for_some_seconds_only():
     stepping = Stepping(warm_up=2, steps=50, seconds=10)
     assert walk(stepping, STEP, 50, each=3_000 * MILLISECOND) == 6

@@ -3,86 +3,198 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from forebay.cli.console import console, talk
+from forebay.doctor.analyse.steps import FEWEST
 from forebay.doctor.analyse.verdict import Verdict, judge
 from forebay.doctor.capture.script import run_module, run_script
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 from forebay.doctor.captured import Capture
+from forebay.doctor.report.compare import Document, compare, read_document
 from forebay.doctor.report.document import document_of
+from forebay.doctor.report.html import save_page
+from forebay.doctor.report.perfetto import save_trace
 from forebay.doctor.report.terminal import render
+from forebay.doctor.report.terminal_compare import render_comparison
 from forebay.errors import CaptureError
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "doctor"
 HELP = "run a training script, watch it, and say what holds it back: the line, the cost, the cure"
+DESCRIPTION = """Run a training script, watch it, and say what holds it back:
+which line, what it costs in a step, and what each cure would win."""
 FAIL_ON = ("never", "moderate", "severe")
+OUTPUTS = ("capture", "json", "html", "trace")  # options that name a file to write
+EXAMPLES = """examples:
+  forebay doctor train.py --epochs 1                   watch a run, then tell
+  forebay doctor --html report.html -m package.train   a module; a page to share
+  forebay doctor --stop --capture run.gz train.py      end once enough was seen
+  forebay doctor --trace run.pftrace run.gz            look at it again later
+  forebay doctor --json now.json --fail-on severe train.py
+  forebay doctor --compare before.json now.json        what became of it
+
+Options stand before the script; what stands after it is the script's own.
+Ctrl-C ends the script and gives the report so far.
+
+exit codes:
+  0  nothing as bad as --fail-on was found; with --compare, nothing came
+  1  something was
+  2  the script failed, or there was nothing to run or to read
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.usage = "forebay doctor [options] script [arguments]\n       forebay doctor --compare A.json B.json"
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module, as with python -m")
-    parser.add_argument("--steps", type=int, default=50, metavar="N", help="steady steps to watch (default: 50)")
-    parser.add_argument("--warm-up", type=int, default=10, metavar="N", help="steps before those (default: 10)")
     parser.add_argument("--stop", action="store_true", help="end the script once enough was seen")
     parser.add_argument(
-        "--capture", type=Path, metavar="FILE", help="keep what was seen; give FILE as the script later"
+        "--steps", type=_at_least(FEWEST + 1), default=50, metavar="N", help="steady steps to watch (default: 50)"
     )
+    parser.add_argument(
+        "--warm-up", type=_at_least(1), default=10, metavar="N", help="steps before those (default: 10)"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page that needs no network")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON, for --compare and others")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the timeline for ui.perfetto.dev")
+    parser.add_argument("--capture", type=Path, metavar="FILE", help="keep what was seen; give FILE as script later")
     parser.add_argument("--no-source", action="store_true", help="leave the text of source lines out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
     parser.add_argument("--fail-on", choices=FAIL_ON, default="never", help="exit 1 on a finding as bad as this")
-    parser.add_argument("script", help="the script to run, or a capture to read")
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="compare what --json wrote of two runs")
+    parser.add_argument("script", nargs="?", help="the script to run, or a capture to read")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is given")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        capture = _capture(arguments)
-    except CaptureError as error:
-        talk().print(f"forebay doctor: {error}", style="red", markup=False)
-        return 2
-    if arguments.no_source:
-        capture = capture.without_text()
-    if arguments.capture:
-        capture.save(arguments.capture)
-    verdict = judge(capture)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(document_of(verdict), indent=1) + "\n")
-    console().print(render(verdict))
-    return _exit_code(verdict, arguments.fail_on)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a bar that a terminal cannot show must not take the report with it
+    if arguments.compare:
+        return _compare(arguments)
+    _settle_outputs(arguments)
+    capture = _capture(arguments)
+    verdict = judge(capture.without_text() if arguments.no_source else capture)
+    written = _write(verdict, arguments)
+    console().print(render(verdict, width=console().width))
+    return _exit_code(verdict, arguments.fail_on) if written else 2
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    given = [f"--{name}" for name in OUTPUTS if getattr(arguments, name)] + (
+        [arguments.script] * bool(arguments.script)
+    )
+    if given:
+        raise CaptureError(f"--compare reads two files and runs nothing: leave {', '.join(given)} out.")
+    before, after = arguments.compare
+    comparison = compare(_read(before), _read(after))
+    console().print(render_comparison(comparison, (before, after), width=console().width))
+    return int(arguments.fail_on != "never" and comparison.worse(arguments.fail_on))
+
+
+def _read(path: str) -> Document:
+    """A verdict, or a capture that is judged now."""
+    return document_of(judge(Capture.load(path))) if _is_capture(path) else read_document(path)
+
+
+def _settle_outputs(arguments: argparse.Namespace) -> None:
+    """What cannot be written is told before the script runs for an hour; and it may change its folder meanwhile."""
+    for name in OUTPUTS:
+        path: Path | None = getattr(arguments, name)
+        if path is None:
+            continue
+        if path.is_dir():
+            raise CaptureError(f"--{name} {path} is a directory: give the name of a file in it.")
+        if not path.absolute().parent.is_dir():
+            raise CaptureError(
+                f"--{name} {path} cannot be written: there is no directory {path.parent}. Make it first."
+            )
+        setattr(arguments, name, path.absolute())
 
 
 def _capture(arguments: argparse.Namespace) -> Capture:
-    if _is_capture(arguments.script):
-        return Capture.load(arguments.script)
-    if not arguments.module and not Path(arguments.script).is_file():
-        raise CaptureError(f"there is no script {arguments.script!r}: give the path of one, or -m and a module's name.")
-    session = Session(
-        Stepping(warm_up=arguments.warm_up, steps=arguments.steps), done=_stop if arguments.stop else _go_on
-    )
+    """What was seen: of a run now, or of one that was kept."""
+    if arguments.script is None:
+        raise CaptureError("there is nothing to run: give a script, a capture, or --compare and two files.")
+    if not _is_capture(arguments.script):
+        _check_script(arguments.script, module=arguments.module)
+        return _watch(arguments)
+    if arguments.arguments:
+        late = " ".join(arguments.arguments)
+        raise CaptureError(f"{arguments.script} is a capture and takes no arguments: put {late!r} in front of it.")
+    return Capture.load(arguments.script)
+
+
+def _watch(arguments: argparse.Namespace) -> Capture:
+    stepping = Stepping(warm_up=arguments.warm_up, steps=arguments.steps)
+    session = Session(stepping, done=_stop if arguments.stop else _go_on)
+    streams = sys.stdout, sys.stderr
     session.start()
     try:
         ended = (run_module if arguments.module else run_script)(arguments.script, arguments.arguments)
     finally:
         session.stop()
+        sys.stdout, sys.stderr = streams  # wherever the script sent its own words, the report belongs here
+    sys.stdout.write("\n")  # the script may have left a line unfinished
     return session.capture(arguments.script, tuple(arguments.arguments), ended=ended)
 
 
+def _check_script(script: str, *, module: bool) -> None:
+    path = Path(script)
+    if module:
+        if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:
+            raise CaptureError(f"there is no module {script!r} on Python's path or in {Path.cwd()}.")
+    elif path.is_dir():
+        raise CaptureError(f"{script} is a directory: give the script in it, or -m and a module's name.")
+    elif not path.is_file():
+        near = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], n=1)
+        hint = f"is it {path.with_name(near[0])}?" if near else "give the path of one, or -m and a module's name."
+        raise CaptureError(f"there is no script {script!r}: {hint}")
+
+
 def _is_capture(path: str) -> bool:
-    try:
-        return Path(path).is_file() and Path(path).open("rb").read(2) == b"\x1f\x8b"
-    except OSError:
-        return False
+    with suppress(OSError), Path(path).open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"  # compressed, which no script is
+    return False
 
 
-def _stop() -> None:
-    sys.exit(0)
+def _write(verdict: Verdict, arguments: argparse.Namespace) -> bool:
+    """Every file that was asked for; one that fails does not take the others with it."""
+    ways: dict[str, Callable[[Path], None]] = {
+        "capture": verdict.case.capture.save,
+        "json": lambda path: _save_json(verdict, path),
+        "html": lambda path: save_page(verdict, path),
+        "trace": lambda path: save_trace(verdict.case, path),
+    }
+    written = True
+    for name, save in ways.items():
+        path: Path | None = getattr(arguments, name)
+        if path is None:
+            continue
+        try:
+            save(path)
+            _say(f"wrote {path}{_OPEN_WITH.get(name, '')}", style="dim")
+        except OSError as error:
+            _say(f"{path} could not be written: {error}", style="red")
+            written = False
+    return written
 
 
-def _go_on() -> None:
-    """The script is let run to its end."""
+_OPEN_WITH = {"html": " (open it in a browser)", "trace": " (open it in ui.perfetto.dev)"}
+
+
+def _say(words: str, *, style: str) -> None:
+    talk().print(f"forebay doctor: {words}", style=style, markup=False, soft_wrap=True)  # a path stays one word
+
+
+def _save_json(verdict: Verdict, path: Path) -> None:
+    path.write_text(json.dumps(document_of(verdict), indent=1) + "\n", encoding="utf-8")
 
 
 def _exit_code(verdict: Verdict, fail_on: str) -> int:
@@ -91,3 +203,20 @@ def _exit_code(verdict: Verdict, fail_on: str) -> int:
     found = {verdict.severity(finding) for finding in verdict.findings}
     bad = {"never": set(), "moderate": {"moderate", "severe"}, "severe": {"severe"}}[fail_on]
     return 1 if found & bad else 0
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return whole_number
+
+
+def _stop() -> None:
+    sys.exit(0)
+
+
+def _go_on() -> None:
+    """The script is let run to its end."""

@@ -38,6 +38,8 @@ def _ended(run: Callable[[], object]) -> str:
     try:
         run()
     except SystemExit as leaving:
+        if isinstance(leaving.code, str):
+            sys.stderr.write(f"{leaving.code}\n")  # as Python does
         return "done" if leaving.code in (None, 0) else f"exit {leaving.code}"
     except KeyboardInterrupt:
         return "interrupted"

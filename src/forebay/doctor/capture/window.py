@@ -64,9 +64,8 @@ class Stepping:
         if not is_step and site[0] not in _MARKS_A_LOOP:
             return False
         first = self._first.setdefault(site, now)
-        if count == self.warm_up:
+        if count <= max(1, self.warm_up):
             self._warm[site] = now
-        if count <= self.warm_up:
             return False
         enough = count >= self.warm_up + self.steps or now - self._warm[site] > self.seconds * 1e9
         if not enough or (not is_step and now - first < self.patience_seconds * 1e9):

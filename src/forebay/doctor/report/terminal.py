@@ -1,109 +1,163 @@
-"""One screen of 80 columns: the verdict, what a step is made of, the causes with their lines and cures."""
+"""One screen of 80 columns: the verdict with its line and its cures, what a step is made of, what else was found."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from forebay.doctor.analyse.finding import Finding
+from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.events import Line
-from forebay.doctor.report.words import interval, percent, seconds
+from forebay.doctor.report.sentences import (
+    best_cure,
+    early_end,
+    gain,
+    headline,
+    made_of,
+    near,
+    no_loop,
+    not_seen,
+    outcome,
+    pace,
+    share,
+)
+from forebay.doctor.report.tones import tone_of_part
+from forebay.doctor.report.typeset import bar, between, code, cut, cut_left, joined, wrapped
+from forebay.doctor.report.words import counted, percent, plain, seconds
 
-__all__ = ["render"]
+__all__ = ["ROWS", "WIDTH", "render"]
 
-BAR = 28  # columns of the longest bar
-MOST_FINDINGS = 5
+WIDTH = 80
+ROWS = 40  # of a screen; what does not fit is counted, and stands in the page and the document
+LEAST_WIDTH = 50
+MOST_NOTES = 3
+MOST_EVIDENCE = 3
+MOST_CURES = 2
+MOST_CODE = 8  # lines of a cure
+SMALLEST_PART = 0.005
+
+_COLOURS = {
+    "input": "yellow",
+    "upload": "bright_blue",
+    "download": "bright_red",
+    "compile": "magenta",
+    "build": "magenta",
+    "run": "green",
+    "rest": "bright_black",
+}
 
 
-def render(verdict: Verdict, *, width: int = 80) -> RenderableType:
-    return Group(*_lines(verdict))
+def render(verdict: Verdict, *, width: int = WIDTH) -> Text:
+    """The screen as one text: lines that fit, without spaces at their ends."""
+    return joined(_screen(verdict, max(LEAST_WIDTH, min(WIDTH, width))))
 
 
-def _lines(verdict: Verdict) -> Iterator[RenderableType]:
-    capture, case = verdict.case.capture, verdict.case
-    yield Text.assemble(("forebay doctor  ", "bold"), capture.script, f"  ({capture.ended})")
-    if case.steps is None:
-        yield Text("No loop was found: nothing came again often enough to be called a step.", style="yellow")
-        yield from _notes(verdict)
-        return
-    yield _pace(verdict)
-    yield Text()
-    yield _headline(verdict)
-    yield Text()
-    yield _parts(verdict)
-    for finding in verdict.findings[:MOST_FINDINGS]:
+def _screen(verdict: Verdict, width: int) -> list[Text]:
+    lines = [*_head(verdict, width), *_verdict(verdict, width)]
+    if verdict.case.steps is not None:
+        lines += [Text(), *_step(verdict, width)]
+    notes = list(_notes(verdict, width))
+    lines += _others(verdict, width, room=ROWS - len(lines) - len(notes))
+    return lines + notes
+
+
+def _head(verdict: Verdict, width: int) -> Iterator[Text]:
+    capture = verdict.case.capture
+    ran = f"ran {seconds(capture.seconds)}"
+    script = cut_left(plain(capture.script), width - len(ran) - len("forebay doctor  ") - 2)
+    yield from between(Text.assemble(("forebay doctor", "bold"), "  ", script), Text(ran, style="dim"), width)
+    yield Text("─" * width, style="dim")
+    if early_end(verdict):
+        yield from wrapped(Text(early_end(verdict), style="yellow"), width)
         yield Text()
-        yield from _finding(verdict, finding)
-    if len(verdict.findings) > MOST_FINDINGS:
-        yield Text(f"\nand {len(verdict.findings) - MOST_FINDINGS} more; --json FILE has all of them.", style="dim")
-    yield from _notes(verdict)
 
 
-def _pace(verdict: Verdict) -> Text:
-    case = verdict.case
-    assert case.steps is not None
-    told = f"{seconds(case.step_seconds)} a step, over {len(case.steps)} steady steps that end at {_where(verdict)}"
-    if case.overhead is None:
-        return Text(f"{told}; what watching cost was not measured", style="dim")
-    return Text(f"{told}; watching made them {percent(case.overhead)} longer", style="dim")
-
-
-def _where(verdict: Verdict) -> str:
-    assert verdict.case.steps is not None
-    _, api, number = verdict.case.steps.anchor
-    line = verdict.case.line(number)
-    return f"{api} ({_short(line)})" if line else api
-
-
-def _headline(verdict: Verdict) -> Text:
+def _verdict(verdict: Verdict, width: int) -> Iterator[Text]:
+    """The main cause in full: where, what it costs, why it is believed, and each cure as code."""
     finding = verdict.main
+    style = "bold yellow" if verdict.case.steps is None else "bold green" if finding is None else "bold bright_red"
+    yield from wrapped(Text(f"{plain(headline(verdict))}.", style=style), width)
+    if verdict.case.steps is None:
+        yield from _paragraphs(no_loop(verdict), width, hang=0)
     if finding is None:
-        return Text("Nothing holds this script back that the doctor knows of.", style="bold green")
-    best = max(finding.cures, key=lambda cure: cure.win)
-    gain = interval(best.low, best.high, verdict.case.step_seconds)
-    return Text.assemble((f"{finding.title}.", "bold red"), f" Cured, a step is {gain} as fast.")
+        return
+    yield from wrapped(Text(outcome(verdict)), width)
+    yield Text()
+    yield from _where(verdict, finding, width, indent=2)
+    cost = f"It costs {seconds(finding.seconds)} of a step, {percent(share(verdict, finding))} of it."
+    yield from _paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
+    for cure in finding.cures[:MOST_CURES]:
+        yield Text()
+        yield from _cure(verdict, cure, width)
+        yield from islice(code(cure.code, width, indent=6), MOST_CODE)
+    if len(finding.cures) > MOST_CURES:
+        yield Text(f"  {counted(len(finding.cures) - MOST_CURES, 'more cure')}: --html FILE has them.", style="dim")
 
 
-def _parts(verdict: Verdict) -> Table:
-    table = Table.grid(padding=(0, 1))
-    whole = sum(verdict.case.parts.values()) or 1.0
-    for name, value in verdict.case.parts.items():
-        if value / whole >= 0.005:
-            table.add_row(
-                name,
-                Text("█" * max(1, round(BAR * value / whole)), style="cyan"),
-                percent(value / whole),
-                seconds(value),
-            )
-    return table
+def _cure(verdict: Verdict, cure: Cure, width: int) -> Iterator[Text]:
+    title = Text.assemble(("Cure: ", "green"), plain(cure.title))
+    yield from between(title, Text(gain(verdict, cure), style="green"), width, indent=2, hang=6)
 
 
-def _finding(verdict: Verdict, finding: Finding) -> Iterator[RenderableType]:
-    cost = f"{seconds(finding.seconds)} a step, {percent(finding.seconds / verdict.case.step_seconds)}"
-    style = "red" if verdict.severity(finding) == "severe" else "yellow"
-    yield Text.assemble(("■ ", style), (finding.title, "bold"), f"  ({cost})")
-    if finding.line is not None:
-        yield Padding(Text.assemble((_short(finding.line), "cyan"), f"  {finding.line.text}"), (0, 0, 0, 2))
-    for evidence in finding.evidence:
-        yield Padding(Text(evidence, style="dim"), (0, 0, 0, 2))
-    for cure in finding.cures:
-        gain = interval(cure.low, cure.high, verdict.case.step_seconds)
-        yield Padding(Text.assemble("cure: ", cure.title, (f"  {gain} as fast", "green")), (0, 0, 0, 2))
-        yield Padding(Text(cure.code), (0, 0, 0, 6))
+def _step(verdict: Verdict, width: int) -> Iterator[Text]:
+    case = verdict.case
+    yield from wrapped(Text(plain(pace(verdict))), width)
+    yield from wrapped(Text(made_of(verdict), style="dim"), width)
+    whole = sum(case.parts.values()) or 1.0
+    shown = {name: value for name, value in case.parts.items() if value / whole >= SMALLEST_PART}
+    longest = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        columns = width - longest - 19
+        yield Text.assemble(
+            f"  {name:<{longest}}  ",
+            (bar(value / whole, columns), _COLOURS.get(tone_of_part(name), "cyan")),
+            f"{seconds(value):>9} {percent(value / whole):>5}",
+        )
 
 
-def _notes(verdict: Verdict) -> Iterator[RenderableType]:
-    notes = [*verdict.case.capture.notes, *verdict.silent]
-    if notes:
-        yield Text("\nNot seen", style="bold")
-        yield from (Padding(Text(note, style="yellow"), (0, 0, 0, 2)) for note in notes)
+def _others(verdict: Verdict, width: int, *, room: int) -> list[Text]:
+    """The other findings, as many as fit, each in a few lines."""
+    lines: list[Text] = []
+    others = verdict.findings[1:]
+    for number, finding in enumerate(others):
+        block = [Text(), *_other(verdict, finding, number + 2, width)]
+        last = number + 1 == len(others)
+        if len(lines) + len(block) + (0 if last else 2) > room:
+            left = f"{counted(len(others) - number, 'more finding')}: --html FILE or --json FILE has all of them."
+            return [*lines, Text(), *wrapped(Text(left, style="dim"), width)]
+        lines += block
+    return lines
 
 
-def _short(line: Line) -> str:
-    path = Path(line.file)
-    near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name
-    return f"{near}:{line.number}"
+def _other(verdict: Verdict, finding: Finding, number: int, width: int) -> Iterator[Text]:
+    cost = Text(f"{seconds(finding.seconds)} {percent(share(verdict, finding)):>5}")
+    style = "bold bright_red" if verdict.severity(finding) == "severe" else "bold yellow"
+    title = Text.assemble((f"{number} ", style), (plain(finding.title), "bold"))
+    yield from between(title, cost, width, hang=2)
+    yield from _where(verdict, finding, width, indent=2)
+    if finding.cures:
+        yield from _cure(verdict, best_cure(finding), width)
+
+
+def _where(verdict: Verdict, finding: Finding, width: int, *, indent: int) -> Iterator[Text]:
+    """The line of the user's, cut to one of ours: it is there to be known again."""
+    if finding.line is None:
+        return
+    place = cut_left(plain(near(finding.line, verdict.case.capture.script)), width // 2)
+    text = cut(plain(finding.line.text), width - indent - len(place) - 2)
+    yield Text.assemble(" " * indent, (place, "cyan"), f"  {text}" if text else "")
+
+
+def _notes(verdict: Verdict, width: int) -> Iterator[Text]:
+    notes = not_seen(verdict)
+    if not notes:
+        return
+    yield Text()
+    yield Text("Not seen", style="bold")
+    yield from _paragraphs(notes[:MOST_NOTES], width, indent=2, style="yellow")
+    if len(notes) > MOST_NOTES:
+        yield Text(f"  and {counted(len(notes) - MOST_NOTES, 'more thing')}: --html FILE tells.", style="dim")
+
+
+def _paragraphs(texts: Iterable[str], width: int, *, indent: int = 0, hang: int = 2, style: str = "") -> Iterator[Text]:
+    for text in texts:
+        yield from wrapped(Text(plain(text), style=style), width, indent=indent, hang=hang)

@@ -1,0 +1,128 @@
+"""What the screen and the page both say of a verdict, in sentences."""
+
+from collections import Counter
+from pathlib import Path
+
+from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.verdict import Verdict
+from forebay.doctor.events import Kind, Line
+from forebay.doctor.report.words import at_most, counted, interval, percent, plain, predicted, seconds, seconds_between
+
+__all__ = [
+    "best_cure",
+    "early_end",
+    "gain",
+    "headline",
+    "made_of",
+    "near",
+    "no_loop",
+    "not_seen",
+    "outcome",
+    "pace",
+    "share",
+]
+
+LONGEST_ERROR = 80  # letters of it; the whole of it was printed when it was raised
+HEALTHY = "Nothing holds this script back that the doctor knows of"
+
+# How events are counted in a sentence; what is not here is of no interest where there is no loop.
+_NOUNS = {
+    Kind.UPLOAD: "upload",
+    Kind.DOWNLOAD: "download",
+    Kind.MOVE: "move",
+    Kind.INPUT: "batch",
+    Kind.COMPILE: "compilation",
+    Kind.RUN: "compiled call",
+    Kind.SYNC: "wait for the device",
+}
+_PLURALS = {"batch": "batches", "wait for the device": "waits for the device"}
+
+
+def headline(verdict: Verdict) -> str:
+    """The one thing to know, without its full stop."""
+    if verdict.case.steps is None:
+        return "No loop was found, so there is no step to judge"
+    return verdict.main.title.rstrip(".") if verdict.main else HEALTHY
+
+
+def outcome(verdict: Verdict) -> str:
+    """What becomes of a step once the main cause is cured; nothing where there is none."""
+    if verdict.main is None or not verdict.main.cures:
+        return ""
+    cure, step = best_cure(verdict.main), verdict.case.step_seconds
+    takes = seconds_between(*predicted(cure.low, cure.high, step))
+    return f"Cured, a step takes {takes} instead of {seconds(step)}: {gain(verdict, cure)}."
+
+
+def gain(verdict: Verdict, cure: Cure) -> str:
+    return f"{interval(cure.low, cure.high, verdict.case.step_seconds)} as fast"
+
+
+def best_cure(finding: Finding) -> Cure:
+    return max(finding.cures, key=lambda cure: cure.win)
+
+
+def share(verdict: Verdict, finding: Finding) -> float:
+    """Of a step that a cause costs."""
+    step = verdict.case.step_seconds
+    return min(1.0, finding.seconds / step) if step else 0.0
+
+
+def pace(verdict: Verdict) -> str:
+    """How long a step takes, which steps say so, and what watching cost: never zero where it was not measured."""
+    case = verdict.case
+    assert case.steps is not None
+    _, api, number = case.steps.anchor
+    line = case.line(number)
+    end = f"{api} ({near(line, case.capture.script)})" if line else api
+    takes = f"A step takes {seconds(case.step_seconds)}, the median of"
+    if case.overhead is None:
+        return f"{takes} {len(case.steps):,} that end at {end}. What watching them cost was not measured."
+    longer = f"took {percent(case.overhead)} longer" if case.overhead >= 0.0005 else "took no longer"
+    untraced = len(case.capture.window.untraced)
+    return f"{takes} {untraced:,} that nobody watched. The {len(case.steps):,} watched, that end at {end}, {longer}."
+
+
+def made_of(verdict: Verdict) -> str:
+    """Which step the parts are of: a mean one, where the median is what a step is said to take."""
+    return f"The mean of those watched, {seconds(sum(verdict.case.parts.values()))}, is made of:"
+
+
+def no_loop(verdict: Verdict) -> list[str]:
+    """What was seen where nothing came again, and the way on."""
+    capture = verdict.case.capture
+    if not verdict.case.frameworks and not capture.events:
+        return [
+            "The script imported no framework that the doctor knows: torch, tensorflow, keras, jax or cupy.",
+            "Give it the script that trains; with -m, the module.",
+        ]
+    counts = Counter(event.kind for event in capture.events)
+    seen = [_counted(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
+    told = f"Seen in {seconds(capture.seconds)}: {', '.join(seen) or 'nothing that crosses or waits'}."
+    return [told, "A step is whatever comes again at least four times: let the script run for more of them."]
+
+
+def early_end(verdict: Verdict) -> str:
+    """That the script did not end by itself, where it did not."""
+    ended = plain(verdict.case.capture.ended)
+    if ended == "done":
+        return ""
+    how = "was interrupted" if ended == "interrupted" else f"ended with {at_most(ended, LONGEST_ERROR)}"
+    return f"The script {how}: this is of what it did until then."
+
+
+def not_seen(verdict: Verdict) -> list[str]:
+    return [*verdict.case.capture.notes, *verdict.silent]
+
+
+def near(line: Line, script: str) -> str:
+    """A line by the shortest path that is clear: from the script's folder, or the last two names of it."""
+    path, folder = Path(line.file), Path(script).parent
+    for start in (folder, folder.absolute()):
+        if path.is_relative_to(start):
+            return f"{path.relative_to(start)}:{line.number}"
+    return f"{Path(*path.parts[-2:])}:{line.number}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else counted(count, noun)

@@ -1,0 +1,90 @@
+"""The screen as people see it: 80 columns, no colour."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+from tests.doctor import report_samples as samples
+
+from forebay.doctor.report.terminal import ROWS, render
+from forebay.doctor.report.typeset import bar, between, code, wrapped
+from forebay.doctor.report.words import plain
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
+PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(plain)
+
+
+def drawn(text, **options):
+    out = StringIO()
+    Console(file=out, width=80, highlight=False, emoji=False, **options).print(text)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_screen_looks_as_agreed(name):
+    text = drawn(render(getattr(samples, name)()), color_system=None)
+    assert text == (SNAPSHOTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_line_fits_and_none_ends_in_a_space(name, width):
+    lines = render(getattr(samples, name)(), width=width).plain.splitlines()
+    assert max(map(cell_len, lines)) <= max(50, min(80, width))
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_verdict_is_one_screen(name):
+    assert len(render(getattr(samples, name)()).plain.splitlines()) <= ROWS
+
+
+def test_nothing_of_a_script_steers_the_terminal():
+    assert "\x1b" not in render(samples.hostile()).plain
+    assert "\x07" not in render(samples.hostile()).plain
+
+
+def test_colour_says_nothing_that_words_do_not():
+    verdict = samples.ordinary()
+    coloured = drawn(render(verdict), force_terminal=True, color_system="truecolor")
+    assert "\x1b[" in coloured
+    assert Text.from_ansi(coloured).plain.rstrip() == drawn(render(verdict), color_system=None).rstrip()
+
+
+def test_letters_that_take_two_columns_are_counted_as_such():
+    verdict = samples.spoken_elsewhere()
+    assert max(map(cell_len, render(verdict).plain.splitlines())) <= 80
+
+
+@given(PRINTED, st.integers(20, 90), st.integers(0, 6), st.integers(0, 6))
+def test_wrapped_text_fits_and_loses_no_word(text, width, indent, hang):
+    lines = [line.plain for line in wrapped(Text(text), width, indent=indent, hang=hang)]
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@given(PRINTED, st.integers(30, 90))
+def test_code_fits_and_loses_no_letter(source, width):
+    lines = [line.plain for line in code(source, width, indent=6)]
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(source.split())
+
+
+@given(PRINTED.filter(str.strip), st.integers(40, 90))
+def test_what_stands_right_stands_at_the_edge(text, width):
+    lines = [line.plain for line in between(Text(text), Text("1.5 ms"), width, indent=2, hang=4)]
+    assert cell_len(lines[0]) == width
+    assert lines[0].endswith("  1.5 ms")
+    assert all(cell_len(line) <= width for line in lines)
+
+
+@given(st.floats(0, 1), st.integers(1, 60))
+def test_a_bar_takes_its_columns_and_is_never_empty(share, columns):
+    assert cell_len(bar(share, columns)) == columns
+    assert bar(share, columns).strip()
