@@ -13,7 +13,7 @@ from tests.doctor import report_samples as samples
 
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.typeset import bar, between, code, wrapped
-from forebay.doctor.report.words import plain
+from forebay.doctor.words import plain
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]

@@ -43,7 +43,7 @@ def test_a_line_must_come_again_for_a_while():
 
 def test_what_happens_inside_a_step_is_no_step():
     stepping = Stepping(patience_seconds=0.0)
-    stepping.note(STEP, 1, 1)
+    walk(stepping, STEP, 3)
     assert walk(stepping, UPLOAD, 1000) is None
 
 

@@ -5,7 +5,7 @@ Details are plain values, named the same in every framework; each is left out wh
     upload    device, dtype, shape, key (the same for the same data), from_dtype (before the call), pinned, non_blocking
     download  device, dtype, shape
     move      op, source and target (devices), dtype, shape
-    input     loader (DataLoader, tf.data, arrays, generator), workers, pinned, prefetch, batch_rows, nbytes of the batch
+    input     loader (DataLoader, tf.data, arrays, generator), workers, pinned, prefetch, batch_rows; bytes of the batch
     prepare   what (row, collate, map, generator)
     compile   function, reason (first, shape, dtype, value), signature
     build     what (Dataset, Session, DataLoader, function), and what rules ask of it: shuffle_rows, prefetch, workers

@@ -12,6 +12,8 @@ from forebay.doctor.events import Event, Kind, Line
 
 __all__ = ["Case", "Site"]
 
+FEWEST_UNTRACED = 5  # steps, or their median says less than that of the many that were watched
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -61,16 +63,22 @@ class Case:
     @cached_property
     def step_seconds(self) -> float:
         """A step while nothing was watched where there were such steps, else one that was."""
-        if self.capture.window.untraced:
-            return median(self.capture.window.untraced)
+        if self.steps is not None and self.untraced:
+            return median(self.untraced)
         return self.steps.seconds if self.steps else 0.0
 
     @cached_property
     def overhead(self) -> float | None:
         """How much longer a watched step takes; None where that was not measured."""
-        if self.steps is None or not self.capture.window.untraced:
+        if self.steps is None or not self.untraced:
             return None
-        return max(0.0, self.steps.seconds / median(self.capture.window.untraced) - 1)
+        return max(0.0, self.steps.seconds / median(self.untraced) - 1)
+
+    @property
+    def untraced(self) -> tuple[float, ...]:
+        """Seconds of steps that nobody watched, where there were enough of them."""
+        found = self.capture.window.untraced
+        return found if len(found) >= FEWEST_UNTRACED else ()
 
     @cached_property
     def parts(self) -> dict[str, float]:

@@ -22,7 +22,8 @@ PARTS: dict[str, frozenset[str]] = {
 }
 REST = "everything else"
 
-_MARKS_A_LOOP = (Kind.UPLOAD, Kind.DOWNLOAD, Kind.INPUT, Kind.RUN, Kind.SYNC)
+# What comes once a step, the surest first; uploads and reads may come several times.
+MARKS_A_LOOP = ({Kind.STEP}, {Kind.INPUT}, {Kind.RUN}, {Kind.UPLOAD, Kind.DOWNLOAD, Kind.SYNC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,11 @@ def find_steps(capture: Capture) -> Steps | None:
     if window.anchor is not None:
         marks = [event for event in events if event[:3] == window.anchor and window.start <= event.end <= window.end]
         return _steps(window.anchor, marks)
-    steps = [event for event in events if event.kind == Kind.STEP]
-    found = _most_often(steps) or _most_often([event for event in events if event.kind in _MARKS_A_LOOP])
-    if found is None:
-        return None
-    return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :])
+    for kinds in MARKS_A_LOOP:
+        found = _most_often(event for event in events if event.kind in kinds)
+        if found is not None:
+            return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :])
+    return None
 
 
 def _most_often(events: Iterable[Event]) -> list[Event] | None:
@@ -74,10 +75,9 @@ def _most_often(events: Iterable[Event]) -> list[Event] | None:
 
 
 def _steps(anchor: tuple[str, str, int], marks: Sequence[Event]) -> Steps | None:
-    if len(marks) <= FEWEST:
-        return None
-    thread = marks[-1].thread
-    return Steps(anchor, thread, tuple(mark.end for mark in marks if mark.thread == thread))
+    thread = marks[-1].thread if marks else 0
+    edges = tuple(mark.end for mark in marks if mark.thread == thread)
+    return Steps(anchor, thread, edges) if len(edges) > FEWEST else None
 
 
 def partition(steps: Steps, events: Iterable[Event]) -> dict[str, float]:

@@ -18,7 +18,9 @@ __all__ = ["Phase", "Stepping"]
 Phase = Literal["watching", "tracing", "timing", "over"]
 Site = tuple[str, str, int]
 
-_MARKS_A_LOOP = frozenset({Kind.UPLOAD, Kind.DOWNLOAD, Kind.INPUT, Kind.RUN, Kind.SYNC})
+# What comes once a step, the surest first; uploads and reads may come several times.
+_RANKS = {Kind.STEP: 0, Kind.INPUT: 1, Kind.RUN: 2, Kind.UPLOAD: 3, Kind.DOWNLOAD: 3, Kind.SYNC: 3}
+_ALIVE = 3  # times something must have come to be waited for
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Stepping:
     marks: list[int] = field(default_factory=list)  # when steps ended that nobody watched
     _first: dict[Site, int] = field(default_factory=dict)
     _warm: dict[Site, int] = field(default_factory=dict)
+    _best: int = 9  # the surest kind that has come again so far
 
     def note(self, site: Site, count: int, now: int) -> bool:
         """Whether the phase has just changed."""
@@ -60,18 +63,20 @@ class Stepping:
         self.phase = "timing"
 
     def _watch(self, site: Site, count: int, now: int) -> bool:
-        is_step = site[0] == Kind.STEP
-        if not is_step and site[0] not in _MARKS_A_LOOP:
+        rank = _RANKS.get(Kind(site[0]))
+        if rank is None:
             return False
+        if count == _ALIVE:
+            self._best = min(self._best, rank)
         first = self._first.setdefault(site, now)
         if count <= max(1, self.warm_up):
             self._warm[site] = now
             return False
         enough = count >= self.warm_up + self.steps or now - self._warm[site] > self.seconds * 1e9
-        if not enough or (not is_step and now - first < self.patience_seconds * 1e9):
+        if not enough or (rank and now - first < self.patience_seconds * 1e9):
             return False
-        if not is_step and any(known[0] == Kind.STEP for known in self._first):
-            return False  # a framework says where steps end: what happens inside one is no step
+        if rank > self._best:
+            return False  # something surer comes again too: what happens inside a step is no step
         self.phase, self.anchor, self.start, self.end = "tracing", site, self._warm[site], now
         return True
 

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.verdict import Verdict
 from forebay.doctor.events import Line
 from forebay.doctor.report.crossings import Crossing, crossings_of
 from forebay.doctor.report.sentences import headline, not_seen, share
-from forebay.doctor.report.words import predicted
+from forebay.doctor.words import predicted
 
 __all__ = ["SCHEMA_VERSION", "document_of"]
 
@@ -53,7 +53,7 @@ def _step_end(case: Case) -> dict[str, Any] | None:
 
 def _quartiles(case: Case) -> list[float] | None:
     """Between which times half of the steps lie, by the same steps that `step_seconds` is the median of."""
-    times: Sequence[float] = case.capture.window.untraced
+    times: Sequence[float] = case.untraced
     if not times and case.steps is not None:
         times = [(after - before) / 1e9 for before, after in pairwise(case.steps.edges)]
     if len(times) < 2:

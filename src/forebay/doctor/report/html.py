@@ -21,7 +21,7 @@ from forebay.doctor.report import sentences
 from forebay.doctor.report.crossings import crossings_of
 from forebay.doctor.report.timeline import timeline_of
 from forebay.doctor.report.tones import TONES, tone_of_kind, tone_of_part
-from forebay.doctor.report.words import at_most, counted, percent, predicted, seconds, seconds_between, times
+from forebay.doctor.words import at_most, counted, percent, predicted, seconds, seconds_between, times
 from forebay.spec import format_nbytes
 
 __all__ = ["card", "page", "save_page"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
 from forebay.doctor.events import Kind, Line
-from forebay.doctor.report.words import at_most, counted, interval, percent, plain, predicted, seconds, seconds_between
+from forebay.doctor.words import at_most, counted, interval, percent, plain, predicted, seconds, seconds_between
 
 __all__ = [
     "best_cure",
@@ -79,7 +79,7 @@ def pace(verdict: Verdict) -> str:
     if case.overhead is None:
         return f"{takes} {len(case.steps):,} that end at {end}. What watching them cost was not measured."
     longer = f"took {percent(case.overhead)} longer" if case.overhead >= 0.0005 else "took no longer"
-    untraced = len(case.capture.window.untraced)
+    untraced = len(case.untraced)
     return f"{takes} {untraced:,} that nobody watched. The {len(case.steps):,} watched, that end at {end}, {longer}."
 
 

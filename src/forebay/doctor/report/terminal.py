@@ -22,7 +22,7 @@ from forebay.doctor.report.sentences import (
 )
 from forebay.doctor.report.tones import tone_of_part
 from forebay.doctor.report.typeset import bar, between, code, cut, cut_left, joined, wrapped
-from forebay.doctor.report.words import counted, percent, plain, seconds
+from forebay.doctor.words import counted, percent, plain, seconds
 
 __all__ = ["ROWS", "WIDTH", "render"]
 
@@ -95,7 +95,8 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Text]:
 
 def _cure(verdict: Verdict, cure: Cure, width: int) -> Iterator[Text]:
     title = Text.assemble(("Cure: ", "green"), plain(cure.title))
-    yield from between(title, Text(gain(verdict, cure), style="green"), width, indent=2, hang=6)
+    won = gain(verdict, cure) if cure.win else ""  # a warning's cure wins nothing yet
+    yield from between(title, Text(won, style="green"), width, indent=2, hang=6)
 
 
 def _step(verdict: Verdict, width: int) -> Iterator[Text]:
@@ -117,9 +118,10 @@ def _step(verdict: Verdict, width: int) -> Iterator[Text]:
 def _others(verdict: Verdict, width: int, *, room: int) -> list[Text]:
     """The other findings, as many as fit, each in a few lines."""
     lines: list[Text] = []
-    others = verdict.findings[1:]
+    others = verdict.findings if verdict.main is None else verdict.findings[1:]
+    first = 1 if verdict.main is None else 2
     for number, finding in enumerate(others):
-        block = [Text(), *_other(verdict, finding, number + 2, width)]
+        block = [Text(), *_other(verdict, finding, number + first, width)]
         last = number + 1 == len(others)
         if len(lines) + len(block) + (0 if last else 2) > room:
             left = f"{counted(len(others) - number, 'more finding')}: --html FILE or --json FILE has all of them."
@@ -129,7 +131,7 @@ def _others(verdict: Verdict, width: int, *, room: int) -> list[Text]:
 
 
 def _other(verdict: Verdict, finding: Finding, number: int, width: int) -> Iterator[Text]:
-    cost = Text(f"{seconds(finding.seconds)} {percent(share(verdict, finding)):>5}")
+    cost = Text(f"{seconds(finding.seconds)} {percent(share(verdict, finding)):>5}" if finding.seconds else "a warning")
     style = "bold bright_red" if verdict.severity(finding) == "severe" else "bold yellow"
     title = Text.assemble((f"{number} ", style), (plain(finding.title), "bold"))
     yield from between(title, cost, width, hang=2)

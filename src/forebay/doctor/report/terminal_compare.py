@@ -7,7 +7,7 @@ from rich.text import Text
 
 from forebay.doctor.report.compare import Change, Comparison, Document
 from forebay.doctor.report.typeset import between, cut, cut_left, joined, wrapped
-from forebay.doctor.report.words import counted, plain, seconds
+from forebay.doctor.words import counted, plain, seconds
 
 __all__ = ["render_comparison"]
 

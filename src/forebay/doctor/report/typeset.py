@@ -6,7 +6,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from forebay.doctor.report.words import printable
+from forebay.doctor.words import printable
 
 __all__ = ["bar", "between", "code", "cut", "cut_left", "joined", "wrapped"]
 

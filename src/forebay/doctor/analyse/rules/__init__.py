@@ -1,1 +1,1 @@
-"""The rules, one a file: `examine(case)` gives the findings of one cause. Each has a script with the fault and a twin."""
+"""The rules, one a file: `examine(case)` gives the findings of one cause; each has a faulty script, and its twin."""

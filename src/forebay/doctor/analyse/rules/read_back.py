@@ -2,39 +2,70 @@
 
 from collections.abc import Iterator
 
+from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
 from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.events import Kind
+from forebay.doctor.analyse.framework import feeds, runs_ahead
+from forebay.doctor.analyse.phrases import calls, often
 from forebay.spec import format_nbytes
 
-__all__ = ["examine"]
+__all__ = ["HOW", "examine", "recognises"]
 
-LARGE_NBYTES = 1 << 20  # from here on it is data that comes back, not a number
+HOW = "Python goes on while the device computes: at most the shorter of the two is won, and each wait's round trip"
+
+
+def recognises(case: Case, site: Site) -> bool:
+    return site.in_loop and runs_ahead(case, site)
 
 
 def examine(case: Case) -> Iterator[Finding]:
-    for site in case.of(Kind.DOWNLOAD):
-        if site.in_loop and site.nbytes / site.per_step < LARGE_NBYTES:
-            yield _finding(site)
+    for site in charged(case, "read_back"):
+        cost = cost_of(case, site.events)
+        yield Finding(
+            rule="read_back",
+            title=f"{site.api} waits for the device {often(site)}",
+            line=site.line,
+            seconds=cost,
+            cures=_cures(case, site, cost),
+            evidence=(f"{format_nbytes(site.nbytes)} a step come back", *_others(case, site)),
+        )
 
 
-def _finding(site: Site) -> Finding:
-    times = "every step" if site.per_step < 1.5 else f"{site.per_step:.0f} times a step"
-    return Finding(
-        rule="read_back",
-        title=f"{site.api} waits for the device {times}",
-        line=site.line,
-        seconds=site.seconds,
-        cures=(
-            Cure(
-                "bring results back later, or every hundredth step",
-                "readback = forebay.Readback()\n"
-                "readback.put(loss, tag=step)        # in the loop: does not wait\n"
-                "for result in readback.ready(): ...  # whatever has arrived",
-                low=site.seconds * 0.5,
-                high=site.seconds,
-                how="the waits it removes, as measured; work they hid may take their place",
-            ),
-        ),
-        evidence=(f"{format_nbytes(site.nbytes)} a step come back, {site.seconds * 1e3:.2f} ms of waiting",),
+def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
+    low, high = won_by_not_waiting(case, cost, calls(site))
+    later = Cure(
+        "let results come back later, in order, without a wait",
+        "import forebay as fb\n"
+        "readback = fb.Readback()                      # in front of the loop\n"
+        "readback.put(loss, tag=step)                  # in the loop: does not wait\n"
+        "for step, value in readback.ready(): ...      # whatever has arrived; readback.drain() after the loop",
+        low,
+        high,
+        HOW,
     )
+    framework = feeds(case, site.api)
+    if framework not in _ADD_UP:
+        return (later,)
+    return Cure("add up on the device, look every hundredth step", _ADD_UP[framework], low, high, HOW), later
+
+
+def _others(case: Case, site: Site) -> Iterator[str]:
+    """Cured alone, one of several waits may only hand its time to the next."""
+    waits = [other for rule in ("read_back", "host_check", "sync") for other in charged(case, rule)]
+    others = [other for other in waits if other.line != site.line]
+    if others:
+        where = ", ".join(sorted({f"line {other.line.number}" if other.line else other.api for other in others})[:3])
+        yield f"others wait in the same step ({where}): the win needs all of them cured"
+
+
+_ADD_UP = {
+    "torch": "total += loss.detach()                        # a tensor: nobody waits\n"
+    "if step % 100 == 0: print(total.item())",
+    "tensorflow": "total.assign_add(loss)                        # total = tf.Variable(0.0) in front of the loop\n"
+    "if step % 100 == 0: tf.print(total)",
+    "jax": "total = total + loss                          # an array: nobody waits\n"
+    "if step % 100 == 0: print(float(total))",
+    "cupy": "total += loss                                 # an array: nobody waits\n"
+    "if step % 100 == 0: print(float(total))",
+}

@@ -3,45 +3,91 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.events import Kind
+from forebay.doctor.analyse.framework import framework_of, is_python, on_device, uploads_to
+from forebay.doctor.analyse.phrases import calls, each_nbytes, often, told
+from forebay.doctor.events import Event, Kind
 from forebay.spec import format_nbytes
 
-__all__ = ["examine"]
+__all__ = ["examine", "recognises"]
 
 FEWEST = 3  # times the same data, or it may be chance
 SMALLEST_NBYTES = 1 << 10  # a number or two is no data
+LEAST_SHARE = 0.5  # of the calls, or the line mostly does something else
+SURELY_WON = 0.9  # of what the calls take
+LOOKED_UP = 0.95  # of that, where the data is looked up every step in place of being moved out of the loop
+PAGEABLE_BYTES_PER_SECOND = 8e9  # no link takes ordinary memory faster: so much of a copy is not waiting
+
+
+def recognises(case: Case, site: Site) -> bool:
+    again = len(_again(site))
+    return again >= LEAST_SHARE * len(site.events) and again > 0 and each_nbytes(site) >= SMALLEST_NBYTES
 
 
 def examine(case: Case) -> Iterator[Finding]:
-    for site in case.of(Kind.UPLOAD):
-        keys = Counter(key for key in site.values("key") if key)
-        again = sum(count - 1 for count in keys.values() if count >= FEWEST)
-        if again and site.nbytes / site.per_step >= SMALLEST_NBYTES:
-            yield _finding(site, again / len(site.events), len(keys))
+    for site in charged(case, "repeated_upload"):
+        yield _finding(case, site, cost_of(case, _again(site)))
 
 
-def _finding(site: Site, share: float, different: int) -> Finding:
-    won = site.seconds * share
-    framework = {"tf": "tensorflow", "torch": "torch", "Tensor": "torch", "cupy": "cupy"}
-    to = framework.get(site.api.split(".")[0], "jax")
+def _again(site: Site) -> list[Event]:
+    """Uploads of what was uploaded before: all but the first of each."""
+    keys = Counter(key for key in site.values("key") if key)
+    seen: set[object] = set()
+    found = []
+    for event in site.events:
+        key = (event.api, (event.detail or {}).get("key"))
+        if key in seen and keys[key[1]] >= FEWEST:
+            found.append(event)
+        seen.add(key)
+    return found
+
+
+def _finding(case: Case, site: Site, cost: float) -> Finding:
+    different, by_turns = _different(site), ""
+    what = f"the same {format_nbytes(each_nbytes(site))}"
+    if different > max(1.0, calls(site)):
+        by_turns = f", {different} different ones by turns"
     return Finding(
         rule="repeated_upload",
-        title=f"{site.api} uploads the same {format_nbytes(site.nbytes / site.per_step)} again and again",
+        title=f"{site.api} uploads {what} {often(site)}{by_turns}",
         line=site.line,
-        seconds=won,
-        cures=(
-            Cure("convert it before the loop", "x = ...   # move this line in front of the loop", won * 0.9, won),
-            Cure(
-                "or let the loop ask every step and upload once",
-                f'x = forebay.upload_once(array, to="{to}")',
-                won * 0.85,
-                won,
-            ),
-        ),
+        seconds=cost,
+        cures=tuple(_cures(case, site, cost)),
         evidence=(
-            f"{site.per_step:.1f} times a step, {share:.0%} of them data that was uploaded before "
-            f"({different} different)",
+            f"{len(_again(site))} of {len(site.events)} uploads were of data that had been uploaded before",
+            f"{format_nbytes(site.nbytes)} cross in a step, {different} different in all",
         ),
     )
+
+
+def _different(site: Site) -> int:
+    return len({key for key in site.values("key") if key})
+
+
+def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
+    how = "the uploads it removes, as measured; the first one stays"
+    low = _surely_won(case, site, cost)
+    before = f"{told(site.line, f'x = {site.api}(array)')}   # in front of the loop, once"
+    if _different(site) > 1:
+        before = f"converted = [{site.api}(array) for array in arrays]   # in front of the loop, once"
+    yield Cure("convert it before the loop", before, low, cost, how)
+    if is_python(site):
+        return  # upload_once remembers arrays
+    yield Cure(
+        "let the loop ask every step and upload once",
+        f'import forebay as fb\nx = fb.upload_once(array, to="{uploads_to(case, site.api)}")',
+        low * LOOKED_UP,
+        cost,
+        f"{how}; looking it up costs some microseconds",
+    )
+
+
+def _surely_won(case: Case, site: Site, cost: float) -> float:
+    """PyTorch's copies queue up behind what the device has to do: unless it is idle by then, they wait for that too."""
+    idle = any(wait.in_loop for wait in case.of(Kind.DOWNLOAD, Kind.SYNC))
+    if idle or not on_device(site) or framework_of(case, site.api) != "torch":
+        return cost * SURELY_WON
+    return min(cost * SURELY_WON, site.nbytes / PAGEABLE_BYTES_PER_SECOND)

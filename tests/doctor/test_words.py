@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.doctor.report import words
+from forebay.doctor import words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""What titles, evidence and cures have in common: turns of speech, and code that feeds a framework ahead of time."""
+
+from collections import Counter
+
+from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.events import Kind, Line
+from forebay.doctor.words import percent
+
+__all__ = ["calls", "each_nbytes", "feed_code", "often", "told"]
+
+
+def calls(site: Site) -> float:
+    """How often a step does it, where several calls of one line are one doing."""
+    most = max(Counter(event.api for event in site.events).values(), default=0)
+    return most / site.steps if site.steps else 0.0
+
+
+def often(site: Site) -> str:
+    count = calls(site)
+    if count >= 1.5:
+        return f"{count:.0f} times a step"
+    return "every step" if count >= 0.95 else f"in {percent(count)} of steps"
+
+
+def each_nbytes(site: Site) -> float:
+    """Bytes of one call, the mean."""
+    return sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
+
+
+def told(line: Line | None, otherwise: str) -> str:
+    """The line's own text, to be shown where it should stand; something like it where that was left out."""
+    return line.text if line and line.text else otherwise
+
+
+def feed_code(case: Case, framework: str) -> str:
+    """A feed in place of whatever makes batches now."""
+    rows = [rows for site in case.of(Kind.INPUT) for rows in site.values("batch_rows") if rows]
+    feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows[0] if rows else 256}).feed("{framework}")'
+    then = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches wait there already"
+    return f"import forebay as fb\nfeed = {feed}\n{then}"

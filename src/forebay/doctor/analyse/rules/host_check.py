@@ -1,0 +1,60 @@
+"""Large results pulled to the host every step, to be checked or measured there: all of it crosses to find out a bit."""
+
+from collections.abc import Iterator
+
+from forebay.doctor.analyse.accusers import charged
+from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.framework import feeds, runs_ahead
+from forebay.doctor.analyse.phrases import each_nbytes, often
+from forebay.spec import format_nbytes
+
+__all__ = ["LARGE_NBYTES", "examine", "recognises"]
+
+LARGE_NBYTES = 1 << 20  # from here on it is data that comes back, not a number
+FASTEST_BYTES_PER_SECOND = 60e9  # no link of sixteen lanes brings bytes back faster
+HOW = "the copy back falls away, at least as fast as any link would do it; at most all of the wait"
+
+
+def recognises(case: Case, site: Site) -> bool:
+    return site.in_loop and each_nbytes(site) >= LARGE_NBYTES and runs_ahead(case, site)
+
+
+def examine(case: Case) -> Iterator[Finding]:
+    for site in charged(case, "host_check"):
+        cost = cost_of(case, site.events)
+        amount = format_nbytes(each_nbytes(site))
+        yield Finding(
+            rule="host_check",
+            title=f"{site.api} pulls {amount} back to the host {often(site)}",
+            line=site.line,
+            seconds=cost,
+            cures=_cures(case, site, cost),
+            evidence=(f"{site.nbytes / cost / 1e9:.1f} GB/s, the wait included" if cost else "no time was measured",),
+        )
+
+
+def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
+    low = min(cost, site.nbytes / FASTEST_BYTES_PER_SECOND if case.has_gpu else 0.0)
+    framework = feeds(case, site.api)
+    reduce = _REDUCE.get(framework, _REDUCE["jax"])
+    return (
+        Cure("reduce it on the device and bring the number back", reduce, low, cost, HOW),
+        Cure(
+            "look for NaN and Inf where the data is, and learn of it later",
+            "import forebay as fb\nreadback.put(fb.all_finite(result), tag=step)   # readback = fb.Readback()",
+            low,
+            cost,
+            HOW,
+        ),
+    )
+
+
+_REDUCE = {
+    "tensorflow": "error = tf.reduce_mean(tf.abs(result - wanted))   # not np.mean(result.numpy())",
+    "keras": "error = keras.ops.mean(keras.ops.abs(result - wanted))   # not np.mean(np.asarray(result))",
+    "torch": "error = (result - wanted).abs().mean()   # not np.mean(result.cpu().numpy())",
+    "jax": "error = jnp.abs(result - wanted).mean()   # not np.mean(np.asarray(result))",
+    "cupy": "error = cupy.abs(result - wanted).mean()   # not np.mean(result.get())",
+}

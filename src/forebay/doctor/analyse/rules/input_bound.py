@@ -1,0 +1,102 @@
+"""The loop waits for its next batch; the stage that takes the time is named. XProf's limits: 5 % moderate, 20 % severe.
+
+TraceML's, 10 % and 20 %, lie inside them.
+"""
+
+from collections.abc import Iterator
+
+from forebay.doctor.analyse.accusers import charged
+from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.costs import cost_of, won_by_overlap
+from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.framework import feeds
+from forebay.doctor.analyse.phrases import feed_code
+from forebay.doctor.analyse.producing import Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
+from forebay.doctor.words import counted, percent, seconds
+
+__all__ = ["MODERATE", "OVERLAP", "examine", "recognises"]
+
+MODERATE, SEVERE = 0.05, 0.2  # of a step
+OVERLAP = "the wait beside the rest of the step, which it can hide behind at most"
+
+_STAGES = {
+    "row": "rows are made one by one in Python",
+    "collate": "rows are put together into batches in Python",
+    "map": "a mapped Python function takes the time",
+    "generator": "a Python generator takes the time",
+    "workers": "its workers cannot keep up",
+    "loader": "the loader itself takes the time",
+}
+
+
+def recognises(case: Case, site: Site) -> bool:
+    return cost_of(case, site.events) >= MODERATE * case.step_seconds > 0
+
+
+def examine(case: Case) -> Iterator[Finding]:
+    for site in charged(case, "input_bound"):
+        wait, stage = cost_of(case, site.events), stage_of(case, site)
+        why = _STAGES.get(stage.name, f"{stage.name} takes the time")
+        yield Finding(
+            rule="input_bound",
+            title=f"The loop waits for {site.api} {percent(wait / case.step_seconds)} of the time: {why}",
+            line=stage.line or site.line,
+            seconds=wait,
+            cures=(*_cures(case, site, wait, stage),),
+            evidence=(*_evidence(case, site, wait, stage),),
+        )
+
+
+def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str]:
+    share = wait / case.step_seconds
+    yield f"{'severely' if share >= SEVERE else 'moderately'} input-bound: {percent(share)} of a step"
+    if stage.is_python:
+        yield f"{stage.name}: {seconds(stage.seconds)} of Python a step; the loop waits at {site.line or site.api}"
+    if workers_of(site):
+        yield f"{counted(workers_of(site), 'worker')} on {counted(cores_of(case), 'core')}"
+
+
+def _cures(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[Cure]:
+    framework = feeds(case, site.api)
+    if site.values("loader")[:1] == ["arrays"]:
+        yield _overlap(case, wait, "let a feed make batches of the arrays ahead", feed_code(case, framework))
+    elif stage.name == "map" and framework in ("tensorflow", "keras"):
+        yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
+        yield _workers(case, site, wait, "map whole batches of arrays in processes", _processes(framework))
+    elif stage.is_python:
+        yield _workers(case, site, wait, "make rows in processes, whole batches at a time", _processes(framework))
+    else:
+        yield from _loader_cures(case, site, wait, framework)
+
+
+def _loader_cures(case: Case, site: Site, wait: float, framework: str) -> Iterator[Cure]:
+    """One more thread that waits for a loader wins nothing where somebody works ahead already."""
+    if framework == "torch" and site.api == "DataLoader":
+        code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
+        yield _workers(case, site, wait, "a worker for every core", code)
+    title, code = "if the data is in arrays, leave the loader out", feed_code(case, framework)
+    if producers_of(site):
+        yield Cure(title, code, 0.0, wait, "at most all of the wait: how fast it is read was not measured")
+        return
+    batches = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # fetched ahead, in a thread'
+    yield _overlap(case, wait, "fetch batches while the step runs", batches)
+    yield _overlap(case, wait, title, code)
+
+
+def _overlap(case: Case, wait: float, title: str, code: str) -> Cure:
+    low, high = won_by_overlap(case, wait)
+    return Cure(title, code, low, high, OVERLAP)
+
+
+def _workers(case: Case, site: Site, wait: float, title: str, code: str) -> Cure:
+    low, high = won_by_workers(case, site, wait)
+    how = f"the making shared by {cores_of(case)} cores, beside the rest of the step; nothing where they are busy"
+    return Cure(title, code, low, high, how)
+
+
+def _processes(framework: str) -> str:
+    chain = 'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256)'
+    return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
+
+
+_MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"

@@ -1,0 +1,60 @@
+"""Large uploads out of ordinary memory: the GPU cannot read it, so the CPU copies every byte first and Python waits."""
+
+from collections.abc import Iterator
+
+from forebay.doctor.analyse.accusers import charged
+from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.framework import feeds, on_device
+from forebay.doctor.analyse.phrases import each_nbytes, feed_code, often
+from forebay.spec import format_nbytes
+
+__all__ = ["PINNING", "examine", "is_pageable", "recognises", "won_by_pinning"]
+
+SMALLEST_NBYTES = 1 << 20
+# Sixteen lanes of any GPU in use: pageable memory goes no faster than the first, page-locked no slower than the second.
+PAGEABLE_BYTES_PER_SECOND, PINNED_BYTES_PER_SECOND = 8e9, 12e9
+PINNING = "the CPU's copy falls away, and the rest may cross while the device computes"
+
+
+def recognises(case: Case, site: Site) -> bool:
+    return site.in_loop and is_pageable(site)
+
+
+def is_pageable(site: Site) -> bool:
+    """Whether much is known to cross from memory that is not page-locked."""
+    return on_device(site) and False in site.values("pinned") and each_nbytes(site) >= SMALLEST_NBYTES
+
+
+def won_by_pinning(site: Site, cost: float) -> tuple[float, float]:
+    """At least the difference between the two kinds of memory on a slow link; at most all, where the copy overlaps."""
+    difference = site.nbytes * (1 / PAGEABLE_BYTES_PER_SECOND - 1 / PINNED_BYTES_PER_SECOND)
+    return min(cost, difference), cost
+
+
+def examine(case: Case) -> Iterator[Finding]:
+    for site in charged(case, "pageable_upload"):
+        cost = cost_of(case, site.events)
+        speed = site.nbytes / cost / 1e9 if cost else 0.0
+        amount = format_nbytes(each_nbytes(site))
+        yield Finding(
+            rule="pageable_upload",
+            title=f"{site.api} uploads {amount} from pageable memory {often(site)}",
+            line=site.line,
+            seconds=cost,
+            cures=_cures(case, site, cost),
+            evidence=(f"{speed:.1f} GB/s while Python waits; `forebay probe` says what page-locked memory does here",),
+        )
+
+
+def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
+    framework = feeds(case, site.api)
+    low, high = won_by_pinning(site, cost)
+    feed = Cure("let a feed lock the memory and send batches ahead", feed_code(case, framework), low, high, PINNING)
+    if framework != "torch":
+        return (feed,)
+    code = "staging = torch.empty_like(batch, pin_memory=True)   # once, in front of the loop\n"
+    code += "staging.copy_(batch)\nx = staging.to(device, non_blocking=True)"
+    how = f"{PINNING}; the copy into locked memory stays"
+    return Cure("stage batches in page-locked memory", code, 0.0, high, how), feed

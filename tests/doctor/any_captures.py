@@ -1,0 +1,126 @@
+"""Any capture at all, as hypothesis draws them: events at random; faults that are mixed, stretched and half told."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from tests.doctor.captures import LINES, LOOP, MS, OTHER, STEP_LINE, capture_of
+from tests.doctor.rule_faults import FAULTS, WARNINGS
+from tests.doctor.rule_near_misses import NEAR_MISSES
+
+from forebay.doctor.captured import Window
+from forebay.doctor.events import Event, Kind
+
+__all__ = ["captures", "events"]
+
+DTYPES = ["float64", "torch.float32", "int64", "<dtype: 'float16'>", "list", "", None]
+DEVICES = ["cuda:0", "cpu", "/job:localhost/replica:0/task:0/device:GPU:0", "TFRT_CPU_0", "meta", None]
+APIS = ["tf.constant", "Tensor.to", "float(array)", "step(x)", "DataLoader", "Model.fit", "jax.jit", "cupy.asarray", ""]
+NUMBERS = ("count", "tiny", "batch_rows", "shuffle_rows", "constants_nbytes")
+
+flags = st.sampled_from([True, False, None])
+amounts = st.one_of(st.none(), st.integers(0, 1 << 40))
+untraced = st.sampled_from([(), (1e-3,), (1e-5, 2e-5, 3e-5) * 2, (10.0,) * 5])
+details = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["a", "b", "c", "", None]),
+        "dtype": st.sampled_from(DTYPES),
+        "from_dtype": st.sampled_from(DTYPES),
+        "device": st.sampled_from(DEVICES),
+        "source": st.sampled_from(DEVICES),
+        "target": st.sampled_from(DEVICES),
+        "loader": st.sampled_from(["DataLoader", "tf.data", "arrays", "generator", None]),
+        "what": st.sampled_from(["row", "collate", "map", "Dataset", "DataLoader", "Session", "function", "", None]),
+        "reason": st.sampled_from(["first", "shape", "dtype", "value", "something", None]),
+        "function": st.sampled_from(["step", "", None]),
+        "signature": st.text(max_size=3),
+        "op": st.sampled_from(["MatMul", None]),
+        "workers": st.one_of(st.none(), st.integers(0, 64)),
+        **dict.fromkeys(("pinned", "non_blocking", "prefetch"), flags),
+        **dict.fromkeys(NUMBERS, amounts),
+    },
+)
+events = st.builds(
+    lambda length, **given: Event(end=given["start"] + length, **given),
+    kind=st.sampled_from([kind.value for kind in Kind]),
+    api=st.sampled_from(APIS),
+    line=st.sampled_from([-1, 0, 1, STEP_LINE, 10_000]),
+    thread=st.sampled_from([LOOP, LOOP, LOOP, OTHER]),
+    start=st.integers(0, 100 * MS),
+    length=st.integers(0, 30 * MS),
+    nbytes=st.sampled_from([0, 4, 10_000, 5 << 20, 1 << 40]),
+    detail=st.one_of(st.none(), details),
+)
+facts = st.fixed_dictionaries(
+    {
+        "peak_nbytes": amounts,
+        "settings": st.dictionaries(
+            st.sampled_from(["OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING"]),
+            st.sampled_from(["1", "64", "", "x"]),
+        ),
+        "frameworks": st.dictionaries(
+            st.sampled_from(["torch", "tensorflow", "jax", "cupy"]),
+            st.fixed_dictionaries(
+                {},
+                optional={"gpus": st.integers(0, 8)}
+                | dict.fromkeys(("run_eagerly", "jit_disabled"), flags)
+                | dict.fromkeys(("free_nbytes", "total_nbytes", "peak_nbytes"), amounts),
+            ),
+        ),
+    }
+)
+
+
+def _again(event, times):
+    """The same every millisecond, so that there is something to accuse."""
+    length = min(event.end - event.start, MS)
+    return [event._replace(start=number * MS, end=number * MS + length) for number in range(times)]
+
+
+def _marks(number):
+    return [Event("step", "optimizer.step", STEP_LINE, LOOP, at * MS, at * MS) for at in range(number)]
+
+
+def _mixed(first, second, **given):
+    """Two runs as one: what the second does is done beside the first, as far as it is told."""
+    return capture_of([*first.events, *second.events], facts=first.facts | second.facts, **given)
+
+
+def _half_told(capture, unknown, slower, line):
+    """The same with some details not known, at another pace, and with another line or none."""
+    told = [
+        event._replace(
+            detail={name: value for name, value in (event.detail or {}).items() if name not in unknown} or None,
+            start=int(event.start * slower),
+            end=int(event.end * slower),
+            line=event.line if line is None else line,
+        )
+        for event in capture.events
+    ]
+    return replace(capture, events=tuple(told))
+
+
+at_random = st.builds(
+    lambda some, many, marks, **given: capture_of(
+        [*some, *(event for same in many for event in same), *marks], **given
+    ),
+    some=st.lists(events, max_size=10),
+    many=st.lists(st.builds(_again, events, st.integers(0, 100)), max_size=6),
+    marks=st.integers(0, 40).map(_marks),
+    lines=st.sampled_from([LINES, LINES[:1], ()]),
+    machine=st.fixed_dictionaries({"cores": st.sampled_from([1, 8, None])}),
+    window=untraced.map(lambda seconds: Window(untraced=seconds)),
+    facts=facts,
+)
+known = st.sampled_from([*(c for _, c, _ in FAULTS.values()), *(c for _, c, _ in WARNINGS.values())])
+passed = st.sampled_from([capture for _, capture in NEAR_MISSES.values()])
+disturbed = st.builds(
+    _half_told,
+    st.one_of(known, st.builds(_mixed, known, st.one_of(known, passed), untraced=untraced)),
+    unknown=st.sets(
+        st.sampled_from(["key", "pinned", "device", "loader", "workers", "what", "count", "tiny", "dtype"])
+    ),
+    slower=st.sampled_from([1e-4, 0.1, 1, 30]),
+    line=st.sampled_from([None, None, -1, 10_000]),
+)
+captures = st.one_of(at_random, known, disturbed)

@@ -1,0 +1,150 @@
+"""Captures made up for the rules: a loop of so many steps, and what happens in each, one thing after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+
+from forebay.doctor.captured import Capture, Window
+from forebay.doctor.events import Event, Kind, Line
+
+MS = 1_000_000  # nanoseconds
+LOOP, OTHER = 1, 2  # threads
+STEP_LINE = 39
+
+KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
+
+LINES = tuple(Line("train.py", number, "train", f"statement_{number}()") for number in range(STEP_LINE + 1))
+MACHINE = {"cores": 8, "memory_nbytes": 32 * GiB}
+
+TORCH = {"torch": {"gpus": 0, "threads": 8}}
+TORCH_GPU = {"torch": {"gpus": 1, "threads": 8}}
+TENSORFLOW = {"tensorflow": {"gpus": 0, "run_eagerly": False}}
+TENSORFLOW_GPU = {"tensorflow": {"gpus": 1, "run_eagerly": False}}
+JAX = {"jax": {"gpus": 0, "devices": 1, "jit_disabled": False}}
+
+
+def fresh(number: int) -> str:
+    """A key that no other data has."""
+    return f"key {number}"
+
+
+def same(number: int) -> str:
+    return "the key"
+
+
+def by_turns(different: int) -> Callable[[int], str]:
+    return lambda number: f"key {number % different}"
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that a step does. A detail that can be called is asked with the number of the event."""
+
+    kind: Kind
+    api: str
+    ms: float
+    line: int
+    nbytes: int
+    detail: dict
+    times: int = 1  # in a step
+    every: int = 1  # steps
+    thread: int = LOOP
+    inside: tuple["Happening", ...] = ()  # within its time, from its beginning
+
+    def containing(self, *inside: "Happening") -> "Happening":
+        return replace(self, inside=inside)
+
+
+def happening(kind, api, ms=1.0, *, line=0, nbytes=0, times=1, every=1, thread=LOOP, **detail):
+    return Happening(kind, api, ms, line, nbytes, detail, times, every, thread)
+
+
+def upload(api="torch.tensor", ms=1.0, **given):
+    return happening(Kind.UPLOAD, api, ms, **{"key": fresh, "dtype": "float32", "nbytes": MiB} | given)
+
+
+def download(api="Tensor.item", ms=1.0, **given):
+    return happening(Kind.DOWNLOAD, api, ms, **{"device": "cuda:0", "nbytes": 4} | given)
+
+
+def batch(api="DataLoader", ms=1.0, **given):
+    return happening(Kind.INPUT, api, ms, **{"loader": api} | given)
+
+
+def prepare(what="row", ms=1.0, **given):
+    return happening(Kind.PREPARE, what, ms, what=what, **given)
+
+
+def compile_(api="tf.function", ms=1.0, **given):
+    return happening(Kind.COMPILE, api, ms, **given)
+
+
+def build(api="DataLoader", ms=1.0, **given):
+    return happening(Kind.BUILD, api, ms, **{"what": api} | given)
+
+
+def run(api="tf.function", ms=1.0, **given):
+    return happening(Kind.RUN, api, ms, **given)
+
+
+def ops(operations, ms=1.0, api="tf.ops", **given):
+    return happening(Kind.OPS, api, ms, count=operations, **given)
+
+
+def move(api="NonZero", ms=1.0, **given):
+    return happening(Kind.MOVE, api, ms, **{"op": api, "source": "GPU:0", "target": "CPU:0", "nbytes": MiB} | given)
+
+
+def sync(api="torch.cuda.synchronize", ms=1.0, **given):
+    return happening(Kind.SYNC, api, ms, **given)
+
+
+def loop(*happenings, ms=10.0, steps=50, before=(), frameworks=None, facts=None, machine=None, untraced=()):
+    """A run: what came before the loop, then steps of so many milliseconds, or as many as their happenings take."""
+    numbers = count()
+    events, now = [], 0
+    for happened in before:
+        now = _add(events, happened, now, numbers)
+    for step in range(steps):
+        start = now
+        for happened in happenings:
+            now = _add(events, happened, now, numbers) if step % happened.every == 0 else now
+        now = max(now, start + int(ms * MS))
+        events.append(Event(Kind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
+    return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
+
+
+def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None, untraced=(), window=None):
+    return Capture(
+        script="train.py",
+        arguments=(),
+        ended="done",
+        seconds=1.0,
+        machine=MACHINE | (machine or {}),
+        versions={},
+        window=window or Window(untraced=untraced),
+        lines=lines,
+        events=tuple(sorted(events, key=lambda event: event.end)),
+        facts={"settings": {}, "frameworks": frameworks or TORCH_GPU} | (facts or {}),
+    )
+
+
+def _add(events, happened, now, numbers):
+    """When the last of its times ended."""
+    for _ in range(happened.times):
+        now = _add_once(events, happened, now, numbers)
+    return now
+
+
+def _add_once(events, happened, now, numbers):
+    """What happens on another thread takes no time of this one."""
+    end = now + int(happened.ms * MS)
+    within = now
+    for part in happened.inside:
+        within = _add(events, part, within, numbers)
+    number = next(numbers)
+    detail = {name: value(number) if callable(value) else value for name, value in happened.detail.items()}
+    events.append(
+        Event(happened.kind, happened.api, happened.line, happened.thread, now, end, happened.nbytes, detail or None)
+    )
+    return end if happened.thread == LOOP else now

@@ -1,0 +1,60 @@
+"""Names of calls, devices and types are understood however a framework spells them."""
+
+import pytest
+from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.framework import bits_of, feeds, framework_of, is_device, uploads_to
+
+
+@pytest.mark.parametrize(
+    ("api", "loaded", "framework"),
+    [
+        ("tf.convert_to_tensor", TENSORFLOW, "tensorflow"),
+        ("Tensor.item", TORCH, "torch"),
+        ("Tensor.numpy", TENSORFLOW, "tensorflow"),
+        ("float(array)", JAX, "jax"),
+        ("train_step(x)", JAX, "jax"),
+        ("jnp.asarray", TORCH | JAX, "jax"),
+        ("float(tensor)", TORCH | JAX, "torch"),
+        ("cupy.asarray", TORCH, "cupy"),
+        ("", {"tensorflow": {}}, "tensorflow"),
+    ],
+)
+def test_a_call_belongs_to_a_framework(api, loaded, framework):
+    assert framework_of(Case(loop(frameworks=loaded)), api) == framework
+
+
+def test_a_loop_that_fit_drives_is_fed_by_keras():
+    case = Case(loop(batch("Model.fit"), frameworks=TENSORFLOW))
+    assert feeds(case, "tf.constant") == "keras"
+    assert uploads_to(case, "Model.fit") == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda:0", "GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0", "gpu:0,1", "mps:0"]
+)
+def test_a_device_is_known(name):
+    assert is_device(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu", "CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0", "TFRT_CPU_0", "", None]
+)
+def test_the_host_is_no_device(name):
+    assert not is_device(name)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [
+        ("torch.float64", ("float", 64)),
+        ("<dtype: 'uint8'>", ("uint", 8)),
+        ("bfloat16", ("bfloat", 16)),
+        ("list", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_type_has_a_family_and_a_width(dtype, bits):
+    assert bits_of(dtype) == bits
