@@ -141,3 +141,9 @@ def test_nothing_is_written_once_it_is_off(patches):
     patches.ledger.on = False
     assert Library().double(2) == 4
     assert apis(patches) == []
+
+
+def test_what_cannot_be_described_is_noted_and_the_script_goes_on(patches):
+    patches.watch(Library, "double", Kind.UPLOAD, "double", lambda *_: 1 / 0)
+    assert [Library().double(4), Library().double(5)] == [8, 10]
+    assert patches.ledger.notes == ["double is seen in part only: ZeroDivisionError: division by zero"]

@@ -31,6 +31,11 @@ class Ledger:
     def events(self) -> list[Event]:
         return [Event._make(event) for event in self._events]
 
+    def note(self, told: str) -> None:
+        """What could not be watched, said once."""
+        if told not in self.notes:
+            self.notes.append(told)
+
     def enter(self) -> bool:
         """Whether the calling hook is the outermost on its thread, and something is being watched; then `leave`."""
         local = self._local

@@ -21,6 +21,7 @@ class Patches:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.spoken: dict[str, str] = {}  # what events are called whose hook was put in under another name
         self._replaced: list[tuple[str, Any, str, Any]] = []
         self._undo: list[tuple[str, Callable[[], None]]] = []
 
@@ -36,9 +37,12 @@ class Patches:
                     start = perf_counter_ns()
                     result = original(*args, **kwargs)
                     end = perf_counter_ns()  # before it is described, which is our time and not the script's
-                    found = describe(result, *args, **kwargs)
-                    if found is not None:
-                        ledger.add(kind, api, start, end=end, nbytes=found[0], detail=found[1])
+                    try:
+                        found = describe(result, *args, **kwargs)
+                        if found is not None:
+                            ledger.add(kind, api, start, end=end, nbytes=found[0], detail=found[1])
+                    except Exception as error:  # ours, not the script's
+                        ledger.note(f"{api} is seen in part only: {type(error).__name__}: {error}")
                     return result
                 finally:
                     ledger.leave()
@@ -69,18 +73,19 @@ class Patches:
 
     def restore(self, *, but: str | None = None) -> None:
         """Put everything back, last first; what belongs to the API named `but` stays."""
+        stays = () if but is None else (but, self.spoken.get(but, but))
         kept = []
         for api, owner, name, original in reversed(self._replaced):
-            if api == but:
+            if api in stays:
                 kept.append((api, owner, name, original))
             elif original is _NOT_THERE:
                 delattr(owner, name)  # it was inherited
             else:
                 setattr(owner, name, original)
         self._replaced = kept[::-1]
-        staying = [(api, undo) for api, undo in self._undo if api == but]
+        staying = [(api, undo) for api, undo in self._undo if api in stays]
         for api, undo in reversed(self._undo):
-            if api != but:
+            if api not in stays:
                 undo()
         self._undo = staying
 

@@ -1,0 +1,158 @@
+"""Functions that `jax.jit` makes: a stand-in for each, because JAX shows nothing of their calls.
+
+From its second call on a jitted function runs in C++ from end to end: what it is called with, and has to upload for
+that, only somebody in front of it can see. A call ends when its work is queued, so its time is that of the dispatch,
+not of the device. Uploads happen inside it and cannot be timed: theirs is what a copy of so many bytes takes.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import jax
+from jax._src import core
+
+from forebay.doctor.capture.hooks.jax_arrays import incoming, within_call
+from forebay.doctor.capture.hooks.jax_compiles import Compiles
+from forebay.doctor.capture.hooks.jax_function import Function
+from forebay.doctor.capture.hooks.stand_in import StandIn
+from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.events import Kind
+
+__all__ = ["is_traced", "watch_functions"]
+
+_ARGUMENTS = "arguments of jitted functions"
+
+_context: Any = getattr(core, "trace_ctx", None)  # versions before 0.4.36 have none
+
+
+def watch_functions(patches: Patches, compiles: Compiles) -> None:
+    jit, pmap = (_Calls(patches, compiles, api) for api in ("jax.jit", "jax.pmap"))
+    _watch_earlier(patches, jit)
+    patches.replace(jax, "jit", jit.watched, api="jax.jit")
+    patches.replace(jax, "pmap", pmap.watched, api="jax.pmap")
+
+
+def _watch_earlier(patches: Patches, calls: "_Calls") -> None:
+    """A notebook has jitted its functions before it is watched: those that it calls by name can be found."""
+    main, jitted = sys.modules["__main__"], (type(jax.jit(lambda: None)), _Jitted)
+    found = {name: value for name, value in vars(main).items() if type(value) in jitted}
+    for name, function in found.items():
+        if str(function.__module__).startswith("jax."):
+            continue  # an operation that was imported by its name
+        stand_in = _Jitted(function, calls)
+        setattr(main, name, stand_in)
+        patches.undo_with(partial(_put_back, main, name, stand_in, function), api="jax.jit")
+        patches.ledger.notes.append(f"{name} was jitted before the watch began: only calls by that name are seen.")
+
+
+def _put_back(owner: Any, name: str, stand_in: "_Jitted", original: Any) -> None:
+    if vars(owner).get(name) is stand_in:  # not, if the user has called something else so since
+        setattr(owner, name, original)
+
+
+def is_traced() -> bool:
+    """Whether a function is being traced on this thread: what is called then does not run now."""
+    trace = getattr(_context, "trace", None)
+    while trace is not None and not isinstance(trace, core.EvalTrace):
+        if type(trace).__name__ == "DynamicJaxprTrace":
+            return True
+        trace = getattr(trace, "parent_trace", None)  # of grad or vmap, which run what they trace
+    return False
+
+
+class _Jitted(StandIn):
+    """In the place of a jitted function."""
+
+    def __init__(self, original: Any, calls: "_Calls") -> None:
+        super().__init__(original)
+        self._calls = calls
+        self._function = Function(original)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        calls, original = self._calls, self._original
+        if not calls.on or not calls.ledger.enter():
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs) if is_traced() else calls.run(original, self._function, args, kwargs)
+        finally:
+            calls.ledger.leave()
+
+
+class _Calls:
+    """Writes down what jitted functions do."""
+
+    def __init__(self, patches: Patches, compiles: Compiles, api: str) -> None:
+        self.ledger: Ledger = patches.ledger
+        self.on = True
+        self._arguments = True
+        self._compiles = compiles
+        self._api = api
+        # Stand-ins stay in the script for good: when hooks are undone, they are told to pass calls on and no more.
+        patches.undo_with(self._stop, api=api)
+        patches.undo_with(self._stop_arguments, api=_ARGUMENTS)
+
+    def _stop(self) -> None:
+        self.on = False
+
+    def _stop_arguments(self) -> None:
+        self._arguments = False
+
+    def watched(self, original: Any) -> Callable[..., Any]:
+        """A `jit` whose functions are watched; called without a function it gives a decorator, as JAX's does."""
+
+        def jit(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter_ns()
+            made = original(*args, **kwargs)
+            if not self.on:
+                return made
+            if hasattr(made, "lower"):
+                return self._built(made, start)
+            return lambda function: self._built(made(function), perf_counter_ns())
+
+        return jit
+
+    def _built(self, made: Any, start: int) -> Any:
+        jitted = _Jitted(made, self)
+        if self.ledger.enter():
+            try:
+                self.ledger.add(Kind.BUILD, self._api, start, detail={"what": "function", **jitted._function.detail})
+            finally:
+                self.ledger.leave()
+        return jitted
+
+    def run(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compiled = self._compiles.begin()
+        try:
+            start = perf_counter_ns()
+            result = original(*args, **kwargs)
+            end = perf_counter_ns()
+        finally:
+            self._compiles.end()
+        # First, for it may end the watch: of two lines that come once a step, this one is the step.
+        self.ledger.add(Kind.RUN, self._api, start, end=end, detail=function.detail)
+        if not compiled and not (self._arguments and function.may_hold_data(args, kwargs)):
+            return result
+        with suppress(Exception):  # a call is worth more than what is said of it
+            if compiled:
+                self._add_compile(compiled, function.was_compiled(args, kwargs, result))
+            if self._arguments:
+                self._add_uploads(function, function.data_given(args, kwargs), start, end)
+        return result
+
+    def _add_compile(self, spans: list[tuple[int, int]], detail: dict[str, Any]) -> None:
+        start, end = min(start for start, _ in spans), max(end for _, end in spans)
+        self.ledger.add(Kind.COMPILE, self._api, start, end=end, detail=detail)
+
+    def _add_uploads(self, function: Function, given: dict[str, list[Any]], start: int, end: int) -> None:
+        """One for each argument, one after the other."""
+        for name, data in given.items():
+            nbytes, detail = incoming(data, function.device)
+            until = within_call(start, end, nbytes)
+            api = f"{self._api}: {function.name}({name})"
+            self.ledger.add(Kind.UPLOAD, api, start, end=until, nbytes=nbytes, detail=detail)
+            start = until

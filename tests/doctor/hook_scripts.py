@@ -1,0 +1,56 @@
+"""Runs scripts of `scripts/` in this process, with the doctor's hooks or without, and tells what the ledger holds."""
+
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.window import Stepping
+from forebay.doctor.events import Event, Line
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the ledger holds after a run, and what the run came to."""
+
+    events: list[Event]
+    lines: list[Line]
+    notes: list[str]
+    result: Any
+
+    def of(self, kind: str, api: str | None = None) -> list[Event]:
+        return [event for event in self.events if event.kind == kind and api in (None, event.api)]
+
+    def text(self, event: Event) -> str:
+        """What stands on the line that is said to have done it."""
+        return self.lines[event.line].text
+
+    def details(self, kind: str, name: str, api: str | None = None) -> list[Any]:
+        """One detail of all such events, in order; None where an event does not tell."""
+        return [(event.detail or {}).get(name) for event in self.of(kind, api)]
+
+
+def watched(run: Callable[[], Any]) -> Seen:
+    """Watch a function from its beginning to its end."""
+    session = Session(Stepping(steps=10**9))
+    session.start()
+    try:
+        result = run()
+    finally:
+        session.stop()
+    return Seen(session.ledger.events, session.ledger.lines.read(), session.ledger.notes, result)
+
+
+@cache
+def watched_script(path: str) -> Seen:
+    """A script under `scripts/`, run once however often it is asked for; its result is what it calls its answer."""
+    return watched(lambda: bare_script(path))
+
+
+def bare_script(path: str) -> Any:
+    return runpy.run_path(str(SCRIPTS / f"{path}.py"), run_name="__main__")["answer"]

@@ -1,0 +1,12 @@
+"""NaN are counted on the device, and looked at once."""
+
+import cupy
+
+field = cupy.ones((512, 512))
+wrong = cupy.zeros((), dtype=cupy.int64)
+for _ in range(60):
+    field = cupy.tanh(field) + 0.1
+    wrong = wrong + cupy.isnan(field).sum()
+if int(wrong):
+    raise FloatingPointError(f"{wrong} values")
+answer = float(field.mean())

@@ -1,0 +1,38 @@
+"""Streams and events: there is one queue, and all of them wait for it."""
+
+from cupy.cuda import compiler, runtime
+from cupy.cuda.device import QUEUE, Device
+
+__all__ = ["Device", "Event", "ExternalStream", "PinnedMemoryPointer", "Stream", "alloc_pinned_memory"]
+__all__ += ["compiler", "runtime"]
+
+
+class _BaseStream:
+    def synchronize(self):
+        QUEUE.wait()
+
+
+class Stream(_BaseStream):
+    def __init__(self, null=False, non_blocking=False):
+        self.ptr = 0
+
+
+Stream.null = Stream(null=True)
+
+
+class ExternalStream(_BaseStream):
+    def __init__(self, ptr, device_id=-1):
+        self.ptr = ptr
+
+
+class Event:
+    def synchronize(self):
+        QUEUE.wait()
+
+
+class PinnedMemoryPointer(bytearray):
+    """Memory that gives its bytes to `np.frombuffer`."""
+
+
+def alloc_pinned_memory(size):
+    return PinnedMemoryPointer(size)
