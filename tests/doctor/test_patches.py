@@ -147,3 +147,13 @@ def test_what_cannot_be_described_is_noted_and_the_script_goes_on(patches):
     patches.watch(Library, "double", Kind.UPLOAD, "double", lambda *_: 1 / 0)
     assert [Library().double(4), Library().double(5)] == [8, 10]
     assert patches.ledger.notes == ["double is seen in part only: ZeroDivisionError: division by zero"]
+
+
+def test_what_somebody_else_has_put_there_since_stays(patches):
+    watch(patches, "double")
+    ours, theirs = vars(Library)["double"], lambda self, number: number * 3
+    Library.double = theirs
+    patches.restore()
+    assert vars(Library)["double"] is theirs
+    Library.double = ours.__wrapped__
+    assert patches.ledger.notes == ["double stays as somebody else has put it since."]

@@ -63,9 +63,9 @@ class Ledger:
         end = end or perf_counter_ns()
         if line is None:
             line = self.lines.here(depth + 1)
-        site = (kind.value, api, line)
+        site = (kind, api, line)
         count = self.counts.get(site, 0) + 1
         self.counts[site] = count
         if len(self._events) < MOST_EVENTS:
-            self._events.append((kind.value, api, line, threading.get_ident(), start, end, nbytes, detail))
+            self._events.append((kind, api, line, threading.get_ident(), start, end, nbytes, detail))
         self._told(site, count, end)

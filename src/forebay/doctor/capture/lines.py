@@ -11,7 +11,9 @@ from forebay.doctor.events import Line
 __all__ = ["Lines"]
 
 _OURS = str(Path(__file__).parent.parent)
-_GENERATED = ("__autograph_generated_file", "<frozen", "<__array_function__", "<string>", "<attrs", "<decorator")
+# Code that nobody wrote: begins so, or lies in a file named so.
+_GENERATED = ("<frozen", "<__array_function__", "<string>", "<attrs", "<decorator", "<eval_with_key>")
+_GENERATED_FILES = ("__autograph_generated_file", "torchinductor_")
 
 
 class Lines:
@@ -63,7 +65,7 @@ class Lines:
         return self._numbers[key]
 
     def _is_users(self, file: str) -> bool:
-        if file.startswith((_OURS, *_GENERATED)) or any(mark in file for mark in _GENERATED[:1]):
+        if file.startswith((_OURS, *_GENERATED)) or any(mark in file for mark in _GENERATED_FILES):
             return False
         return not file.startswith(self._libraries)
 

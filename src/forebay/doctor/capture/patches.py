@@ -22,7 +22,7 @@ class Patches:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.spoken: dict[str, str] = {}  # what events are called whose hook was put in under another name
-        self._replaced: list[tuple[str, Any, str, Any]] = []
+        self._replaced: list[tuple[str, Any, str, Any, Any]] = []  # api, owner, name, what was there, what is now
         self._undo: list[tuple[str, Callable[[], None]]] = []
 
     def watch(self, owner: Any, name: str, kind: Kind, api: str, describe: Describe) -> None:
@@ -65,7 +65,7 @@ class Patches:
         except (TypeError, AttributeError) as error:
             self.ledger.notes.append(f"{api} is not watched: {error}.")
             return
-        self._replaced.append((api, owner, name, original))
+        self._replaced.append((api, owner, name, original, vars(owner)[name]))
 
     def undo_with(self, undo: Callable[[], None], *, api: str) -> None:
         """For hooks that are registered, not put in somebody's place."""
@@ -75,9 +75,12 @@ class Patches:
         """Put everything back, last first; what belongs to the API named `but` stays."""
         stays = () if but is None else (but, self.spoken.get(but, but))
         kept = []
-        for api, owner, name, original in reversed(self._replaced):
+        for replaced in reversed(self._replaced):
+            api, owner, name, original, ours = replaced
             if api in stays:
-                kept.append((api, owner, name, original))
+                kept.append(replaced)
+            elif vars(owner).get(name) is not ours:
+                self.ledger.note(f"{api} stays as somebody else has put it since.")
             elif original is _NOT_THERE:
                 delattr(owner, name)  # it was inherited
             else:

@@ -1,3 +1,5 @@
+"""An image that never changes is made into a tensor in every round."""
+
 import numpy as np
 import torch
 

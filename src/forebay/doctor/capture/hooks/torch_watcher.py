@@ -1,0 +1,142 @@
+"""How functions of torch are watched: a stand-in writes down what a call did, and never lets its own trouble out."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import has_torch_function
+
+from forebay.doctor.capture.hooks.torch_stand_in import TorchStandIn, place_of
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.events import Kind
+
+__all__ = ["Describe", "Found", "Hook", "Watched", "Watcher", "is_torchs"]
+
+Found = tuple[Kind, int, dict[str, Any] | None]  # what a call was, its bytes, its details
+# Told of a call's result, its arguments and its keywords; None where it was nothing worth telling.
+Describe = Callable[[Any, tuple[Any, ...], dict[str, Any]], Found | None]
+
+_TORCH = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")  # its files, and code that it has generated
+
+
+class _Thread(threading.local):
+    """What each thread is busy with."""
+
+    preparing = False  # inside an input pipeline: what stays on the host there is part of the input
+    running = ""  # the compiled function
+
+
+class Hook(TorchStandIn):
+    """A stand-in that writes something down."""
+
+    def __init__(self, original: Any, place: str, watcher: "Watcher") -> None:
+        super().__init__(original, place)
+        self._watcher = watcher
+
+
+class Watcher:
+    """Puts hooks in place, and knows what each thread is busy with."""
+
+    def __init__(self, patches: Patches) -> None:
+        self.patches = patches
+        self.ledger = patches.ledger
+        self.thread = _Thread()
+        self._failed: set[str] = set()
+
+    def watch(self, owner: Any, name: str, api: str, describe: Describe) -> None:
+        """Let calls of `owner.name` be written down as they end."""
+        self.replace(owner, name, api, partial(Watched, api=api, describe=describe))
+
+    def replace(self, owner: Any, name: str, api: str, make: Callable[[Any, str, "Watcher"], Hook]) -> None:
+        """Put a hook in the place of an attribute."""
+
+        def build(original: Any) -> Hook:
+            hook = make(original, place_of(owner, name), self)
+            self.patches.undo_with(hook.retire, api=api)
+            self._show_to_script(hook, api)
+            return hook
+
+        self.patches.replace(owner, name, build, api=api)
+
+    def is_aside(self, caller: FrameType) -> bool:
+        """Whether a call that crosses nothing is not the loop's own: made by torch itself, or by an input pipeline."""
+        return self.thread.preparing or is_torchs(caller.f_code.co_filename)
+
+    @contextmanager
+    def quietly(self, api: str) -> Iterator[None]:
+        """What fails in here is our trouble, not the user's."""
+        try:
+            yield
+        except Exception as error:
+            self.failed(api, error)
+
+    def failed(self, api: str, error: Exception) -> None:
+        """Said once."""
+        if api not in self._failed:
+            self._failed.add(api)
+            self.ledger.notes.append(f"{api} is not seen everywhere: {type(error).__name__}: {error}")
+
+    def _show_to_script(self, hook: Hook, api: str) -> None:
+        """TorchScript knows functions by their address: it is told ours."""
+        with self.quietly(api):
+            table = torch.jit._builtins._get_builtin_table()
+            known = table.get(id(hook._original))
+            if known is not None:
+                table[id(hook)] = known
+                self.patches.undo_with(lambda: table.pop(id(hook), None), api=api)
+
+
+class Watched(Hook):
+    """Writes down each call as it ends, unless it is part of another that is written down."""
+
+    def __init__(self, original: Any, place: str, watcher: Watcher, *, api: str, describe: Describe) -> None:
+        super().__init__(original, place, watcher)
+        self._ledger, self._api, self._describe = watcher.ledger, api, describe
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if not self.on or not self._ledger.enter():
+            return self._original(*args, **kwargs)
+        try:
+            start = perf_counter_ns()
+            result = self._original(*args, **kwargs)
+            end = perf_counter_ns()
+            found = self._look(result, args, kwargs)
+            if found is not None:
+                self._write(start, end, found)
+            return result
+        finally:
+            self._ledger.leave()
+
+    def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found | None:
+        try:
+            if torch._C._is_tracing():
+                return None  # to look at a shape would become part of what is traced
+            if not has_torch_function(args):
+                return self._describe(result, args, kwargs)
+            with torch._C.DisableTorchFunction():  # a subclass or a mode is not to notice that it is looked at
+                return self._describe(result, args, kwargs)
+        except Exception as error:
+            self._watcher.failed(self._api, error)
+            return None
+
+    def _write(self, start: int, end: int, found: Found) -> None:
+        kind, nbytes, detail = found
+        if type(nbytes) is not int:
+            return  # a symbol: somebody traces shapes
+        if detail is not None and detail.get("device") == "cpu" and self._watcher.is_aside(sys._getframe(2)):
+            return
+        try:
+            self._ledger.add(kind, self._api, start, end=end, nbytes=nbytes, detail=detail)
+        except Exception as error:
+            self._watcher.failed(self._api, error)
+
+
+def is_torchs(file: str) -> bool:
+    return file.startswith(_TORCH)

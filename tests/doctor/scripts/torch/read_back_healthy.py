@@ -1,0 +1,15 @@
+"""Losses are added up where they are, and looked at after the last step."""
+
+import torch
+
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(64, 512)
+total = torch.zeros(())
+for _ in range(120):
+    loss = model(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+mean = total.item() / 120
