@@ -1,0 +1,82 @@
+"""Calls watched where `Patches.watch` does not do: what is called inside is to be seen too, or only some count."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Literal
+
+from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.events import Kind
+
+__all__ = ["Call", "failed", "quietly", "watch_call", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that has ended."""
+
+    start: int
+    end: int
+    result: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """Whatever was given, in its place or by its name."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
+
+
+def watch_call(
+    patches: Patches,
+    owner: Any,
+    name: str,
+    *,
+    api: str,
+    then: Callable[[Call], None],
+    when: Callable[..., bool] | None = None,
+    inner: Literal["seen", "hidden"] = "hidden",
+) -> None:
+    """Let `then` write down calls of `owner.name` that `when` finds worth it, and what they call in turn if `seen`."""
+    ledger = patches.ledger
+
+    def make(original: Any) -> Any:
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            if (when is not None and not when(*args, **kwargs)) or not ledger.enter():
+                return original(*args, **kwargs)
+            if inner == "seen":
+                ledger.leave()
+            try:
+                start = perf_counter_ns()
+                result = original(*args, **kwargs)
+                end = perf_counter_ns()
+                if inner == "hidden" or ledger.enter():
+                    quietly(ledger, api, then, Call(start, end, result, args, kwargs))
+                return result
+            finally:
+                ledger.leave()
+
+        return hook
+
+    patches.replace(owner, name, make, api=api)
+
+
+def quietly(ledger: Ledger, api: str, act: Callable[..., None], *args: Any) -> None:
+    """What fails in a hook is a note in the report, once, and never the user's trouble."""
+    try:
+        act(*args)
+    except Exception as error:
+        failed(ledger, api, error)
+
+
+def failed(ledger: Ledger, api: str, error: Exception) -> None:
+    ledger.note(f"{api} is watched in part: {type(error).__name__}: {error}")
+
+
+def write(
+    ledger: Ledger, kind: Kind, api: str, call: Call, *, nbytes: int = 0, detail: dict[str, Any] | None = None
+) -> None:
+    """Write a call down, unless none of the user's lines asked for it: a framework's own thread did."""
+    line = ledger.lines.here()
+    if line >= 0:
+        ledger.add(kind, api, call.start, end=call.end, nbytes=nbytes, detail=detail, line=line)

@@ -1,0 +1,115 @@
+"""tf.data: pipelines as they are made, the loop's wait for a batch, and the user's own Python inside a pipeline."""
+
+import os
+from functools import partial
+from typing import Any, Literal
+
+from tensorflow.python.data.ops import dataset_ops, iterator_ops, readers
+from tensorflow.python.eager import context
+from tensorflow.python.ops import script_ops
+from tensorflow.python.util import nest
+
+from forebay.doctor.capture.hooks.calls import Call, watch_call, write
+from forebay.doctor.capture.hooks.tensorflow_names import asked
+from forebay.doctor.capture.hooks.tensorflow_pipelines import API, Pipelines, api_of
+from forebay.doctor.capture.hooks.tensorflow_prepares import watch_prepares
+from forebay.doctor.capture.hooks.tensorflow_values import EagerTensor, nbytes_of
+from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.events import Kind
+
+__all__ = ["watch_data"]
+
+ITER = "iter(dataset)"
+_ROOTS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
+_READERS = (readers.TFRecordDatasetV2, readers.TextLineDatasetV2, readers.FixedLengthRecordDatasetV2)
+
+
+def watch_data(patches: Patches, pipelines: Pipelines) -> None:
+    ledger = patches.ledger
+    for name in _ROOTS:
+        api = f"Dataset.{name}"
+        then = partial(_made_root, ledger, pipelines, api)
+        inner: Literal["seen", "hidden"] = "seen" if "tensor" in name else "hidden"  # what they convert is uploaded
+        watch_call(patches, dataset_ops.DatasetV2, name, api=api, then=then, when=_is_outside, inner=inner)
+    for reader in _READERS:
+        api = f"tf.data.{reader.__name__.removesuffix('V2')}"
+        then = partial(_made_reader, ledger, pipelines, api)
+        watch_call(patches, reader, "__init__", api=api, then=then, when=_is_outside)
+    for name, facts in _PARTS.items():
+        then = partial(_made_part, pipelines, facts)
+        watch_call(patches, dataset_ops.DatasetV2, name, api=f"Dataset.{name}", then=then, when=_is_outside)
+    iterator, began, came = iterator_ops.OwnedIterator, partial(_began, ledger), partial(_came, ledger, pipelines)
+    watch_call(patches, iterator, "__init__", api=ITER, then=began, when=_is_outside)
+    patches.spoken["keras arrays"] = API
+    for name in ("__next__", "get_next"):
+        watch_call(patches, iterator, name, api=API, then=came, when=_is_outside)
+    watch_prepares(patches, script_ops.FuncRegistry)
+
+
+def _is_outside(*_: Any, **__: Any) -> bool:
+    """Not while a graph is made."""
+    return bool(context.executing_eagerly())
+
+
+def _made_root(ledger: Ledger, pipelines: Pipelines, api: str, call: Call) -> None:
+    dataset = call.result
+    tensors = [tensor for tensor in getattr(dataset, "_tensors", ()) if type(tensor) is EagerTensor]
+    _write_root(ledger, pipelines, api, call, dataset, sum(map(nbytes_of, tensors)))
+
+
+def _made_reader(ledger: Ledger, pipelines: Pipelines, api: str, call: Call) -> None:
+    _write_root(ledger, pipelines, api, call, call.args[0], 0)
+
+
+def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: Call, dataset: Any, nbytes: int) -> None:
+    detail: dict[str, Any] = {"what": "Dataset"}
+    loader = {"loader": "generator"} if api.endswith("from_generator") else {}
+    pipelines.add_root(dataset, detail, **loader)
+    write(ledger, Kind.BUILD, api, call, nbytes=nbytes, detail=detail)
+
+
+def _made_part(pipelines: Pipelines, facts: Any, call: Call) -> None:
+    pipelines.add_part(call.result, **{name: value for name, value in facts(call).items() if value is not None})
+
+
+def _shuffled(call: Call) -> dict[str, Any]:
+    return {"shuffle_rows": _number(call.argument(1, "buffer_size")), "works": True}
+
+
+def _prefetched(call: Call) -> dict[str, Any]:
+    return {"prefetch": _number(call.argument(1, "buffer_size"))}
+
+
+def _batched(call: Call) -> dict[str, Any]:
+    return {"batch_rows": _number(call.argument(1, "batch_size")), "works": True}
+
+
+def _mapped(call: Call) -> dict[str, Any]:
+    """How many calls at a time; nothing where each waits for the one before."""
+    calls = _number(call.argument(2, "num_parallel_calls"))
+    return {"workers": os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls, "works": True}
+
+
+_PARTS = {"shuffle": _shuffled, "prefetch": _prefetched, "batch": _batched, "map": _mapped}
+
+
+def _number(value: Any) -> int | None:
+    """Whoever gives a tensor does not get it read back for our sake."""
+    return None if value is None or type(value) is EagerTensor else int(value)
+
+
+def _began(ledger: Ledger, call: Call) -> None:
+    line = ledger.lines.here()
+    if line >= 0 and call.argument(1, "dataset") is not None:  # else it is the same one, on its way into a function
+        name = asked(ledger.lines, line, ITER).name
+        api = name if name.startswith("Model.") else ITER  # `fit` makes its own for each epoch
+        ledger.add(Kind.BUILD, api, call.start, end=call.end, detail={"what": "iterator"}, line=line)
+
+
+def _came(ledger: Ledger, pipelines: Pipelines, call: Call) -> None:
+    tensors = [tensor for tensor in nest.flatten(call.result) if type(tensor) is EagerTensor]
+    detail = pipelines.of(call.args[0]._dataset)
+    if tensors and tensors[0].shape.rank and "batch_rows" in detail:
+        detail["batch_rows"] = tensors[0].shape[0]
+    write(ledger, Kind.INPUT, api_of(detail), call, nbytes=sum(map(nbytes_of, tensors)), detail=detail)

@@ -1,0 +1,11 @@
+"""The same arrays are given to the model batch after batch."""
+
+import keras
+import numpy as np
+
+x = np.random.rand(512, 256).astype("float32")
+y = np.random.rand(512, 1).astype("float32")
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for _ in range(60):
+    model.train_on_batch(x, y)

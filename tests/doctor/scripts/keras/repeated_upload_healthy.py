@@ -1,0 +1,11 @@
+"""The arrays are made tensors of the backend's once."""
+
+import keras
+import numpy as np
+
+x = keras.ops.convert_to_tensor(np.random.rand(512, 256).astype("float32"))
+y = keras.ops.convert_to_tensor(np.random.rand(512, 1).astype("float32"))
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for _ in range(60):
+    model.train_on_batch(x, y)

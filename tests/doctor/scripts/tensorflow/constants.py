@@ -1,0 +1,15 @@
+"""A table of NumPy's is used inside a compiled function: it becomes part of the graph."""
+
+import numpy as np
+import tensorflow as tf
+
+table = np.random.rand(2000, 500).astype("float32")
+
+
+@tf.function
+def look_up(rows):
+    return tf.reduce_sum(tf.gather(table, rows), axis=1)
+
+
+for _ in range(30):
+    look_up(tf.random.uniform((64,), maxval=2000, dtype=tf.int32))

@@ -1,0 +1,15 @@
+"""The table is a tensor, and an argument."""
+
+import numpy as np
+import tensorflow as tf
+
+table = tf.constant(np.random.rand(2000, 500).astype("float32"))
+
+
+@tf.function
+def look_up(table, rows):
+    return tf.reduce_sum(tf.gather(table, rows), axis=1)
+
+
+for _ in range(30):
+    look_up(table, tf.random.uniform((64,), maxval=2000, dtype=tf.int32))

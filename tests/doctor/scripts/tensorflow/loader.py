@@ -1,0 +1,22 @@
+"""Images are augmented one by one, and nothing is made ahead."""
+
+import numpy as np
+import tensorflow as tf
+
+images = np.random.randint(0, 256, (1280, 64, 64, 3), dtype="uint8")
+weights = tf.Variable(tf.random.normal((64 * 64 * 3, 32)))
+
+
+def augment(image):
+    return tf.image.resize(tf.image.random_crop(image, (48, 48, 3)), (64, 64), "bicubic")
+
+
+@tf.function
+def train_step(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.matmul(tf.reshape(batch, (len(batch), -1)), weights) ** 2)
+    weights.assign_sub(0.001 * tape.gradient(loss, weights))
+
+
+for batch in tf.data.Dataset.from_tensor_slices(images).shuffle(1280).map(augment).batch(32):
+    train_step(batch)

@@ -1,0 +1,17 @@
+"""A compiled function is made inside the loop, and traced for one call."""
+
+import tensorflow as tf
+
+x = tf.random.normal((128, 64))
+weights = tf.Variable(tf.random.normal((64, 1)))
+
+
+def train_step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.matmul(x, weights) ** 2)
+    weights.assign_sub(0.01 * tape.gradient(loss, weights))
+
+
+for _ in range(30):
+    compiled = tf.function(train_step)
+    compiled()

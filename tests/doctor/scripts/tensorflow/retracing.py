@@ -1,0 +1,18 @@
+"""A learning rate that is a Python number: a new graph for every value of it."""
+
+import tensorflow as tf
+
+x = tf.random.normal((128, 64))
+weights = tf.Variable(tf.random.normal((64, 1)))
+
+
+@tf.function
+def train_step(rate):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.matmul(x, weights) ** 2)
+    weights.assign_sub(rate * tape.gradient(loss, weights))
+    return loss
+
+
+for step in range(30):
+    train_step(0.1 / (step + 1))
