@@ -17,7 +17,9 @@ from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.training import optimizer as first_optimizers
 from tests.doctor.tensorflow_watched import attributes, in_thread, watched
 
-from forebay.doctor.capture.hooks import tensorflow_operations, tensorflow_values, tensorflow_waits
+from forebay.doctor.capture.hooks.tensorflow import operations as tensorflow_operations
+from forebay.doctor.capture.hooks.tensorflow import values as tensorflow_values
+from forebay.doctor.capture.hooks.tensorflow import waits as tensorflow_waits
 
 OWNERS = (
     np,

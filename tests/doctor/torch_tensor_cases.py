@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.data import dataloader
 
-from forebay.doctor.capture.hooks import torch_tensors
+from forebay.doctor.capture.hooks.torch import tensors as torch_tensors
 from forebay.doctor.events import Kind
 
 READS = {

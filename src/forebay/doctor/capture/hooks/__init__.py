@@ -1,1 +1,1 @@
-"""What is watched in each framework: one file each, loaded when the script has imported it."""
+"""What is watched in each framework: a folder each, loaded when the script has imported it."""

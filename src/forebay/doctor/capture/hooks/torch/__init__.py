@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from forebay.doctor.capture.hooks import torch_tensors as tensors
-from forebay.doctor.capture.hooks.torch_compiled import watch_compiled
-from forebay.doctor.capture.hooks.torch_data import watch_data
-from forebay.doctor.capture.hooks.torch_steps import watch_steps
-from forebay.doctor.capture.hooks.torch_watcher import Describe, Found, Watched, Watcher
+from forebay.doctor.capture.hooks.torch import tensors
+from forebay.doctor.capture.hooks.torch.compiled import watch_compiled
+from forebay.doctor.capture.hooks.torch.data import watch_data
+from forebay.doctor.capture.hooks.torch.steps import watch_steps
+from forebay.doctor.capture.hooks.torch.watcher import Describe, Found, Watched, Watcher
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 

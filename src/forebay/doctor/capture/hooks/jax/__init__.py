@@ -8,10 +8,10 @@ import jax
 from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.jax_arrays import about
-from forebay.doctor.capture.hooks.jax_compiles import Compiles
-from forebay.doctor.capture.hooks.jax_functions import watch_functions
-from forebay.doctor.capture.hooks.jax_uploads import watch_uploads
+from forebay.doctor.capture.hooks.jax.arrays import about
+from forebay.doctor.capture.hooks.jax.compiles import Compiles
+from forebay.doctor.capture.hooks.jax.functions import watch_functions
+from forebay.doctor.capture.hooks.jax.uploads import watch_uploads
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 

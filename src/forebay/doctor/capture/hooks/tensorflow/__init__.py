@@ -11,14 +11,14 @@ from tensorflow.python.eager import context
 from tensorflow.python.training import optimizer as first_optimizers
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call
-from forebay.doctor.capture.hooks.tensorflow_data import watch_data
-from forebay.doctor.capture.hooks.tensorflow_functions import watch_functions
-from forebay.doctor.capture.hooks.tensorflow_operations import Operations, watch_operations
-from forebay.doctor.capture.hooks.tensorflow_pipelines import Pipelines
-from forebay.doctor.capture.hooks.tensorflow_reads import watch_reads
-from forebay.doctor.capture.hooks.tensorflow_sessions import watch_sessions
-from forebay.doctor.capture.hooks.tensorflow_uploads import watch_uploads
-from forebay.doctor.capture.hooks.tensorflow_waits import Waits, watch_profiler
+from forebay.doctor.capture.hooks.tensorflow.data import watch_data
+from forebay.doctor.capture.hooks.tensorflow.functions import watch_functions
+from forebay.doctor.capture.hooks.tensorflow.operations import Operations, watch_operations
+from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines
+from forebay.doctor.capture.hooks.tensorflow.reads import watch_reads
+from forebay.doctor.capture.hooks.tensorflow.sessions import watch_sessions
+from forebay.doctor.capture.hooks.tensorflow.uploads import watch_uploads
+from forebay.doctor.capture.hooks.tensorflow.waits import Waits, watch_profiler
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from forebay.doctor.capture.hooks.torch_watcher import Found, Watcher
+from forebay.doctor.capture.hooks.torch.watcher import Found, Watcher
 from forebay.doctor.capture.imports import AfterImport
 from forebay.doctor.events import Kind
 
 __all__ = ["COMPILE", "name_of", "watch_compiled"]
 
 COMPILE = "torch.compile"
-_DYNAMO_HOOKS = "forebay.doctor.capture.hooks.torch_dynamo"
+_DYNAMO_HOOKS = "forebay.doctor.capture.hooks.torch.dynamo"
 
 
 def watch_compiled(watcher: Watcher) -> None:

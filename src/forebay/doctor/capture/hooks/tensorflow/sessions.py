@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow.python.client import session as sessions
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow_values import key_of_array
+from forebay.doctor.capture.hooks.tensorflow.values import key_of_array
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

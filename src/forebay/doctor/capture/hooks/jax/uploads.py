@@ -9,7 +9,7 @@ import jax
 from jax import numpy as jnp
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.jax_arrays import (
+from forebay.doctor.capture.hooks.jax.arrays import (
     about,
     arrived,
     data_in,
@@ -19,7 +19,7 @@ from forebay.doctor.capture.hooks.jax_arrays import (
     placed,
     within_call,
 )
-from forebay.doctor.capture.hooks.jax_functions import is_traced
+from forebay.doctor.capture.hooks.jax.functions import is_traced
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches

@@ -1,7 +1,7 @@
 """Keras, on any backend: where steps end, what `compile` and `fit` make, and who makes the batches.
 
-With TensorFlow the wait for batches is inside a compiled function (see `tensorflow_waits`); with PyTorch it is that of
-the DataLoader which Keras makes.
+With TensorFlow the wait for batches is inside a compiled function (see `tensorflow/waits.py`); with PyTorch it is that
+of the DataLoader which Keras makes.
 """
 
 import sys
@@ -16,7 +16,7 @@ from keras.src.callbacks.callback_list import CallbackList
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.keras_data import watch_data
+from forebay.doctor.capture.hooks.keras.data import watch_data
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

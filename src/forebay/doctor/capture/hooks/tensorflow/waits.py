@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.profiler import profiler_v2
 
 from forebay.doctor.capture.hooks.calls import quietly
-from forebay.doctor.capture.hooks.tensorflow_pipelines import Pipelines, api_of
+from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines, api_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
@@ -24,7 +24,7 @@ FIRST_CALLS = 5  # these trace and warm up
 MOST_CALLS = 150
 LONGEST_NS = 15_000_000_000
 API = "waits inside compiled functions"
-_RECORD = "forebay.doctor.capture.hooks.tensorflow_record"  # loaded when it is wanted: its parts move between versions
+_RECORD = "forebay.doctor.capture.hooks.tensorflow.record"  # loaded when it is wanted: its parts move between versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from tensorflow.python.eager import context
 
-from forebay.doctor.capture.hooks.tensorflow_names import asked
-from forebay.doctor.capture.hooks.tensorflow_values import (
+from forebay.doctor.capture.hooks.tensorflow.names import asked
+from forebay.doctor.capture.hooks.tensorflow.values import (
     EagerTensor,
     about,
     element_of,

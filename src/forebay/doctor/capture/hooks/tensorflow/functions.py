@@ -13,8 +13,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function, t
 from tensorflow.python.framework import ops
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow_signatures import reason_of, signature_of
-from forebay.doctor.capture.hooks.tensorflow_waits import Waits
+from forebay.doctor.capture.hooks.tensorflow.signatures import reason_of, signature_of
+from forebay.doctor.capture.hooks.tensorflow.waits import Waits
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

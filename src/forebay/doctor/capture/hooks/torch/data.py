@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, dataloader
 from torch.utils.data._utils import fetch
 
-from forebay.doctor.capture.hooks.torch_watcher import Found, Hook, Watcher
+from forebay.doctor.capture.hooks.torch.watcher import Found, Hook, Watcher
 from forebay.doctor.events import Kind
 
 __all__ = ["watch_data"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.doctor.capture.hooks.torch_keys import key_of_tensor, owns_memory
-from forebay.doctor.capture.hooks.torch_watcher import Found
+from forebay.doctor.capture.hooks.torch.keys import key_of_tensor, owns_memory
+from forebay.doctor.capture.hooks.torch.watcher import Found
 from forebay.doctor.capture.keys import key_of
 from forebay.doctor.events import Kind
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from forebay.doctor.capture.hooks.torch_watcher import Watcher
+from forebay.doctor.capture.hooks.torch.watcher import Watcher
 from forebay.doctor.events import Kind
 
 __all__ = ["watch_steps"]

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 from jax._src import core
 
-from forebay.doctor.capture.hooks.jax_arrays import incoming, within_call
-from forebay.doctor.capture.hooks.jax_compiles import Compiles
-from forebay.doctor.capture.hooks.jax_function import Function
+from forebay.doctor.capture.hooks.jax.arrays import incoming, within_call
+from forebay.doctor.capture.hooks.jax.compiles import Compiles
+from forebay.doctor.capture.hooks.jax.function import Function
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches

@@ -10,10 +10,10 @@ from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow_names import asked
-from forebay.doctor.capture.hooks.tensorflow_pipelines import API, Pipelines, api_of
-from forebay.doctor.capture.hooks.tensorflow_prepares import watch_prepares
-from forebay.doctor.capture.hooks.tensorflow_values import EagerTensor, nbytes_of
+from forebay.doctor.capture.hooks.tensorflow.names import asked
+from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
+from forebay.doctor.capture.hooks.tensorflow.prepares import watch_prepares
+from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor, nbytes_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

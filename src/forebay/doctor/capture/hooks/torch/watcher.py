@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import has_torch_function
 
-from forebay.doctor.capture.hooks.torch_stand_in import TorchStandIn, place_of
+from forebay.doctor.capture.hooks.torch.stand_in import TorchStandIn, place_of
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 

@@ -9,8 +9,8 @@ from tensorflow.python.framework import ops
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call
 from forebay.doctor.capture.hooks.stand_in import StandIn
-from forebay.doctor.capture.hooks.tensorflow_names import asked
-from forebay.doctor.capture.hooks.tensorflow_values import EagerTensor, about, element_of, nbytes_of
+from forebay.doctor.capture.hooks.tensorflow.names import asked
+from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor, about, element_of, nbytes_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind

@@ -8,7 +8,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from forebay.doctor.capture.hooks.cupy_classes import watch_class
+from forebay.doctor.capture.hooks.cupy.classes import watch_class
 from forebay.doctor.capture.keys import key_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches

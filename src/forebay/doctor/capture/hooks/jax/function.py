@@ -6,8 +6,8 @@ from typing import Any
 import jax
 from jax._src import core
 
-from forebay.doctor.capture.hooks.jax_arrays import data_in, first_placed, has_data, is_data
-from forebay.doctor.capture.hooks.jax_signatures import Parameters, Signature, reason_for, signature_of, text_of
+from forebay.doctor.capture.hooks.jax.arrays import data_in, first_placed, has_data, is_data
+from forebay.doctor.capture.hooks.jax.signatures import Parameters, Signature, reason_for, signature_of, text_of
 
 __all__ = ["Function"]
 

@@ -10,9 +10,9 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 
 from forebay.doctor.capture.hooks.calls import failed, quietly
-from forebay.doctor.capture.hooks.tensorflow_crossings import Crossings
-from forebay.doctor.capture.hooks.tensorflow_values import EagerTensor
-from forebay.doctor.capture.hooks.tensorflow_waits import Waits
+from forebay.doctor.capture.hooks.tensorflow.crossings import Crossings
+from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor
+from forebay.doctor.capture.hooks.tensorflow.waits import Waits
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 
