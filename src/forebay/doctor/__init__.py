@@ -1,8 +1,9 @@
 """The doctor: watches a training script and says what holds it back, which line does it, and what each cure would win.
 
-with forebay.doctor.watch() as capture:
+from forebay.doctor import watch
+with watch() as seen:
     train()
-print(capture.verdict.main)
+seen.show()
 """
 
 from forebay.doctor.watching import Watch, watch
