@@ -3,7 +3,6 @@
 import gc
 import importlib
 import os
-import time
 
 import numpy as np
 import pytest
@@ -38,22 +37,6 @@ def mean_of(framework, tensor):
     if FRAMEWORK == "tensorflow":
         return float(framework.reduce_mean(tensor))
     return float(tensor.mean())
-
-
-def convert(framework, array):
-    """The line that people write into the loop."""
-    makers = {"torch": "tensor", "tensorflow": "convert_to_tensor", "jax": "device_put", "cupy": "asarray"}
-    return getattr(framework, makers[FRAMEWORK])(array)
-
-
-def seconds(loop):
-    def once():
-        start = time.perf_counter()
-        loop()
-        return time.perf_counter() - start
-
-    once()
-    return min(once() for _ in range(5))
 
 
 def test_the_tensor_is_the_frameworks_own_with_the_same_content(data):
@@ -157,14 +140,8 @@ def test_types_the_framework_has_not_are_refused_and_the_array_stays_writable(ar
     assert array.flags.writeable
 
 
-def test_asking_again_costs_next_to_nothing(data):
-    upload_once(data, FRAMEWORK)
-    assert seconds(lambda: [upload_once(data, FRAMEWORK) for _ in range(1000)]) < 1000 * 5e-6
-
-
-def test_a_loop_that_converts_at_every_step_runs_as_one_that_converted_before(framework):
+def test_a_loop_that_converts_at_every_step_converts_once(framework):
     array = np.random.default_rng(0).random((1000, 1000, 3)).astype(np.float32)
-    tensor = convert(framework, array)
-    before = seconds(lambda: [mean_of(framework, tensor) for _ in range(20)])
-    every_step = seconds(lambda: [mean_of(framework, upload_once(array, FRAMEWORK)) for _ in range(20)])
-    assert every_step < 1.5 * before
+    tensors = [upload_once(array, FRAMEWORK) for _ in range(20)]
+    assert all(tensor is tensors[0] for tensor in tensors)
+    assert float(mean_of(framework, tensors[-1])) == pytest.approx(float(array.mean()), rel=1e-4)
