@@ -1,5 +1,6 @@
 """A script is run as Python would run it, and ends in its own way."""
 
+import subprocess
 import sys
 
 import pytest
@@ -65,3 +66,19 @@ def test_a_module_is_run_by_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_module("trainer_of_mine", ["a"]) == "done"
     assert capsys.readouterr().out == "__main__ ['a']\n"
+
+
+@pytest.mark.parametrize(
+    ("child", "code"), [("pass", 0), ("raise SystemExit(3)", 3), ("raise ValueError('theirs')", 1)]
+)
+def test_a_forked_child_ends_as_it_would_and_tells_nothing_of_ours(write, child, code):
+    path = write(
+        "import os\n"
+        "pid = os.fork()\n"
+        f"if pid == 0:\n    {child}\n"
+        "else:\n    print('child', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    command = [sys.executable, "-m", "forebay", "doctor", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert f"child {code}\n" in done.stdout
+    assert done.stdout.count("forebay doctor") == 1

@@ -1,5 +1,6 @@
 """Running somebody's script as Python would: its arguments, its folder first on the path, its own way to end."""
 
+import os
 import runpy
 import sys
 import traceback
@@ -35,6 +36,23 @@ def _as_main(argv: list[str], folder: str) -> Iterator[None]:
 
 
 def _ended(run: Callable[[], object]) -> str:
+    """How it ended. A process that the script forked comes out here too, and must end without a word of ours."""
+    process = os.getpid()
+    ended = _run(run)
+    if os.getpid() != process:
+        raise SystemExit(_exit_code(ended))
+    return ended
+
+
+def _exit_code(ended: str) -> int:
+    """As Python would end."""
+    if ended == "done":
+        return 0
+    code = ended.removeprefix("exit ")
+    return int(code) if code.lstrip("-").isdigit() else 130 if ended == "interrupted" else 1
+
+
+def _run(run: Callable[[], object]) -> str:
     try:
         run()
     except SystemExit as leaving:
