@@ -16,7 +16,7 @@ Details are plain values, named the same in every framework; each is left out wh
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["Event", "Kind", "Line"]
+__all__ = ["LOOP_MARKS", "Event", "Kind", "Line"]
 
 
 class Kind(StrEnum):
@@ -33,6 +33,15 @@ class Kind(StrEnum):
     OPS = "ops"  # operations ran one by one; how many is in the details
     SYNC = "sync"  # a wait for the device that was asked for
     STEP = "step"  # a training step ended
+
+
+# What comes once a step, the surest first; uploads and reads may come several times.
+LOOP_MARKS: tuple[frozenset[Kind], ...] = (
+    frozenset({Kind.STEP}),
+    frozenset({Kind.INPUT}),
+    frozenset({Kind.RUN}),
+    frozenset({Kind.UPLOAD, Kind.DOWNLOAD, Kind.SYNC}),
+)
 
 
 class Line(NamedTuple):

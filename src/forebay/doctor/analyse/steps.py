@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.doctor.captured import Capture
-from forebay.doctor.events import Event, Kind
+from forebay.doctor.events import LOOP_MARKS, Event, Kind
 
 __all__ = ["PARTS", "Steps", "find_steps", "partition"]
 
@@ -21,9 +21,6 @@ PARTS: dict[str, frozenset[str]] = {
     "compiled calls": frozenset({Kind.RUN}),
 }
 REST = "everything else"
-
-# What comes once a step, the surest first; uploads and reads may come several times.
-MARKS_A_LOOP = ({Kind.STEP}, {Kind.INPUT}, {Kind.RUN}, {Kind.UPLOAD, Kind.DOWNLOAD, Kind.SYNC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def find_steps(capture: Capture) -> Steps | None:
     if window.anchor is not None:
         marks = [event for event in events if event[:3] == window.anchor and window.start <= event.end <= window.end]
         return _steps(window.anchor, marks)
-    for kinds in MARKS_A_LOOP:
+    for kinds in LOOP_MARKS:
         found = _most_often(event for event in events if event.kind in kinds)
         if found is not None:
             return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :])

@@ -11,15 +11,14 @@ watching cost is the difference.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forebay.doctor.events import Kind
+from forebay.doctor.events import LOOP_MARKS
 
 __all__ = ["Phase", "Stepping"]
 
 Phase = Literal["watching", "tracing", "timing", "over"]
 Site = tuple[str, str, int]
 
-# What comes once a step, the surest first; uploads and reads may come several times.
-_RANKS = {Kind.STEP: 0, Kind.INPUT: 1, Kind.RUN: 2, Kind.UPLOAD: 3, Kind.DOWNLOAD: 3, Kind.SYNC: 3}
+_RANKS: dict[str, int] = {kind: rank for rank, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _ALIVE = 3  # times something must have come to be waited for
 
 
@@ -41,7 +40,7 @@ class Stepping:
     marks: list[int] = field(default_factory=list)  # when steps ended that nobody watched
     _first: dict[Site, int] = field(default_factory=dict)
     _warm: dict[Site, int] = field(default_factory=dict)
-    _best: int = 9  # the surest kind that has come again so far
+    _best: int = len(LOOP_MARKS)  # the surest kind that has come again so far
 
     def note(self, site: Site, count: int, now: int) -> bool:
         """Whether the phase has just changed."""
@@ -63,7 +62,7 @@ class Stepping:
         self.phase = "timing"
 
     def _watch(self, site: Site, count: int, now: int) -> bool:
-        rank = _RANKS.get(Kind(site[0]))
+        rank = _RANKS.get(site[0])
         if rank is None:
             return False
         if count == _ALIVE:
