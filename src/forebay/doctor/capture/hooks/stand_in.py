@@ -17,7 +17,7 @@ class StandIn:
         self.__wrapped__ = getattr(original, "__wrapped__", original)
         self._original = original
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # an attribute everywhere else; Python looks a property up all the same
     def __class__(self) -> Any:
         """For `isinstance`."""
         return type(self._original)

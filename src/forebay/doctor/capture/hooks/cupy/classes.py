@@ -78,7 +78,8 @@ def _alike(original: Any, added: dict[str, Any]) -> type:
     def reduce(self: Any, protocol: Any) -> Any:
         """Pickled as what it stands for: whoever reads that needs no Forebay."""
         make, args, *rest = original.__reduce_ex__(self, protocol)
-        make = original.__new__ if make is copyreg.__newobj__ else make  # type: ignore[attr-defined]
+        made_anew = make is copyreg.__newobj__  # type: ignore[attr-defined]  # what pickle calls; typeshed leaves it out
+        make = original.__new__ if made_anew else make
         return (make, tuple(original if arg is type(self) else arg for arg in args), *rest)
 
     return _Alike(original.__name__, (original,), {"_stands_in": True, "__reduce_ex__": reduce, **added})
