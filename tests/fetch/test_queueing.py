@@ -21,20 +21,6 @@ from forebay.runner import Runner
 pytestmark = pytest.mark.timeout(30)  # a wake-up that is lost hangs
 
 
-@pytest.fixture(
-    params=[(Telling, "late"), (Telling, "early"), (Marking, "any")], ids=lambda made: f"{made[0].__name__}-{made[1]}"
-)
-def side(request):
-    kind, pace = request.param
-    with plain_cuda(kind=kind, pace=pace) as made:
-        yield made
-
-
-@pytest.fixture
-def fillers(monkeypatch):
-    return recorded(monkeypatch, Fetcher, "fill")
-
-
 @pytest.fixture
 def refreshed(monkeypatch):
     return recorded(monkeypatch, Edges, "refresh")

@@ -6,8 +6,8 @@ import time
 from itertools import islice
 
 import pytest
-from tests.fetch.plain_cuda import Marking, Telling, forget_orders, plain_cuda, prepared
-from tests.fetch.queueing import HERE, PATIENCE, Failing, Held, Taker, asleep, received_until, recorded, shuffled, warm
+from tests.fetch.plain_cuda import forget_orders, plain_cuda, prepared
+from tests.fetch.queueing import HERE, PATIENCE, Failing, Held, Taker, asleep, received_until, shuffled, warm
 from tests.fetch.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
 
 import forebay as fb
@@ -19,20 +19,6 @@ from forebay.fetch.fetcher import Fetcher
 from forebay.fetch.resident import Kept
 
 pytestmark = pytest.mark.timeout(30)  # a wake-up that is lost hangs
-
-
-@pytest.fixture(
-    params=[(Telling, "late"), (Telling, "early"), (Marking, "any")], ids=lambda made: f"{made[0].__name__}-{made[1]}"
-)
-def side(request):
-    kind, pace = request.param
-    with plain_cuda(kind=kind, pace=pace) as made:
-        yield made
-
-
-@pytest.fixture
-def fillers(monkeypatch):
-    return recorded(monkeypatch, Fetcher, "fill")
 
 
 @pytest.fixture(autouse=True)
