@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fetch.plain_cuda import KERNELS, PACES, TELLING, Marking, Telling, plain_cuda, prepared
+from tests.fetch.plain_cuda import KERNELS, PACES, TELLING, Holding, Marking, Telling, plain_cuda, prepared
 
 import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.memory import CudaMemory
 
-KINDS = [Telling, Marking]
+KINDS = [Telling, Marking, Holding]
 DTYPES = ["u1", "i2", "f4", "f8", "c16", "?", "M8[s]", "S5"]
 RNG = np.random.default_rng(0)
 
@@ -342,3 +342,17 @@ def test_the_pool_is_told_of_every_stream_that_takes_a_batch():
         queue_reads(side, feed, streams=(1, 2), epochs=1)
         side.synchronize()
         assert set(side.kept_for) == {TELLING + 1, TELLING + 2}
+
+
+@pytest.mark.parametrize("resident", ["never", "always"])
+def test_batches_that_wait_for_their_turn_on_the_device_take_no_slots_beyond_the_plan(resident):
+    data = random_rows(64, 400, "f4")
+    pipeline = fb.from_arrays(data).shuffle(seed=1).batch(8)
+    with plain_cuda(kind=Holding, pace="late") as side, feed_of(pipeline, side, resident=resident) as feed:
+        made = []
+        side.refuse = lambda nbytes: made.append(nbytes)
+        found = [side.queue_read(batch) for _ in range(30) for batch in feed]
+        side.synchronize()
+        expected = [batch for epoch in host_batches(pipeline, 30) for batch in epoch]
+        assert_same([{"": array} for array in found], expected)
+        assert len(made) < len(found) / 10  # slots, their workspaces and what is kept; not one a group

@@ -2,6 +2,7 @@
 
     filled again    our stream waits for what the consumer had queued when the slot was taken back, then copies
     handed off      the consumer's stream waits for the copy; where it has none to tell, this thread does
+    in use          a framework that keeps what it was lent until the device is done is held back by its own queue
     taken back      the consumer's thread leaves an event on every stream the slot was handed to, or one mark
 
 No event is ever recorded for the whole context: that would break any CUDA graph somebody is capturing.
@@ -49,6 +50,7 @@ class CudaEngine:
         self._streams = [Stream(self.device, urgent=True) for _ in range(STREAMS)]
         self._turn = itertools.cycle(self._streams)
         self._slow: Stream | None = None
+        self._pace: Pace | None = None
         self._mutex = threading.Lock()
 
     def attend(self) -> None:
@@ -107,8 +109,23 @@ class CudaEngine:
     def await_arrival(self, memory: CudaMemory) -> None:
         """Nothing where the framework waits by itself, on its stream: `lend` and the hand-off see to that."""
         memory.used_on = {}
-        if self.side.stream() is None and not self.side.waits_on_import:
+        if self.side.stream() is not None:
+            return
+        if self.side.waits_on_import:
+            self._keep_pace()
+        else:
             memory.wait_for_arrival()
+
+    def _keep_pace(self) -> None:
+        """Hold the consumer until its device has come to the last group but one.
+
+        It queues work without waiting for any, and all of it holds the batches it reads: slot after slot would be
+        made for batches that are only waiting for their turn.
+        """
+        with self.device:
+            if self._pace is None:
+                self._pace = Pace(self.device)
+            self._pace.step(self.side.mark())
 
     def lend(self, memory: CudaMemory) -> None:
         """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards."""
@@ -156,6 +173,33 @@ class CudaEngine:
         self.drain()
         for stream in [*self._streams, *([self._slow] if self._slow else [])]:
             stream.close()
+        if self._pace is not None:
+            self._pace.close()
+
+
+class Pace:
+    """How far a consumer is ahead of its device: by a group, at most."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, Stream(device)
+        self._passed = Event(device), Event(device)
+        self._steps = 0
+
+    def step(self, mark: Any) -> None:
+        """The consumer has queued everything up to this mark; wait until the device is past the one before."""
+        before, now = self._passed if self._steps % 2 else self._passed[::-1]
+        self._stream.wait_for_value(mark.pointer, mark.value)
+        now.record(self._stream)
+        if self._steps:
+            before.wait()
+        self._steps += 1
+
+    def close(self) -> None:
+        with self._device:
+            self._stream.wait()
+        self._stream.close()
+        for event in self._passed:
+            event.close()
 
 
 class _Filling:
