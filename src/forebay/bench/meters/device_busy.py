@@ -1,8 +1,11 @@
 """Gigabytes a second that arrive while the device computes on another stream, and how much that is slowed.
 
-The consumer's stream is urgent and the products' is not, or the consumer's tiny sums would wait behind them.
+The consumer's streams are urgent and the products' is not, or the consumer's tiny sums would wait behind them. They
+are several, used in turn: even so each sum waits until some block of a product ends, about as long as a batch takes to
+cross, and one stream would make that the limit of any loader.
 """
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -18,22 +21,36 @@ from forebay.bench.steps.products import Products
 
 __all__ = ["prepare"]
 
+STREAMS = 4
+
 
 class BusyConsumer:
     """A consumer that sees to it that the device never runs out of products."""
 
     def __init__(self, consumer: Consumer, products: Products) -> None:
         self._consumer, self._products = consumer, products
+        self._streams = [torch.cuda.Stream(priority=-1) for _ in range(STREAMS)]
+        self._turn = cycle(self._streams)
+        torch.cuda.set_stream(next(self._turn))
 
     def take(self, batch: Any) -> None:
         self._consumer.take(batch)
+        torch.cuda.set_stream(next(self._turn))  # whoever sends batches on the current stream does so there too
         self._products.top_up()
 
     def end_epoch(self) -> None:
+        current = torch.cuda.current_stream()
+        for stream in self._streams:
+            current.wait_stream(stream)
         self._consumer.end_epoch()
+        for stream in self._streams:
+            stream.wait_stream(current)
 
     def wait(self) -> list[int]:
-        return self._consumer.wait()  # not for the products, which are ahead: they have nothing to do with batches
+        """Not for the products, which are ahead: they have nothing to do with batches."""
+        for stream in self._streams:
+            stream.synchronize()
+        return self._consumer.wait()
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
         return self._consumer.download(batch)
@@ -45,7 +62,6 @@ class BusyConsumer:
 def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
     consumer = load_consumer(work)
     start = contender.epochs(work)
-    torch.cuda.set_stream(torch.cuda.Stream(priority=-1))
     products = Products()
     delivery = Delivery(start, BusyConsumer(consumer, products), work)
 
