@@ -1,0 +1,39 @@
+"""Losses stay on the device and are read fifty at a time."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from stopwatch import Stopwatch
+
+gpu = jax.default_backend() == "gpu"
+steps, rows, batch_rows, width = (1000, 200_000, 4096, 2048) if gpu else (60, 20_000, 128, 256)
+
+generator = np.random.default_rng(0)
+images = jax.random.normal(jax.random.key(1), (rows, width))
+keys = jax.random.split(jax.random.key(0), 8)
+weights = [jax.random.normal(key, (width, width)) * width**-0.5 for key in keys]
+
+
+def forward(weights, batch):
+    for weight in weights:
+        batch = jax.nn.relu(batch @ weight)
+    return jnp.square(batch - 1).mean()
+
+
+@jax.jit
+def train(weights, images, drawn):
+    loss, gradients = jax.value_and_grad(forward)(weights, images[drawn])
+    return [weight - 1e-3 * gradient for weight, gradient in zip(weights, gradients, strict=True)], loss
+
+
+losses, unread = [], []
+stopwatch = Stopwatch(lambda: jax.block_until_ready(weights))
+for _ in range(steps):
+    drawn = generator.permutation(rows)[:batch_rows].astype("int32")
+    weights, loss = train(weights, images, drawn)
+    unread.append(loss)
+    if len(unread) == 50:
+        losses += jax.device_get(unread)
+        unread.clear()
+    stopwatch.lap()
+stopwatch.tell()

@@ -1,0 +1,156 @@
+"""Runs every script of this folder by itself and under the doctor, and puts what was predicted beside its cured twin.
+
+    python tests/doctor/cures/run_all.py OUT --frameworks torch,jax --only read_back
+
+OUT receives the doctor's capture and verdict of every script, and table.json.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+SOURCES = FOLDER.parents[2] / "src"
+FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
+
+Row = dict[str, Any]
+
+
+def main() -> int:
+    arguments = _arguments()
+    rows: list[Row] = []
+    for script in _scripts(arguments.frameworks.split(","), arguments.only):
+        row = _watched(script, arguments.out, arguments.seconds_each)
+        rows.append(row)
+        _say(_line(row))
+        (arguments.out / "table.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    for row in _beside_cured(rows):
+        _say(row)
+    return int(any(row["problems"] for row in rows))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the scripts and their cured twins, each with and without doctor.")
+    parser.add_argument("out", type=Path, help="a folder for captures, verdicts and the table")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="which, with commas (default: all)")
+    parser.add_argument("--only", metavar="NAME", help="scripts of this name, and their twins")
+    parser.add_argument("--seconds-each", type=float, default=60.0, metavar="S", help="a run may take so long")
+    arguments = parser.parse_args()
+    unknown = set(arguments.frameworks.split(",")) - set(FRAMEWORKS)
+    if unknown:
+        parser.error(f"there are no scripts for {', '.join(sorted(unknown))}: only for {', '.join(FRAMEWORKS)}")
+    arguments.out = arguments.out.absolute()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    return arguments
+
+
+def _scripts(frameworks: Iterable[str], only: str | None) -> Iterator[Path]:
+    for framework in frameworks:
+        for script in sorted((FOLDER / framework).glob("*.py")):
+            if only in (None, script.stem.removesuffix("_cured")):
+                yield script
+
+
+def _watched(script: Path, out: Path, seconds: float) -> Row:
+    """What one script gave: its step by the clock, the same under the doctor, and what the doctor said."""
+    framework, name = script.parent.name, script.stem
+    (out / framework).mkdir(exist_ok=True)
+    capture, verdict = out / framework / f"{name}.gz", out / framework / f"{name}.json"
+    verdict.unlink(missing_ok=True)  # of an earlier run, which this one may fail to replace
+    doctor = ["-m", "forebay", "doctor", "--capture", str(capture), "--json", str(verdict)]
+    plain_ms, plain_problem = _run([str(script)], framework, seconds)
+    doctor_ms, doctor_problem = _run([*doctor, str(script)], framework, seconds)
+    return {
+        "framework": framework,
+        "name": name,
+        "plain_ms": plain_ms,
+        "doctor_ms": doctor_ms,
+        "problems": [problem for problem in (plain_problem, doctor_problem) if problem],
+        **_said(verdict),
+    }
+
+
+def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float | None, str]:
+    """Its step in ms, and what went wrong; a script that fails or hangs does not end the others."""
+    full = [sys.executable, *command]
+    try:
+        ran = subprocess.run(
+            full, env=_environment(framework), capture_output=True, text=True, errors="replace", timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"took over {seconds:.0f} s"
+    told = [line for line in ran.stdout.splitlines() if line.startswith('{"step_ms"')]
+    step_ms = json.loads(told[-1])["step_ms"] if told else None
+    if ran.returncode == 0 and told:
+        return step_ms, ""
+    last = (ran.stderr.strip().splitlines() or ["no step was timed"])[-1]
+    return step_ms, f"exit {ran.returncode}: {last}"
+
+
+def _environment(framework: str) -> dict[str, str]:
+    """The stopwatch on the path, and where there is no CuPy the one of the tests."""
+    folders = [FOLDER / "timing", SOURCES]
+    if framework == "cupy" and "cupy" not in packages_distributions():
+        folders.append(FOLDER.parent / "stand_in")
+    path = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def _said(verdict: Path) -> Row:
+    """The main finding, its line, and the step that its first cure would leave, in ms."""
+    if not verdict.is_file():
+        return {"seen_ms": None, "rule": None, "line": None, "cure": None, "predicted_ms": None, "others": []}
+    document = json.loads(verdict.read_text(encoding="utf-8"))
+    step, findings = document["step_seconds"], document["findings"]
+    main = findings[0] if findings else {"rule": None, "line": None, "cures": []}
+    cure = main["cures"][0] if main["cures"] else None
+    return {
+        "seen_ms": step and 1e3 * step,
+        "rule": main["rule"],
+        "line": main["line"],
+        "cure": cure and cure["title"],
+        "predicted_ms": cure and [1e3 * seconds for seconds in cure["step_seconds"]],
+        "others": [f"{finding['rule']}:{finding['line']}" for finding in findings[1:]],
+    }
+
+
+def _line(row: Row) -> str:
+    said = f"{row['rule']}:{row['line']} -> {_interval(row)}" if row["rule"] else "nothing found"
+    times = f"plain {_ms(row['plain_ms'])}  doctor {_ms(row['doctor_ms'])}  seen {_ms(row['seen_ms'])}"
+    return f"{row['framework']:<10} {row['name']:<26} {times}  {said}  {'; '.join(row['problems'])}".rstrip()
+
+
+def _beside_cured(rows: Sequence[Row]) -> Iterator[str]:
+    """For each pair: the step as it is, as it was predicted to become, and as it became by hand."""
+    named = {(row["framework"], row["name"]): row for row in rows}
+    for (framework, name), row in named.items():
+        cured = named.get((framework, f"{name}_cured"))
+        if cured is not None:
+            became = f"{_ms(row['plain_ms'])} -> predicted {_interval(row)}, cured {_ms(cured['plain_ms'])}"
+            yield f"{framework:<10} {name:<20} {became}  ({row['rule']}: {row['cure']})"
+
+
+def _interval(row: Row) -> str:
+    if row["predicted_ms"] is None:
+        return "no cure"
+    low, high = row["predicted_ms"]
+    return f"{low:.2f} to {high:.2f} ms"
+
+
+def _ms(value: float | None) -> str:
+    return "      -" if value is None else f"{value:7.2f}"
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The next window is copied on a stream of its own while the step runs."""
+
+import numpy as np
+import torch
+from stopwatch import Stopwatch
+from torch import nn
+
+torch.set_float32_matmul_precision("high")
+device = "cuda" if torch.cuda.is_available() else "cpu"
+steps, batch_rows, width = (400, 2048, 4096) if device == "cuda" else (60, 128, 256)
+
+generator = np.random.default_rng(0)
+recording = torch.from_numpy(generator.random((32 * batch_rows, width), dtype="float32"))
+model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+if device == "cuda":
+    recording = recording.pin_memory()
+model.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+copies = torch.cuda.Stream() if device == "cuda" else None
+
+
+def fetch():
+    start = generator.integers(len(recording) - batch_rows)
+    with torch.cuda.stream(copies):
+        return recording[start : start + batch_rows].to(device, non_blocking=True)
+
+
+coming = fetch()
+stopwatch = Stopwatch(torch.cuda.synchronize if device == "cuda" else None)
+for _ in range(steps):
+    window = coming
+    if copies is not None:
+        torch.cuda.current_stream().wait_stream(copies)
+        window.record_stream(torch.cuda.current_stream())
+    coming = fetch()
+    loss = model(window).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    stopwatch.lap()
+stopwatch.tell()
