@@ -4,13 +4,15 @@ Details are plain values, named the same in every framework; each is left out wh
 
     upload    device, dtype, shape, key (the same for the same data), from_dtype (before the call), pinned, non_blocking
     download  device, dtype, shape
-    move      op, source and target (devices), dtype, shape
-    input     loader (DataLoader, tf.data, arrays, generator), workers, pinned, prefetch, batch_rows; bytes of the batch
+    move      op, source and target (devices), dtype, shape, timed (False inside a graph, which does not tell)
+    input     loader (DataLoader, tf.data, arrays, generator), workers, pinned, prefetch, batch_rows, mapped_at (the
+              line that maps rows one at a time); bytes of the batch
     prepare   what (row, collate, map, generator)
     compile   function, reason (first, shape, dtype, value), signature
     build     what (Dataset, Session, DataLoader, function), and what rules ask of it: shuffle_rows, prefetch, workers
-    run       function
-    ops       count, tiny (how many of them took less than a launch does)
+    run       function, first (of a session, which prepares its graph then)
+    transform function
+    ops       count, tiny (how many of them took less than a launch does), calling_seconds (of Python between them)
 """
 
 from enum import StrEnum
@@ -30,9 +32,12 @@ class Kind(StrEnum):
     COMPILE = "compile"  # a function was traced or compiled
     BUILD = "build"  # something that is meant to live long was made: a pipeline, a session, a loader, a function
     RUN = "run"  # a compiled function ran: tf.function, jit, torch.compile, a session
+    TRANSFORM = "transform"  # what jax.grad or jax.vmap made of a function ran, operation by operation
     OPS = "ops"  # operations ran one by one; how many is in the details
     SYNC = "sync"  # a wait for the device that was asked for
     STEP = "step"  # a training step ended
+
+    __hash__ = str.__hash__  # an enumeration's own is Python, and asked several times for every event
 
 
 # What comes once a step, the surest first; uploads and reads may come several times.
@@ -40,7 +45,9 @@ LOOP_MARKS: tuple[frozenset[Kind], ...] = (
     frozenset({Kind.STEP}),
     frozenset({Kind.INPUT}),
     frozenset({Kind.RUN}),
+    frozenset({Kind.TRANSFORM}),
     frozenset({Kind.UPLOAD, Kind.DOWNLOAD, Kind.SYNC}),
+    frozenset({Kind.MOVE}),
 )
 
 

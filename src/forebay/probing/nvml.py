@@ -5,7 +5,7 @@ It is called by its C names, because it comes with the driver itself: its Python
 
 import ctypes
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Nvml"]
 
@@ -18,7 +18,7 @@ class Nvml:
     def __init__(self) -> None:
         self._library: Any = None
 
-    def __enter__(self) -> "Nvml":
+    def __enter__(self) -> Self:
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")
             self._library = library if library.nvmlInit_v2() == 0 else None

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -15,6 +16,12 @@ MOST_EVENTS = 1_000_000  # some 200 MB; a script that fills this has been unders
 Site = tuple[str, str, int]  # kind, api, line
 
 
+class _Thread(threading.local):
+    """Of each thread, whether a hook goes on there."""
+
+    inside = False
+
+
 class Ledger:
     """Takes events. A hook that was called from inside another one writes nothing: the outermost call is the user's."""
 
@@ -25,7 +32,7 @@ class Ledger:
         self.counts: dict[Site, int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._told = told
-        self._local = threading.local()
+        self._thread = _Thread()
 
     @property
     def events(self) -> list[Event]:
@@ -38,14 +45,14 @@ class Ledger:
 
     def enter(self) -> bool:
         """Whether the calling hook is the outermost on its thread, and something is being watched; then `leave`."""
-        local = self._local
-        if not self.on or getattr(local, "inside", False):
+        thread = self._thread
+        if thread.inside or not self.on:
             return False
-        local.inside = True
+        thread.inside = True
         return True
 
     def leave(self) -> None:
-        self._local.inside = False
+        self._thread.inside = False
 
     def add(
         self,
@@ -64,8 +71,8 @@ class Ledger:
         if line is None:
             line = self.lines.here(depth + 1)
         site = (kind, api, line)
-        count = self.counts.get(site, 0) + 1
-        self.counts[site] = count
-        if len(self._events) < MOST_EVENTS:
-            self._events.append((kind, api, line, threading.get_ident(), start, end, nbytes, detail))
+        count = self.counts[site] = self.counts.get(site, 0) + 1
+        events = self._events
+        if len(events) < MOST_EVENTS:
+            events.append((kind, api, line, get_ident(), start, end, nbytes, detail))
         self._told(site, count, end)

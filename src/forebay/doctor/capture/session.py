@@ -12,7 +12,10 @@ from forebay.doctor.capture.device.ledger import DeviceLedger
 from forebay.doctor.capture.facts import process_facts
 from forebay.doctor.capture.imports import AfterImport
 from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.memory import MemoryReadings
+from forebay.doctor.capture.nvml import GpuSampler
 from forebay.doctor.capture.patches import Patches
+from forebay.doctor.capture.rank import rank_here
 from forebay.doctor.capture.window import Stepping
 from forebay.doctor.captured import Capture, Window
 from forebay.machine import Machine, installed_versions
@@ -35,6 +38,8 @@ class Session:
         self._patches = Patches(self.ledger)
         self._imports = AfterImport({name: partial(self._install, name) for name in HOOKS})
         self._device = DeviceLedger(self.ledger.notes)
+        self._memory = MemoryReadings()
+        self._gpus = GpuSampler()
         self._done = done
         self._began = 0
 
@@ -45,12 +50,14 @@ class Session:
             Session._current = self
         os.register_at_fork(after_in_child=self._switch_off)
         self._began = perf_counter_ns()
+        self._memory.take("begun")
         self._imports.install()
 
     def stop(self) -> None:
         """Take every hook out; safe to call twice."""
         self.stepping.finish(perf_counter_ns())
         self._device.stop()
+        self._gpus.stop()
         self._switch_off()
         self._imports.remove()
         self._patches.restore()
@@ -63,6 +70,7 @@ class Session:
     ) -> Capture:
         """What was seen."""
         stepping = self.stepping
+        self._read_memory("ended")
         untraced = tuple(
             (after - before) / 1e9 for before, after in zip(stepping.marks, stepping.marks[1:], strict=False)
         )
@@ -79,7 +87,8 @@ class Session:
             lines=tuple(self.ledger.lines.read(text=text)),
             events=tuple(self.ledger.events),
             notes=tuple(self.ledger.notes),
-            facts=process_facts(),
+            facts=process_facts() | {"memory": self._memory.taken, "gauges": self._gpus.gpus},
+            rank=rank_here(),
             device=self._device.recorded,
         )
 
@@ -91,17 +100,27 @@ class Session:
             self.ledger.notes.append(f"{name} is not watched: {type(error).__name__}: {error}")
 
     def _told(self, site: tuple[str, str, int], count: int, now: int) -> None:
+        if not self._gpus.started:
+            self._gpus.start()
         if not self.stepping.note(site, count, now):
             return
-        if self.stepping.phase == "tracing" and not self._device.start():
-            self.stepping.skip_tracing()
+        if self.stepping.phase == "tracing":
+            self._read_memory("watched")  # before the device is recorded, which takes memory too
+            if not self._device.start():
+                self.stepping.skip_tracing()
         if self.stepping.phase == "timing":
             self._device.stop()
             self._patches.restore(but=site[1])
+            self._read_memory("traced")
         elif self.stepping.phase == "over":
+            self._read_memory("timed")
+            self._gpus.stop()
             self._switch_off()
             self._patches.restore()
             self._done()
+
+    def _read_memory(self, when: str) -> None:
+        self._memory.take(when, self.ledger.counts.get(self.stepping.anchor, 0) if self.stepping.anchor else 0)
 
     def _switch_off(self) -> None:
         self.ledger.on = False

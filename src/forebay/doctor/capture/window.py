@@ -23,6 +23,16 @@ _ALIVE = 3  # times something must have come to be waited for
 
 
 @dataclass(slots=True)
+class _Line:
+    """What comes again and again, perhaps. Times are whole nanoseconds: it is asked at every event."""
+
+    rank: int
+    patient_until: int
+    warm: int = 0  # when the warm-up was over
+    watched_until: int = 0
+
+
+@dataclass(slots=True)
 class Stepping:
     """Told of every event; says when the phase changes."""
 
@@ -38,8 +48,7 @@ class Stepping:
     end: int = 0
     traced: list[int] = field(default_factory=list)  # when steps ended that were recorded on the device
     marks: list[int] = field(default_factory=list)  # when steps ended that nobody watched
-    _first: dict[Site, int] = field(default_factory=dict)
-    _warm: dict[Site, int] = field(default_factory=dict)
+    _lines: dict[Site, _Line] = field(default_factory=dict)
     _best: int = len(LOOP_MARKS)  # the surest kind that has come again so far
 
     def note(self, site: Site, count: int, now: int) -> bool:
@@ -62,22 +71,30 @@ class Stepping:
         self.phase = "timing"
 
     def _watch(self, site: Site, count: int, now: int) -> bool:
-        rank = _RANKS.get(site[0])
-        if rank is None:
+        line = self._lines.get(site) or self._meet(site, now)
+        if line is None:
             return False
         if count == _ALIVE:
-            self._best = min(self._best, rank)
-        first = self._first.setdefault(site, now)
+            self._best = min(self._best, line.rank)
         if count <= max(1, self.warm_up):
-            self._warm[site] = now
+            line.warm, line.watched_until = now, now + int(self.seconds * 1e9)
             return False
-        enough = count >= self.warm_up + self.steps or now - self._warm[site] > self.seconds * 1e9
-        if not enough or (rank and now - first < self.patience_seconds * 1e9):
+        if count < self.warm_up + self.steps and now <= line.watched_until:
             return False
-        if rank > self._best:
+        if line.rank > self._best:
             return False  # something surer comes again too: what happens inside a step is no step
-        self.phase, self.anchor, self.start, self.end = "tracing", site, self._warm[site], now
+        if line.rank and now < line.patient_until:
+            return False
+        self.phase, self.anchor, self.start, self.end = "tracing", site, line.warm, now
         return True
+
+    def _meet(self, site: Site, now: int) -> _Line | None:
+        """A line that was not heard of before; None where its kind marks no loop."""
+        rank = _RANKS.get(site[0])
+        if rank is None:
+            return None
+        line = self._lines[site] = _Line(rank, now + int(self.patience_seconds * 1e9))
+        return line
 
     def finish(self, now: int) -> None:
         """The script has ended; whatever was seen has to do."""

@@ -1,9 +1,8 @@
 """Calls watched where `Patches.watch` does not do: what is called inside is to be seen too, or only some count."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -12,9 +11,8 @@ from forebay.doctor.events import Kind
 __all__ = ["Call", "failed", "quietly", "watch_call", "write"]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call that has ended."""
+class Call(NamedTuple):
+    """One call that has ended. A tuple, for it is made often."""
 
     start: int
     end: int

@@ -11,6 +11,8 @@ from jax._src.array import ArrayImpl
 from forebay.doctor.capture.hooks.jax.arrays import about
 from forebay.doctor.capture.hooks.jax.compiles import Compiles
 from forebay.doctor.capture.hooks.jax.functions import watch_functions
+from forebay.doctor.capture.hooks.jax.operations import watch_operations
+from forebay.doctor.capture.hooks.jax.transforms import watch_transforms
 from forebay.doctor.capture.hooks.jax.uploads import watch_uploads
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
@@ -44,6 +46,8 @@ def install(patches: Patches) -> None:
     patches.watch(jax.stages.Compiled, "__call__", Kind.RUN, "jax.stages.Compiled", lambda *_, **__: (0, None))
     watch_uploads(patches)
     watch_functions(patches, Compiles(patches))
+    watch_transforms(patches)
+    watch_operations(patches)
 
 
 def _watch_reads(patches: Patches) -> None:

@@ -46,7 +46,13 @@ def first_placed(tree: Any) -> str | None:
 
 
 def about(array: Any) -> dict[str, Any]:
-    return {"device": placed(array), "dtype": _name(array.dtype), "shape": list(array.shape)}
+    return _described(array.sharding, array.dtype, array.shape)
+
+
+@lru_cache(maxsize=1024)
+def _described(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """One for all arrays that are alike, as events keep it; nobody writes into it."""
+    return {"device": _devices(sharding), "dtype": str(dtype), "shape": list(shape)}
 
 
 def arrived(array: Any, data: Any) -> dict[str, Any]:

@@ -27,29 +27,36 @@ _unregister: Any = getattr(
 )
 
 
+class _Thread(threading.local):
+    """What a thread is busy with."""
+
+    heard: list[tuple[int, int]] | None = None  # of a call that is being watched
+    earlier = "", 0  # what was traced or lowered last, and for how long
+
+
 class Compiles:
     """Hears of every compilation. Those of a call that is being watched are its own; the rest go into the ledger."""
 
     def __init__(self, patches: Patches) -> None:
         self._ledger: Ledger = patches.ledger
-        self._local = threading.local()
+        self._thread = _Thread()
         monitoring.register_event_duration_secs_listener(self._hear)
         patches.undo_with(self._stop, api="compilations of JAX")
 
     def begin(self) -> list[tuple[int, int]]:
         """From when until when something was traced or compiled on this thread, filled until `end`."""
         heard: list[tuple[int, int]] = []
-        self._local.heard = heard
+        self._thread.heard = heard
         return heard
 
     def end(self) -> None:
-        self._local.heard = None
+        self._thread.heard = None
 
     def _hear(self, event: str, seconds: float, **kwargs: Any) -> None:
         if event not in _STAGES or not self._ledger.on:
             return
         end, length = perf_counter_ns(), int(seconds * 1e9)
-        heard = getattr(self._local, "heard", None)
+        heard = self._thread.heard
         if heard is not None:
             heard.append((end - length, end))
             return
@@ -58,12 +65,12 @@ class Compiles:
     def _hear_of_others(self, event: str, end: int, length: int, name: str) -> None:
         """A function is traced, lowered and compiled in a row; only the last is sure to come."""
         name = name.removeprefix("jit(").removesuffix(")")
-        earlier, before = getattr(self._local, "earlier", ("", 0))
+        earlier, before = self._thread.earlier
         length += before if earlier == name else 0
         if event != _COMPILED:
-            self._local.earlier = name, length
+            self._thread.earlier = name, length
             return
-        self._local.earlier = "", 0
+        self._thread.earlier = "", 0
         self._ledger.add(Kind.COMPILE, _API, end - length, end=end, detail={"function": name} if name else None)
 
     def _stop(self) -> None:

@@ -29,8 +29,9 @@ class Function:
 
     def may_hold_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call is worth looking at more closely: asked at every call."""
-        self._without_data += 1
-        return has_data(args) or has_data(kwargs.values()) or self._looks_into_trees
+        self._without_data = calls = self._without_data + 1
+        looks_into_trees = calls <= _SURE or calls % _NOW_AND_THEN == 0
+        return looks_into_trees or has_data(args) or (bool(kwargs) and has_data(kwargs.values()))
 
     def data_given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[Any]]:
         """The data of NumPy's in each argument that holds any, by the argument's name."""

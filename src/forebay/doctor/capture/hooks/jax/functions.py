@@ -58,6 +58,8 @@ def _put_back(owner: Any, name: str, stand_in: "_Jitted", original: Any) -> None
 def is_traced() -> bool:
     """Whether a function is being traced on this thread: what is called then does not run now."""
     trace = getattr(_context, "trace", None)
+    if type(trace) is core.EvalTrace:
+        return False  # mostly
     while trace is not None and not isinstance(trace, core.EvalTrace):
         if type(trace).__name__ == "DynamicJaxprTrace":
             return True
@@ -70,17 +72,12 @@ class _Jitted(StandIn):
 
     def __init__(self, original: Any, calls: "_Calls") -> None:
         super().__init__(original)
-        self._calls = calls
         self._function = Function(original)
+        # What passes for something else answers slowly for itself: one question has to do.
+        self._call = partial(calls.call, original, self._function)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        calls, original = self._calls, self._original
-        if not calls.on or not calls.ledger.enter():
-            return original(*args, **kwargs)
-        try:
-            return original(*args, **kwargs) if is_traced() else calls.run(original, self._function, args, kwargs)
-        finally:
-            calls.ledger.leave()
+        return self._call(args, kwargs)
 
 
 class _Calls:
@@ -125,7 +122,16 @@ class _Calls:
                 self.ledger.leave()
         return jitted
 
-    def run(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ledger = self.ledger
+        if not self.on or not ledger.enter():
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs) if is_traced() else self._run(original, function, args, kwargs)
+        finally:
+            ledger.leave()
+
+    def _run(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compiled = self._compiles.begin()
         try:
             start = perf_counter_ns()

@@ -93,7 +93,7 @@ def _add_put(ledger: Ledger, tree: Any, result: Any, start: int, end: int) -> No
 
 
 def _moved(old: Any, new: Any) -> dict[str, Any]:
-    detail = about(new)
+    detail = dict(about(new))
     return {"op": "device_put", "source": placed(old), "target": detail.pop("device"), **detail}
 
 

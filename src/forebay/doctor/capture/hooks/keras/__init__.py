@@ -30,7 +30,9 @@ SILENT_STEPS = 8  # of others, after which whoever ended steps counts as no long
 def install(patches: Patches) -> None:
     steps = _Steps(patches.ledger)
     patches.replace(keras.Model, "fit", steps.inside, api=FIT)
+    patches.replace(CallbackList, "on_train_begin", steps.began, api=FIT)
     patches.replace(CallbackList, "on_train_batch_end", steps.batch, api=FIT)
+    patches.replace(CallbackList, "on_train_end", steps.ended, api=FIT)
     patches.replace(keras.Model, "train_on_batch", partial(steps.outermost, ON_BATCH), api=ON_BATCH)
     patches.replace(BaseOptimizer, "apply", partial(steps.outermost, APPLY), api=APPLY)
     made = partial(_made, patches.ledger)
@@ -46,6 +48,7 @@ class _Steps:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._depth = 0  # of things that train, one inside the other
+        self._late = False  # a `fit` goes on that was called before the hooks were there
         self._first: weakref.ref[Any] | None = None
         self._since = 0  # steps of others since that one's last
 
@@ -58,6 +61,24 @@ class _Steps:
                 return original(*args, **kwargs)
             finally:
                 self._depth -= 1
+
+        return hook
+
+    def began(self, original: Any) -> Any:
+        """A callback may have begun the watch: `fit` was called before that."""
+
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            if not self._depth:
+                self._depth, self._late = 1, True
+            return original(*args, **kwargs)
+
+        return hook
+
+    def ended(self, original: Any) -> Any:
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            if self._late:
+                self._depth, self._late = self._depth - 1, False
+            return original(*args, **kwargs)
 
         return hook
 

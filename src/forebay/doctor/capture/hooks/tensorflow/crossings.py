@@ -37,7 +37,7 @@ class Crossings:
         if not array.nbytes or element_of(array.dtype).counts_with(array.nbytes):
             return
         ledger = self._patches.ledger
-        api = asked(ledger.lines, line, self._api).name
+        api = asked(ledger.lines, self._api).name
         self._patches.spoken[api] = self._api
         output = _first(result)
         kind = array.dtype.name

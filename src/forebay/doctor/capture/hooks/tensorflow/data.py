@@ -37,7 +37,7 @@ def watch_data(patches: Patches, pipelines: Pipelines) -> None:
         then = partial(_made_reader, ledger, pipelines, api)
         watch_call(patches, reader, "__init__", api=api, then=then, when=_is_outside)
     for name, facts in _PARTS.items():
-        then = partial(_made_part, pipelines, facts)
+        then = partial(_made_part, ledger, pipelines, facts)
         watch_call(patches, dataset_ops.DatasetV2, name, api=f"Dataset.{name}", then=then, when=_is_outside)
     iterator, began, came = iterator_ops.OwnedIterator, partial(_began, ledger), partial(_came, ledger, pipelines)
     watch_call(patches, iterator, "__init__", api=ITER, then=began, when=_is_outside)
@@ -69,8 +69,11 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: Call, data
     write(ledger, Kind.BUILD, api, call, nbytes=nbytes, detail=detail)
 
 
-def _made_part(pipelines: Pipelines, facts: Any, call: Call) -> None:
-    pipelines.add_part(call.result, **{name: value for name, value in facts(call).items() if value is not None})
+def _made_part(ledger: Ledger, pipelines: Pipelines, facts: Any, call: Call) -> None:
+    told = {name: value for name, value in facts(call).items() if value is not None}
+    if told.pop("is_serial", False):
+        told["mapped_at"] = ledger.lines.here()
+    pipelines.add_part(call.result, **told)
 
 
 def _shuffled(call: Call) -> dict[str, Any]:
@@ -88,7 +91,8 @@ def _batched(call: Call) -> dict[str, Any]:
 def _mapped(call: Call) -> dict[str, Any]:
     """How many calls at a time; nothing where each waits for the one before."""
     calls = _number(call.argument(2, "num_parallel_calls"))
-    return {"workers": os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls, "works": True}
+    workers = os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls
+    return {"workers": workers, "works": True, "is_serial": calls is None}
 
 
 _PARTS = {"shuffle": _shuffled, "prefetch": _prefetched, "batch": _batched, "map": _mapped}
@@ -102,7 +106,7 @@ def _number(value: Any) -> int | None:
 def _began(ledger: Ledger, call: Call) -> None:
     line = ledger.lines.here()
     if line >= 0 and call.argument(1, "dataset") is not None:  # else it is the same one, on its way into a function
-        name = asked(ledger.lines, line, ITER).name
+        name = asked(ledger.lines, ITER).name
         api = name if name.startswith("Model.") else ITER  # `fit` makes its own for each epoch
         ledger.add(Kind.BUILD, api, call.start, end=call.end, detail={"what": "iterator"}, line=line)
 

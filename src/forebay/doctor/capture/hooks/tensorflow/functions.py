@@ -1,7 +1,7 @@
 """Compiled functions: made, traced and called. Whatever a call converts, reads or waits for is seen beside it."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -13,6 +13,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function, t
 from tensorflow.python.framework import ops
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
+from forebay.doctor.capture.hooks.tensorflow.placed import Moved, Placed, moves_in
+from forebay.doctor.capture.hooks.tensorflow.shapes import Shapes
 from forebay.doctor.capture.hooks.tensorflow.signatures import reason_of, signature_of
 from forebay.doctor.capture.hooks.tensorflow.waits import Waits
 from forebay.doctor.capture.ledger import Ledger
@@ -28,11 +30,11 @@ SMALLEST_CONSTANT = 1 << 20  # bytes: less is what graphs are made of
 
 def watch_functions(patches: Patches, waits: Waits) -> None:
     function = polymorphic_function.Function
-    ran = partial(_ran, patches.ledger, waits)
+    traces = _Traces(patches.ledger)
+    ran = partial(_ran, patches.ledger, waits, traces, Shapes())
     watch_call(patches, function, "__call__", api=API, then=ran, when=_is_compiled, inner="seen")
     made = partial(_made, patches.ledger)
     watch_call(patches, function, "__init__", api="making of tf.function", then=made, when=_is_outside)
-    traces = _Traces(patches.ledger)
     patches.replace(tracing_compilation, "_create_concrete_function", traces.watched, api="tracing of tf.function")
     patches.replace(ops, "_create_graph_constant", traces.constant, api="constants of graphs")
 
@@ -51,8 +53,12 @@ def _made(ledger: Ledger, call: Call) -> None:
     write(ledger, Kind.BUILD, API, call, detail=detail)
 
 
-def _ran(ledger: Ledger, waits: Waits, call: Call) -> None:
+def _ran(ledger: Ledger, waits: Waits, traces: "_Traces", shapes: Shapes, call: Call) -> None:
     write(ledger, Kind.RUN, API, call, detail={"function": call.args[0].name})
+    compiled = shapes.compiled_for(call)
+    if compiled is not None:
+        write(ledger, Kind.COMPILE, "XLA", call, detail=compiled)
+    traces.write_moves(call)
     iterator = _iterator_in(call.args[1:]) or _iterator_in(call.kwargs.values())
     if iterator is None:
         waits.look_at_the_clock(call.end)
@@ -67,6 +73,7 @@ def _iterator_in(arguments: Iterable[Any]) -> Any:
 class _Thread(threading.local):
     depth = 0  # functions traced inside functions
     constants_nbytes = 0  # embedded since the outermost one began
+    graph: Any = None  # that was traced last, by the call which goes on
 
 
 class _Traces:
@@ -75,6 +82,17 @@ class _Traces:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._thread = _Thread()
+        self._placed = Placed(ledger)
+
+    def write_moves(self, call: Call) -> None:
+        """What the function moves between devices, as it was traced when it was first called."""
+        graph, self._thread.graph = self._thread.graph, None
+
+        def moves() -> Iterator[Moved]:
+            devices = [device.name for device in context.context().list_logical_devices()]
+            return moves_in(self._ledger, graph.get_operations() if graph else (), devices)
+
+        self._placed.ran(call.args[0], API, moves, call.end)
 
     def watched(self, original: Any) -> Any:
         def hook(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
@@ -86,6 +104,7 @@ class _Traces:
                 traced = original(*given)
             finally:
                 thread.depth = 0
+            thread.graph = getattr(traced, "graph", None)
             quietly(self._ledger, API, self._traced, start, function_type, tracing_options)
             return traced
 

@@ -25,7 +25,7 @@ _METHODS = {
     "override_binary_operator_helper.<locals>.r_binary_op_wrapper": "tf.convert_to_tensor",
 }
 
-_found: dict[CodeType, str | None] = {}  # of code that was met before
+_names: dict[CodeType, str | None] = {}  # of code that was met before
 
 
 class Asked(NamedTuple):
@@ -35,20 +35,36 @@ class Asked(NamedTuple):
     directly: bool
 
 
-def asked(lines: Lines, line: int, default: str) -> Asked:
+# By the place in the user's code, and what was called from there: the same instruction mostly asks for the same.
+_asked: dict[tuple[int, int, int, str], tuple[Asked, CodeType, CodeType]] = {}  # which keeps the code at its address
+
+
+def asked(lines: Lines, default: str) -> Asked:
     """The outermost public function between the user's line and here; `default` where the line called none."""
-    file, number, _ = lines.found[line]
-    frame: FrameType | None = sys._getframe(1)
+    here = called = sys._getframe(1)
+    frame: FrameType | None = here
+    while frame is not None and not lines.users.get(frame.f_code.co_filename):
+        called, frame = frame, frame.f_back
+    if frame is None:
+        return Asked(default, directly=False)
+    code = frame.f_code
+    place = id(code), frame.f_lasti, id(called.f_code), default
+    if place not in _asked:
+        _asked[place] = _between(frame, here, default), code, called.f_code
+    return _asked[place][0]
+
+
+def _between(outer: FrameType, inner: FrameType | None, default: str) -> Asked:
     below: list[FrameType] = []
-    while frame is not None and (frame.f_lineno != number or frame.f_code.co_filename != file):
-        if not frame.f_code.co_filename.startswith(_OURS):
-            below.append(frame)
-        frame = frame.f_back
-    for depth, inner in enumerate(reversed(below)):
-        code = inner.f_code
-        if code not in _found:
-            _found[code] = _name(inner)
-        if name := _found[code]:
+    while inner is not None and inner is not outer:
+        if not inner.f_code.co_filename.startswith(_OURS):
+            below.append(inner)
+        inner = inner.f_back
+    for depth, frame in enumerate(reversed(below)):
+        code = frame.f_code
+        if code not in _names:
+            _names[code] = _name(frame)
+        if name := _names[code]:
             return Asked(name, depth < NEAR)
     return Asked(default, not below)
 

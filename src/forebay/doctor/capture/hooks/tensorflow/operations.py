@@ -1,6 +1,5 @@
 """Operations that run one by one: how many each line starts, arrays they are given, and what moves to reach them."""
 
-import threading
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
@@ -10,73 +9,55 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 
 from forebay.doctor.capture.hooks.calls import failed, quietly
+from forebay.doctor.capture.hooks.counting import TOGETHER_NS, Counted
 from forebay.doctor.capture.hooks.tensorflow.crossings import Crossings
 from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor
 from forebay.doctor.capture.hooks.tensorflow.waits import Waits
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
 
 __all__ = ["API", "Operations", "watch_operations"]
 
 API = "tf operations"
-TOGETHER_NS = 5_000_000  # what runs in so long is written down as one event a line
-TINY_NS = 20_000  # an operation that is over by then has done little but start
+_PLAIN = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})  # what an operation mostly gets
 _COMPILED = ("__inference_", "__forward_", "__backward_")  # functions, which run by the same door
 
 
-class _Counts(threading.local):
-    """What a thread has run since it was last written down: by line, the count, the tiny ones, time and end."""
-
-    def __init__(self) -> None:
-        self.since = perf_counter_ns()
-        self.lines: dict[int, list[int]] = {}
-
-
 class Operations:
-    """Told of every operation, at a fifth of what calling one costs, most of it to find the line."""
+    """Told of every operation. Deep inside a framework the line is found slowly: of many, some are looked for."""
 
     def __init__(self, patches: Patches, waits: Waits) -> None:
         self.ledger = patches.ledger
         self._waits = waits
         self._crossings = Crossings(patches, API)
-        self._counts = _Counts()
+        self._thread = Counted()
         self._several: bool | None = None  # devices
 
     def ran(self, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
-        line = self.ledger.lines.here(1)
-        if line < 0:
-            return
-        self._count(line, start, end)
-        kinds = {*map(type, inputs)}
-        if np.ndarray in kinds or list in kinds:
-            for value in _inputs_of(inputs, np.ndarray):
-                self._crossings.given(name, value, result, line, start, end)
+        counts = self._thread.counts
+        counts.add(start, end)
         if self._several is None:
             self._several = len(context.context().list_logical_devices()) > 1
-        if self._several and (list in kinds or _is_spread(inputs, result)):
+        given = not _PLAIN.issuperset(map(type, inputs))
+        moved = self._several and (list in map(type, inputs) or _is_spread(inputs, result))
+        if counts.count < counts.stride and not given and not moved:
+            return
+        line = self.ledger.lines.here(1)
+        if line < 0:
+            counts.forget()
+            return
+        if start - counts.since > TOGETHER_NS:
+            self.write()
+            self._waits.look_at_the_clock(start)
+        counts.belong(line, end)
+        if given:
+            for value in _inputs_of(inputs, np.ndarray):
+                self._crossings.given(name, value, result, line, start, end)
+        if moved:
             self._crossings.moved(name, _inputs_of(inputs, EagerTensor), result, line, start, end)
 
     def write(self) -> None:
         """Write down what was counted on this thread."""
-        counts, self._counts.lines = self._counts.lines, {}
-        for line, (count, tiny, spent, end) in counts.items():
-            detail = {"count": count, "tiny": tiny}
-            self.ledger.add(Kind.OPS, API, end - spent, end=end, detail=detail, line=line)
-        self._counts.since = perf_counter_ns()
-
-    def _count(self, line: int, start: int, end: int) -> None:
-        if start - self._counts.since > TOGETHER_NS:
-            self.write()
-            self._waits.look_at_the_clock(start)
-        spent = end - start
-        counts = self._counts.lines.get(line)
-        if counts is None:
-            self._counts.lines[line] = [1, int(spent < TINY_NS), spent, end]
-            return
-        counts[0] += 1
-        counts[1] += spent < TINY_NS
-        counts[2] += spent
-        counts[3] = end
+        self._thread.write(self.ledger, API)
 
 
 def watch_operations(patches: Patches, operations: Operations) -> None:

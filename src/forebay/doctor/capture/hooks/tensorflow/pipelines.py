@@ -42,6 +42,8 @@ class Pipelines:
                 found["prefetch"] = ahead
             worked = facts.pop("works", False) or worked
             found |= {name: value for name, value in facts.items() if name == "loader" or name not in found}
+        if found["loader"] == "arrays":
+            found.pop("workers", None)  # threads of Keras's own, which nobody has asked for
         return found
 
 

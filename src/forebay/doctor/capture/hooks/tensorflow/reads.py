@@ -48,7 +48,7 @@ def _read(ledger: Ledger, api: str, call: Call) -> None:
     if line < 0:
         return
     nbytes = nbytes_of(tensor)
-    name, directly = asked(ledger.lines, line, api)
+    name, directly = asked(ledger.lines, api)
     if (directly and name == api) or not element_of(tensor._datatype_enum()).counts_with(nbytes):
         api = name if name.startswith("Model.") else api
         ledger.add(Kind.DOWNLOAD, api, call.start, end=call.end, nbytes=nbytes, detail=about(tensor), line=line)

@@ -33,7 +33,7 @@ def _converted(patches: Patches, call: Call) -> None:
     line = ledger.lines.here()
     if line < 0 or type(tensor) is not EagerTensor:
         return
-    api, directly = asked(ledger.lines, line, API)
+    api, directly = asked(ledger.lines, API)
     nbytes = nbytes_of(tensor)
     asked_for = directly and api in _ASKED_FOR
     if not nbytes or (element_of(tensor._datatype_enum()).counts_with(nbytes) and not asked_for):

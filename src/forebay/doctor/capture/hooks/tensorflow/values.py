@@ -36,8 +36,13 @@ def element_of(datatype: Any) -> Element:
 
 
 def about(tensor: Any) -> dict[str, Any]:
-    kind = element_of(tensor._datatype_enum()).name
-    return {"device": place_of(tensor), "dtype": kind, "shape": list(tensor._shape_tuple())}
+    return _described(tensor.device, tensor._datatype_enum(), tensor._shape_tuple())
+
+
+@lru_cache(maxsize=1024)
+def _described(device: str, datatype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """One for all tensors that are alike, as events keep it; nobody writes into it."""
+    return {"device": _short(device), "dtype": element_of(datatype).name, "shape": list(shape)}
 
 
 def nbytes_of(tensor: Any) -> int:

@@ -22,6 +22,7 @@ class TorchStandIn(StandIn):
         super().__init__(original)
         self.on = True  # whoever has taken hold of it keeps it after it has been replaced again
         self._place = place
+        self._stands_for = getattr(original, "_stands_for", original)  # another stand-in may be there already
 
     def retire(self) -> None:
         """Do nothing more than what it stands for."""
@@ -29,11 +30,11 @@ class TorchStandIn(StandIn):
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, TorchStandIn):
-            return other._original is self._original
-        return other is self._original or NotImplemented
+            return other._stands_for is self._stands_for
+        return other is self._stands_for or NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._original)
+        return hash(self._stands_for)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled as its name: whoever reads that finds whatever stands there."""

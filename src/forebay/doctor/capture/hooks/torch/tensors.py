@@ -3,6 +3,7 @@
 Each function is told of a call that has ended, by its result and its arguments, and says what it was.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,16 @@ def _apart(device: Any, other: Any) -> bool:
 
 
 def _about(tensor: Any) -> dict[str, Any]:
-    return {"device": _names[tensor.device], "dtype": _names[tensor.dtype], "shape": list(tensor.shape)}
+    try:
+        return _described(tensor.device, tensor.dtype, tensor.shape)
+    except TypeError:  # a symbol, where somebody traces shapes, is not remembered
+        return _described.__wrapped__(tensor.device, tensor.dtype, tensor.shape)
+
+
+@lru_cache(maxsize=1024)
+def _described(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
+    """One for all tensors that are alike, as events keep it; nobody writes into it."""
+    return {"device": _names[device], "dtype": _names[dtype], "shape": list(shape)}
 
 
 def _nbytes(tensor: Any, dtype: Any) -> int:

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
@@ -98,45 +98,60 @@ class Watched(Hook):
 
     def __init__(self, original: Any, place: str, watcher: Watcher, *, api: str, describe: Describe) -> None:
         super().__init__(original, place, watcher)
-        self._ledger, self._api, self._describe = watcher.ledger, api, describe
+        self._calls = _Calls(original, watcher, api, describe)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not self.on or not self._ledger.enter():
+        return self._calls.run(args, kwargs)
+
+    def retire(self) -> None:
+        super().retire()
+        self._calls.on = False
+
+
+class _Calls:
+    """What a stand-in does when it is called: by another object, as those that pass for something answer slowly."""
+
+    __slots__ = ("_api", "_describe", "_ledger", "_original", "_watcher", "on")
+
+    def __init__(self, original: Any, watcher: Watcher, api: str, describe: Describe) -> None:
+        self._original, self._watcher, self._api, self._describe = original, watcher, api, describe
+        self._ledger = watcher.ledger
+        self.on = True
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ledger = self._ledger
+        if not self.on or not ledger.enter():
             return self._original(*args, **kwargs)
         try:
             start = perf_counter_ns()
             result = self._original(*args, **kwargs)
             end = perf_counter_ns()
-            found = self._look(result, args, kwargs)
-            if found is not None:
-                self._write(start, end, found)
+            try:
+                self._write(start, end, result, args, kwargs)
+            except Exception as error:
+                self._watcher.failed(self._api, error)
             return result
         finally:
-            self._ledger.leave()
+            ledger.leave()
 
-    def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found | None:
-        try:
-            if torch._C._is_tracing():
-                return None  # to look at a shape would become part of what is traced
-            if not has_torch_function(args):
-                return self._describe(result, args, kwargs)
+    def _write(self, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch._C._is_tracing():
+            return  # to look at a shape would become part of what is traced
+        if has_torch_function(args):
             with torch._C.DisableTorchFunction():  # a subclass or a mode is not to notice that it is looked at
-                return self._describe(result, args, kwargs)
-        except Exception as error:
-            self._watcher.failed(self._api, error)
-            return None
-
-    def _write(self, start: int, end: int, found: Found) -> None:
+                found = self._describe(result, args, kwargs)
+        else:
+            found = self._describe(result, args, kwargs)
+        if found is None:
+            return
         kind, nbytes, detail = found
         if type(nbytes) is not int:
             return  # a symbol: somebody traces shapes
-        if detail is not None and detail.get("device") == "cpu" and self._watcher.is_aside(sys._getframe(2)):
+        if detail is not None and detail.get("device") == "cpu" and self._watcher.is_aside(sys._getframe(3)):
             return
-        try:
-            self._ledger.add(kind, self._api, start, end=end, nbytes=nbytes, detail=detail)
-        except Exception as error:
-            self._watcher.failed(self._api, error)
+        self._ledger.add(kind, self._api, start, end=end, nbytes=nbytes, detail=detail)
 
 
+@cache
 def is_torchs(file: str) -> bool:
     return file.startswith(_TORCH)
