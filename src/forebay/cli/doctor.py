@@ -1,27 +1,27 @@
 """`forebay doctor train.py`: run a script, watch it, say what holds it back."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from forebay.cli.console import console, talk
+from forebay.cli.console import console
+from forebay.cli.doctor_outputs import OUTPUTS, name_by_rank, say, settle_outputs, write
+from forebay.cli.doctor_runs import verified, watch
+from forebay.doctor.analyse.ranks import compare_ranks
 from forebay.doctor.analyse.steps import FEWEST
 from forebay.doctor.analyse.verdict import Verdict, judge
-from forebay.doctor.capture.script import run_module, run_script
-from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
 from forebay.doctor.captured import Capture
+from forebay.doctor.predict.machines import check_machine
 from forebay.doctor.report.compare import Document, compare, read_document
 from forebay.doctor.report.document import document_of
-from forebay.doctor.report.html import save_page
-from forebay.doctor.report.perfetto import save_trace
 from forebay.doctor.report.terminal import render
 from forebay.doctor.report.terminal_compare import render_comparison
+from forebay.doctor.report.terminal_ranks import render_ranks
 from forebay.errors import CaptureError
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -31,7 +31,6 @@ HELP = "run a training script, watch it, and say what holds it back: the line, t
 DESCRIPTION = """Run a training script, watch it, and say what holds it back:
 which line, what it costs in a step, and what each cure would win."""
 FAIL_ON = ("never", "moderate", "severe")
-OUTPUTS = ("capture", "json", "html", "trace")  # options that name a file to write
 EXAMPLES = """examples:
   forebay doctor train.py --epochs 1                   watch a run, then tell
   forebay doctor --html report.html -m package.train   a module; a page to share
@@ -39,9 +38,15 @@ EXAMPLES = """examples:
   forebay doctor --trace run.pftrace run.gz            look at it again later
   forebay doctor --json now.json --fail-on severe train.py
   forebay doctor --compare before.json now.json        what became of it
+  forebay doctor run.rank0.gz run.rank1.gz             ranks of one run together
 
 Options stand before the script; what stands after it is the script's own.
 Ctrl-C ends the script and gives the report so far.
+
+--verify runs the script a second time, unheard, until enough steps were timed,
+and does on the accused line what its cure would do. What the script computes
+then is stale or wrong, and if it writes files, it writes them again, with that:
+keep a copy of what must not be lost.
 
 exit codes:
   0  nothing as bad as --fail-on was found; with --compare, nothing came
@@ -66,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON, for --compare and others")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the timeline for ui.perfetto.dev")
     parser.add_argument("--capture", type=Path, metavar="FILE", help="keep what was seen; give FILE as script later")
+    parser.add_argument(
+        "--as", dest="device", default="", metavar="GPU", help="what a step would take on an h100, a100, ..."
+    )
+    parser.add_argument(
+        "--link", default="", metavar="LINK", help="what it would take behind pcie3, pcie4, pcie5 or c2c"
+    )
+    parser.add_argument("--verify", action="store_true", help="run it again with the main cure emulated, and compare")
     parser.add_argument("--no-source", action="store_true", help="leave the text of source lines out")
     parser.add_argument("--fail-on", choices=FAIL_ON, default="never", help="exit 1 on a finding as bad as this")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="compare what --json wrote of two runs")
@@ -78,10 +90,19 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="replace")  # a bar that a terminal cannot show must not take the report with it
     if arguments.compare:
         return _compare(arguments)
-    _settle_outputs(arguments)
+    settle_outputs(arguments)
+    check_machine(arguments.device, arguments.link)
+    if arguments.verify and arguments.script and _is_capture(arguments.script):
+        raise CaptureError(f"--verify runs the script again, and {arguments.script} is a capture: give the script.")
+    if _captures(arguments):
+        return _compare_ranks(arguments)
     capture = _capture(arguments)
-    verdict = judge(capture.without_text() if arguments.no_source else capture)
-    written = _write(verdict, arguments)
+    if capture.rank is not None and not _is_capture(arguments.script):
+        name_by_rank(arguments, capture.rank)
+    verdict = _judge(capture, arguments)
+    if arguments.verify:
+        verdict = verified(verdict, arguments, partial(say, style="dim"))
+    written = write(verdict, arguments)
     console().print(render(verdict, width=console().width))
     return _exit_code(verdict, arguments.fail_on) if written else 2
 
@@ -103,19 +124,28 @@ def _read(path: str) -> Document:
     return document_of(judge(Capture.load(path))) if _is_capture(path) else read_document(path)
 
 
-def _settle_outputs(arguments: argparse.Namespace) -> None:
-    """What cannot be written is told before the script runs for an hour; and it may change its folder meanwhile."""
-    for name in OUTPUTS:
-        path: Path | None = getattr(arguments, name)
-        if path is None:
-            continue
-        if path.is_dir():
-            raise CaptureError(f"--{name} {path} is a directory: give the name of a file in it.")
-        if not path.absolute().parent.is_dir():
-            raise CaptureError(
-                f"--{name} {path} cannot be written: there is no directory {path.parent}. Make it first."
-            )
-        setattr(arguments, name, path.absolute())
+def _judge(capture: Capture, arguments: argparse.Namespace) -> Verdict:
+    told = capture.without_text() if arguments.no_source else capture
+    return judge(told, device=arguments.device, link=arguments.link)
+
+
+def _captures(arguments: argparse.Namespace) -> list[str]:
+    """Where several captures were given: those of the ranks of one run."""
+    given = [arguments.script, *arguments.arguments] if arguments.script else []
+    return given if len(given) > 1 and all(map(_is_capture, given)) else []
+
+
+def _compare_ranks(arguments: argparse.Namespace) -> int:
+    """A row for each, and the verdict on the slowest, which is also what files are written of."""
+    if arguments.capture:
+        raise CaptureError("--capture keeps what was seen of one run: leave it out where several captures are read.")
+    captures = [Capture.load(path) for path in _captures(arguments)]
+    ranks = compare_ranks([_judge(each, arguments) for each in captures])
+    verdict = ranks.slowest.verdict
+    written = write(verdict, arguments, ranks)
+    console().print(render_ranks(ranks, width=console().width))
+    console().print(render(verdict, width=console().width))
+    return _exit_code(verdict, arguments.fail_on) if written else 2
 
 
 def _capture(arguments: argparse.Namespace) -> Capture:
@@ -124,25 +154,11 @@ def _capture(arguments: argparse.Namespace) -> Capture:
         raise CaptureError("there is nothing to run: give a script, a capture, or --compare and two files.")
     if not _is_capture(arguments.script):
         _check_script(arguments.script, module=arguments.module)
-        return _watch(arguments)
+        return watch(arguments)
     if arguments.arguments:
         late = " ".join(arguments.arguments)
         raise CaptureError(f"{arguments.script} is a capture and takes no arguments: put {late!r} in front of it.")
     return Capture.load(arguments.script)
-
-
-def _watch(arguments: argparse.Namespace) -> Capture:
-    stepping = Stepping(warm_up=arguments.warm_up, steps=arguments.steps)
-    session = Session(stepping, done=_stop if arguments.stop else _go_on)
-    streams = sys.stdout, sys.stderr
-    session.start()
-    try:
-        ended = (run_module if arguments.module else run_script)(arguments.script, arguments.arguments)
-    finally:
-        session.stop()
-        sys.stdout, sys.stderr = streams  # wherever the script sent its own words, the report belongs here
-    sys.stdout.write("\n")  # the script may have left a line unfinished
-    return session.capture(arguments.script, tuple(arguments.arguments), ended=ended)
 
 
 def _check_script(script: str, *, module: bool) -> None:
@@ -164,39 +180,6 @@ def _is_capture(path: str) -> bool:
     return False
 
 
-def _write(verdict: Verdict, arguments: argparse.Namespace) -> bool:
-    """Every file that was asked for; one that fails does not take the others with it."""
-    ways: dict[str, Callable[[Path], None]] = {
-        "capture": verdict.case.capture.save,
-        "json": lambda path: _save_json(verdict, path),
-        "html": lambda path: save_page(verdict, path),
-        "trace": lambda path: save_trace(verdict.case, path),
-    }
-    written = True
-    for name, save in ways.items():
-        path: Path | None = getattr(arguments, name)
-        if path is None:
-            continue
-        try:
-            save(path)
-            _say(f"wrote {path}{_OPEN_WITH.get(name, '')}", style="dim")
-        except OSError as error:
-            _say(f"{path} could not be written: {error}", style="red")
-            written = False
-    return written
-
-
-_OPEN_WITH = {"html": " (open it in a browser)", "trace": " (open it in ui.perfetto.dev)"}
-
-
-def _say(words: str, *, style: str) -> None:
-    talk().print(f"forebay doctor: {words}", style=style, markup=False, soft_wrap=True)  # a path stays one word
-
-
-def _save_json(verdict: Verdict, path: Path) -> None:
-    path.write_text(json.dumps(document_of(verdict), indent=1) + "\n", encoding="utf-8")
-
-
 def _exit_code(verdict: Verdict, fail_on: str) -> int:
     if verdict.case.capture.ended not in ("done", "interrupted"):
         return 2
@@ -212,11 +195,3 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return whole_number
-
-
-def _stop() -> None:
-    sys.exit(0)
-
-
-def _go_on() -> None:
-    """The script is let run to its end."""

@@ -6,6 +6,19 @@ with watch() as seen:
 seen.show()
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from forebay.doctor.watching import Watch, watch
 
-__all__ = ["Watch", "watch"]
+if TYPE_CHECKING:
+    from forebay.doctor.keras_watch import KerasWatch
+
+__all__ = ["KerasWatch", "Watch", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Keras is loaded when it is asked for."""
+    if name != "KerasWatch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("forebay.doctor.keras_watch").KerasWatch

@@ -2,8 +2,9 @@
 
 A rule with a place in `PRECEDENCE` has `recognises(case, site)` beside `examine(case)`; what it may charge for is
 `charged(case, rule)`. What no event stands for (Python, launches) is charged by `tiny_ops`, `eager` or a setting in
-`threads` where operations were counted, else by `small_batch`. `constants` and `out_of_memory` charge nothing: they
-warn.
+`threads` where operations were counted, else by `small_batch`. What only the device tells of, kernels and copies that
+nobody waited for, is charged by the rules that look at `case.device`. `constants` and `out_of_memory` charge nothing:
+they warn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,8 @@ PRECEDENCE: dict[Kind, tuple[str, ...]] = {
     Kind.INPUT: ("rebuilt", "loader", "threads", "input_bound"),
     Kind.BUILD: ("rebuilt",),
     Kind.COMPILE: ("rebuilt", "retracing"),
-    Kind.MOVE: ("placement",),
+    Kind.RUN: ("rebuilt",),
+    Kind.MOVE: ("pageable_upload", "placement"),
     Kind.OPS: ("threads", "tiny_ops", "eager"),
 }
 

@@ -6,6 +6,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from forebay.doctor.analyse.device import DeviceView, view_of
+from forebay.doctor.analyse.parts import parts_of
 from forebay.doctor.analyse.steps import Steps, find_steps, partition
 from forebay.doctor.captured import Capture
 from forebay.doctor.events import Event, Kind, Line
@@ -62,10 +64,15 @@ class Case:
 
     @cached_property
     def step_seconds(self) -> float:
-        """A step while nothing was watched where there were such steps, else one that was."""
+        """A step while nothing was watched where there were such steps, else one that was.
+
+        A loop that runs ahead of its device and waits for it now and then has many short steps and a few very long
+        ones: there it is the device's own pace that counts.
+        """
+        measured = self.steps.seconds if self.steps else 0.0
         if self.steps is not None and self.untraced:
-            return median(self.untraced)
-        return self.steps.seconds if self.steps else 0.0
+            measured = median(self.untraced)
+        return max(measured, self.device.bound_seconds) if self.device else measured
 
     @cached_property
     def overhead(self) -> float | None:
@@ -82,8 +89,18 @@ class Case:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """What a step is made of, in seconds."""
+        """What a mean watched step of the loop's own thread is made of, in seconds."""
         return partition(self.steps, self.capture.events) if self.steps else {}
+
+    @cached_property
+    def device(self) -> DeviceView | None:
+        """What the device did in the steps that were recorded on it; None where none were."""
+        return view_of(self.capture, self.steps)
+
+    @cached_property
+    def step_parts(self) -> dict[str, float]:
+        """What a step is made of, as far as that was seen: on the device too, where it was recorded."""
+        return parts_of(self.device, self.step_seconds) if self.device else self.parts
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

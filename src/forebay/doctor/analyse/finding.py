@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from forebay.doctor.events import Line
+from forebay.doctor.predict.cures import Change
 
 __all__ = ["Cure", "Finding"]
 
@@ -16,6 +17,7 @@ class Cure:
     low: float  # seconds of a step won, at least
     high: float  # and at most
     how: str = "the calls it removes, as measured"
+    changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)  # of a timeline, as it may turn out
 
     @property
     def win(self) -> float:

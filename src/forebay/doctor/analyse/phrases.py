@@ -3,10 +3,13 @@
 from collections import Counter
 
 from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.finding import Cure
+from forebay.doctor.analyse.framework import uploads_to
 from forebay.doctor.events import Kind, Line
+from forebay.doctor.predict import remedies
 from forebay.doctor.words import percent
 
-__all__ = ["calls", "each_nbytes", "feed_code", "often", "told"]
+__all__ = ["calls", "each_nbytes", "feed_code", "keep_there", "often", "told"]
 
 
 def calls(site: Site) -> float:
@@ -38,3 +41,12 @@ def feed_code(case: Case, framework: str) -> str:
     feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows[0] if rows else 256}).feed("{framework}")'
     then = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches wait there already"
     return f"import forebay as fb\nfeed = {feed}\n{then}"
+
+
+def keep_there(case: Case, site: Site, cost: float) -> Cure:
+    """All of the data uploaded once, and rows taken where they are wanted."""
+    whole = f'everything = fb.upload_once(array, to="{uploads_to(case, site.api)}")   # in front of the loop'
+    code = f"import forebay as fb\n{whole}\nbatch = everything[indices]   # in the loop: only indices cross"
+    title = "if all of the data fits there, keep it on the device"
+    how = "the upload falls away, and the making of the batch; taking rows on the device takes hardly any time"
+    return Cure(title, code, cost / 2, cost, how, remedies.on_device(case, site))

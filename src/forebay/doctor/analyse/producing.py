@@ -6,23 +6,26 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.events import Event, Kind, Line
 
-__all__ = ["Stage", "cores_of", "producers_of", "stage_of", "won_by_workers", "workers_of"]
+__all__ = ["SERIAL", "Stage", "cores_of", "producers_of", "stage_of", "won_by_workers", "workers_of"]
 
+SERIAL = "mapped_at"  # a stage, and the detail that says where: TensorFlow's own operations, on one row at a time
 LEAST_SHARE = 0.5  # of the wait: what takes less of it is not what the loop waits for
+LEAST_SHARE_OF_GENERATOR = 0.1  # calling it for every row takes longer than many a row
 HAND_OVER_SECONDS = 1e-4, 1e-3  # that a batch out of another process takes, at least and at most
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What of the input takes the time: row, collate, map or generator; workers; or the loader itself."""
+    """What of the input takes the time: row, collate, map or generator in Python; a serial map; workers; the loader."""
 
     name: str
     seconds: float
     line: Line | None = None
+    beside: bool = False  # on another thread of the process that trains, where one thread at a time runs Python
 
     @property
     def is_python(self) -> bool:
-        return self.name not in ("workers", "loader")
+        return self.name not in (SERIAL, "workers", "loader")
 
 
 def stage_of(case: Case, site: Site) -> Stage:
@@ -30,8 +33,13 @@ def stage_of(case: Case, site: Site) -> Stage:
     wait = cost_of(case, site.events)
     costs = [(_cost_beside(case, prepare), prepare) for prepare in case.of(Kind.PREPARE)]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
-    if slowest is not None and cost >= LEAST_SHARE * wait and cost > 0:
-        return Stage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line)
+    least = LEAST_SHARE_OF_GENERATOR if "generator" in site.values("loader") else LEAST_SHARE
+    if slowest is not None and cost >= least * wait and cost > 0:
+        assert case.steps is not None
+        beside = all(event.thread != case.steps.thread for event in slowest.events)
+        return Stage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line, beside)
+    if not costs and "tf.data" in site.values("loader") and (mapped := site.values(SERIAL)):
+        return Stage(SERIAL, wait, case.line(mapped[0]))
     return Stage("workers" if workers_of(site) else "loader", wait)
 
 

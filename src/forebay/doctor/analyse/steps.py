@@ -9,6 +9,7 @@ from forebay.doctor.events import LOOP_MARKS, Event, Kind
 __all__ = ["PARTS", "Steps", "find_steps", "partition"]
 
 FEWEST = 3  # steps, or nothing can be said of a loop
+FEWEST_SPANS = 20  # of operations: fewer may be one call that takes its time, as making a model does
 WARM_UP_SHARE = 0.2  # of a short loop's steps, where no window was found
 
 # What a step's time may be spent on, and which events are it; a moment in several is counted for the first of them.
@@ -60,7 +61,13 @@ def find_steps(capture: Capture) -> Steps | None:
         found = _most_often(event for event in events if event.kind in kinds)
         if found is not None:
             return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :])
-    return None
+    return _spans(event for event in events if event.kind == Kind.OPS)
+
+
+def _spans(operations: Iterable[Event]) -> Steps | None:
+    """A loop that does nothing but compute: of its operations, some milliseconds together are an event, and a step."""
+    found = _most_often(operations) or []
+    return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :]) if len(found) >= FEWEST_SPANS else None
 
 
 def _most_often(events: Iterable[Event]) -> list[Event] | None:

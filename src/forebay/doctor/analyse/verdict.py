@@ -7,22 +7,33 @@ from importlib import import_module
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.finding import Finding
 from forebay.doctor.captured import Capture
+from forebay.doctor.predict.machines import gpu_of
+from forebay.doctor.predict.simulate import Prediction
+from forebay.doctor.predict.wins import Simulation
+from forebay.doctor.verification import Verification
 
-__all__ = ["RULES", "Verdict", "judge"]
+__all__ = ["RULES", "Elsewhere", "Verdict", "judge"]
 
 RULES = (  # files of rules/, in the order of a step; which of them charges for an event, accusers.py says
     "input_bound",
     "loader",
+    "made_in_loop",
     "repeated_upload",
     "conversion_in_loop",
     "pageable_upload",
+    "copy_not_overlapped",
     "many_small_copies",
     "wide_dtype",
     "fits_on_device",
     "placement",
     "eager",
     "tiny_ops",
+    "launch_bound",
     "small_batch",
+    "low_occupancy",
+    "tensor_cores",
+    "faster_on_cpu",
+    "collectives",
     "retracing",
     "rebuilt",
     "constants",
@@ -38,12 +49,24 @@ SEVERE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The script as it is, on another machine."""
+
+    told: str  # which, in words
+    step: Prediction | None  # None where the timeline cannot be run again
+    doubt: str = ""  # why not
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What holds a script back, if anything does."""
 
     case: Case
     findings: tuple[Finding, ...]  # the one whose cure wins most first
     silent: tuple[str, ...] = ()  # rules that could not be asked, and why
+    verification: Verification | None = None  # where the main cause's cure was tried
+    together: Prediction | None = None  # a step with the best cure of every finding
+    elsewhere: Elsewhere | None = None  # a step on another machine, where that was asked for
 
     @property
     def main(self) -> Finding | None:
@@ -60,8 +83,8 @@ class Verdict:
         return "severe" if self.share(finding) >= SEVERE else "moderate"
 
 
-def judge(capture: Capture, rules: Iterable[str] = RULES) -> Verdict:
-    """Ask every rule."""
+def judge(capture: Capture, rules: Iterable[str] = RULES, *, device: str = "", link: str = "") -> Verdict:
+    """Ask every rule, and run the recorded steps again with what it suggests; on another device or link too."""
     case = Case(capture)
     found: list[Finding] = []
     silent = []
@@ -70,9 +93,28 @@ def judge(capture: Capture, rules: Iterable[str] = RULES) -> Verdict:
             found += _load(rule)(case)
         except Exception as error:  # one rule must not take the others with it
             silent.append(f"rule {rule} failed: {type(error).__name__}: {error}")
+    simulation = _simulation(case, silent)
+    found = [simulation.settled(finding) for finding in found]
     limit = WORTH_TELLING * case.step_seconds
     worth = [finding for finding in found if finding.win >= limit > 0 or not finding.seconds]
-    return Verdict(case, tuple(sorted(worth, key=lambda finding: -finding.win)), tuple(silent))
+    findings = tuple(sorted(worth, key=lambda finding: -finding.win))
+    elsewhere = _elsewhere(simulation, device, link) if device or link else None
+    return Verdict(case, findings, tuple(silent), together=simulation.together(findings), elsewhere=elsewhere)
+
+
+def _simulation(case: Case, silent: list[str]) -> Simulation:
+    """What cannot be run again leaves cures their bounds; it must not take the verdict with it."""
+    try:
+        return Simulation.of(case)
+    except Exception as error:
+        silent.append(f"cures have only bounds: running the steps again failed: {type(error).__name__}: {error}")
+        return Simulation(case)
+
+
+def _elsewhere(simulation: Simulation, device: str, link: str) -> Elsewhere:
+    told = " behind ".join(name for name in (device or "this GPU", link) if name)
+    step = simulation.elsewhere(gpu_of(simulation.case), device=device, link=link)
+    return Elsewhere(told, step, "" if step else simulation.doubt)
 
 
 def _load(rule: str) -> Callable[[Case], Iterable[Finding]]:

@@ -1,40 +1,55 @@
 """Cures as changes of a timeline: what would not be done, done elsewhere, or done faster. Pure.
 
 Each takes a timeline and gives one. They are combined by applying one after the other, never by adding what they win.
+Those of uploads have a file of their own.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from forebay.doctor.predict.timeline import Action, Operation, Timeline
+from forebay.doctor.predict.timeline import Action, Operation, Timeline, steady
 
 __all__ = [
-    "copy_faster",
+    "CALL_SECONDS",
+    "QUEUEING",
+    "Change",
     "defer_waits",
+    "is_of",
     "launch_together",
-    "overlap_copies",
+    "move_to_device",
+    "one_after_the_other",
     "prefetch_input",
-    "remove_uploads",
+    "remove_calls",
+    "without",
 ]
 
 Change = Callable[[Timeline], Timeline]
 
 CALL_SECONDS = 8e-6  # of the host, to queue a copy that does not wait
-COPY_STREAM = -1  # a stream that nothing else uses
+READS = ("download", "sync")
+QUEUEING = ("launch", "work", "run")
+CALLING = ("launch", "transform")  # nothing else than queueing, however long it takes
+LONGEST_CALLING = 1e-3  # seconds between two launches: what takes longer is the script's own work, not the framework's
 
 
-def remove_uploads(line: int, *, share: float = 1.0) -> Change:
-    """This line uploads no more: neither the call nor the copy is left; or only a share of its uploads goes."""
+def one_after_the_other(changes: Iterable[Change]) -> Change:
+    """Several changes as one."""
+    several = tuple(changes)
 
     def change(timeline: Timeline) -> Timeline:
-        found = [number for number, action in enumerate(timeline.actions) if _is(action, "upload", line)]
-        gone = set(found[: round(len(found) * share)])
-        copies = {number for place in gone for number in timeline.actions[place].queues}
-        actions = [
-            replace(action, seconds=0.0, queues=(), awaits=()) if place in gone else action
-            for place, action in enumerate(timeline.actions)
-        ]
-        return timeline.changed(actions=actions, operations=_done_at_once(timeline, copies))
+        for each in several:
+            timeline = each(timeline)
+        return timeline
+
+    return change
+
+
+def remove_calls(line: int, kinds: Collection[str]) -> Change:
+    """What this line does in calls of these kinds is done once, in front of the loop."""
+
+    def change(timeline: Timeline) -> Timeline:
+        gone = {number for number, action in enumerate(timeline.actions) if is_of(action, kinds, line)}
+        return without(timeline, gone)
 
     return change
 
@@ -45,46 +60,29 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
     def change(timeline: Timeline) -> Timeline:
         actions, seen = [], 0
         for action in timeline.actions:
-            if not _is(action, "download", line):
-                actions.append(action)
-                continue
-            seen += 1
-            waits = bool(every) and seen % every == 0
-            actions.append(action if waits else replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=()))
+            if is_of(action, READS, line):
+                seen += bool(action.awaits)
+                waits = bool(every) and seen % every == 0
+                action = action if waits else replace(action, seconds=0.0, awaits=())
+            actions.append(action)
         return timeline.changed(actions=actions)
 
     return change
 
 
-def copy_faster(line: int, *, bytes_per_second: float) -> Change:
-    """This line copies from page-locked memory: the call only queues the copy, which runs at the link's speed."""
+def move_to_device(line: int, *, speedup: float = 10.0) -> Change:
+    """What this line does on the CPU is done where its data is: no copy either way, nobody waits, and the work itself
+    takes the device so many times less."""
 
     def change(timeline: Timeline) -> Timeline:
-        operations = list(timeline.operations)
-        actions = []
-        for action in timeline.actions:
-            if not _is(action, "upload", line):
-                actions.append(action)
+        operations, actions = list(timeline.operations), list(timeline.actions)
+        for place, action in enumerate(timeline.actions):
+            if not is_of(action, ("move",), line):
                 continue
             for number in action.queues:
-                copy = operations[number]
-                operations[number] = replace(copy, seconds=min(copy.seconds, copy.nbytes / bytes_per_second))
-            actions.append(replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=()))
+                operations[number] = replace(operations[number], seconds=action.seconds / speedup, engine="compute")
+            actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
         return timeline.changed(actions=actions, operations=operations)
-
-    return change
-
-
-def overlap_copies(line: int) -> Change:
-    """The copies of this line go on a stream of their own, a step ahead of who needs them."""
-
-    def change(timeline: Timeline) -> Timeline:
-        own = {number for action in timeline.actions if _is(action, "upload", line) for number in action.queues}
-        operations = [
-            replace(operation, stream=COPY_STREAM, after=()) if number in own else operation
-            for number, operation in enumerate(timeline.operations)
-        ]
-        return timeline.changed(operations=operations)
 
     return change
 
@@ -93,41 +91,53 @@ def prefetch_input(*, producer_seconds: float) -> Change:
     """Batches are made while the step runs: the loop waits only for what making one takes longer than a step."""
 
     def change(timeline: Timeline) -> Timeline:
-        waits = [action for action in timeline.actions if action.kind == "input"]
-        steps = sum(action.ends_step for action in timeline.actions) or 1
-        rest = sum(action.seconds for action in timeline.actions if action.kind != "input") / steps
-        left = max(0.0, producer_seconds - rest) * steps / max(1, len(waits))
-        actions = [
-            replace(action, seconds=min(action.seconds, left)) if action.kind == "input" else action
-            for action in timeline.actions
-        ]
-        return timeline.changed(actions=actions)
+        actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
+        return timeline.changed(actions=actions, floor=min(producer_seconds, steady(timeline)))
 
     return change
 
 
-def launch_together(*, seconds_each: float) -> Change:
-    """Operations are queued as one graph: the host takes so long for each, instead of what it takes now."""
+def launch_together(*, seconds_each: float, device_share: float = 1.0) -> Change:
+    """Operations are queued as one graph: the host takes so long for each, instead of what it takes now; the device
+    takes a share of what it takes now, where the compiler puts small operations together."""
 
     def change(timeline: Timeline) -> Timeline:
-        actions = [
-            replace(action, seconds=min(action.seconds, seconds_each * len(action.queues)))
-            if action.kind == "launch"
-            else action
-            for action in timeline.actions
+        actions, spent = [], 0.0  # what the host spent on queueing before, and has not been given to a launch
+        for action in timeline.actions:
+            if action.kind in CALLING or (action.kind in QUEUEING and action.seconds <= LONGEST_CALLING):
+                spent += action.seconds
+                seconds = min(spent, seconds_each * len(action.queues))
+                spent -= seconds
+                action = replace(action, seconds=seconds)
+            actions.append(action)
+        operations = [
+            replace(operation, seconds=operation.seconds * device_share, latency=0.0)
+            if operation.engine == "compute"
+            else operation
+            for operation in timeline.operations
         ]
-        return timeline.changed(actions=actions)
+        return timeline.changed(actions=actions, operations=operations)
 
     return change
 
 
-def _is(action: Action, kind: str, line: int) -> bool:
-    return action.kind == kind and action.line == line
+def is_of(action: Action, kinds: Collection[str], line: int) -> bool:
+    return action.kind in kinds and action.line == line
+
+
+def without(timeline: Timeline, gone: Collection[int]) -> Timeline:
+    """Neither these actions nor what they queue."""
+    queued = {number for place in gone for number in timeline.actions[place].queues}
+    actions = [
+        replace(action, seconds=0.0, queues=(), awaits=()) if place in gone else action
+        for place, action in enumerate(timeline.actions)
+    ]
+    return timeline.changed(actions=actions, operations=_done_at_once(timeline, queued))
 
 
 def _done_at_once(timeline: Timeline, numbers: Collection[int]) -> list[Operation]:
     """The same operations, these taking no time; numbers stay what they are."""
     return [
-        replace(operation, seconds=0.0) if number in numbers else operation
+        replace(operation, seconds=0.0, nbytes=0) if number in numbers else operation
         for number, operation in enumerate(timeline.operations)
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["Action", "Engine", "Operation", "Timeline", "run"]
+__all__ = ["Action", "Engine", "Operation", "Timeline", "run", "steady"]
 
 Engine = Literal["compute", "host to device", "device to host"]
 
@@ -24,6 +24,9 @@ class Operation:
     line: int = -1  # which line of the script had it queued
     nbytes: int = 0
     after: tuple[int, ...] = ()  # operations of other streams that must be done before
+    latency: float = 0.0  # seconds from when it is queued, or those are done, until it may begin
+    pageable: bool = False  # a copy out of ordinary memory
+    multiplies: bool = False  # a kernel that is a matrix product or a convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Action:
     line: int = -1
     kind: str = "work"  # or an event's kind: upload, download, input, ...
     ends_step: bool = False
+    sleeps: bool = False  # while it waits, the host does not even ask whether it may go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,25 @@ class Timeline:
 
     actions: tuple[Action, ...]
     operations: tuple[Operation, ...] = ()
+    floor: float = 0.0  # seconds that a step takes at least, because of somebody who works beside the loop
 
     def changed(
-        self, *, actions: Iterable[Action] | None = None, operations: Iterable[Operation] | None = None
+        self,
+        *,
+        actions: Iterable[Action] | None = None,
+        operations: Iterable[Operation] | None = None,
+        floor: float | None = None,
     ) -> "Timeline":
         return replace(
             self,
             actions=self.actions if actions is None else tuple(actions),
             operations=self.operations if operations is None else tuple(operations),
+            floor=self.floor if floor is None else max(self.floor, floor),
         )
+
+    @property
+    def steps(self) -> int:
+        return sum(action.ends_step for action in self.actions)
 
 
 @dataclass(slots=True)
@@ -62,31 +76,42 @@ class _Device:
     ends: dict[int, float] = field(default_factory=dict)  # operations that were queued
     streams: dict[int, float] = field(default_factory=dict)
     engines: dict[str, float] = field(default_factory=dict)
+    done: float = 0.0  # when the last of them is
 
     def queue(self, number: int, operation: Operation, now: float) -> None:
-        free = [now, self.streams.get(operation.stream, 0.0)]
-        free += [self.ends[before] for before in operation.after if before in self.ends]
+        begins = max(now if operation.after else now + operation.latency, self.streams.get(operation.stream, 0.0))
+        for before in operation.after:
+            begins = max(begins, self.ends.get(before, 0.0) + operation.latency)
         if operation.engine != "compute":  # copies of one direction take turns; kernels of several streams share
-            free.append(self.engines.get(operation.engine, 0.0))
-        end = max(free) + operation.seconds
+            begins = max(begins, self.engines.get(operation.engine, 0.0))
+        end = begins + operation.seconds
         self.ends[number] = self.streams[operation.stream] = self.engines[operation.engine] = end
+        self.done = max(self.done, end)
 
 
-def run(timeline: Timeline) -> tuple[float, ...]:
-    """How long each step takes: from the end of the one before to its own, on the host or on the device, whichever
-    is later at the last."""
+def run(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
+    """How long each step takes: from when all of the one before is done, on the host and on the device, to when all
+    of it is. The same steps may come again, so many rounds."""
     now, device, edges = 0.0, _Device(), [0.0]
-    for action in timeline.actions:
-        for awaited in action.awaits:
-            now = max(now, device.ends.get(awaited, 0.0))
-        now += action.seconds
-        for number in action.queues:
-            device.queue(number, timeline.operations[number], now)
-        if action.ends_step:
-            edges.append(now)
-    if len(edges) > 1:
-        edges[-1] = max(edges[-1], *device.ends.values(), 0.0)
+    operations = timeline.operations
+    for _ in range(rounds):
+        device.ends.clear()
+        for action in timeline.actions:
+            for awaited in action.awaits:
+                now = max(now, device.ends.get(awaited, 0.0))
+            now += action.seconds
+            for number in action.queues:
+                device.queue(number, operations[number], now)
+            if action.ends_step:
+                edges.append(max(now, device.done))
     return _lengths(edges)
+
+
+def steady(timeline: Timeline) -> float:
+    """A step once the loop has run for a while: the mean of the second of two rounds."""
+    lengths = run(timeline, rounds=2)
+    later = lengths[len(lengths) // 2 :]
+    return max(timeline.floor, sum(later) / len(later)) if later else 0.0
 
 
 def _lengths(edges: Sequence[float]) -> tuple[float, ...]:

@@ -16,8 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.memory import memory_of
 from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.report import sentences
+from forebay.doctor.report import beside, sentences
 from forebay.doctor.report.crossings import crossings_of
 from forebay.doctor.report.timeline import timeline_of
 from forebay.doctor.report.tones import TONES, tone_of_kind, tone_of_part
@@ -90,7 +91,9 @@ def _told(verdict: Verdict) -> dict[str, Any]:
         "capture": case.capture,
         "name": Path(case.capture.script).name or case.capture.script,
         "say": sentences,
-        "parts": _parts(case.parts),
+        "beside": beside,
+        "memory": memory_of(case),
+        "parts": _parts(case.step_parts),
         "findings": verdict.findings[:MOST_FINDINGS],
         "more_findings": max(0, len(verdict.findings) - MOST_FINDINGS),
         "what_ifs": lambda finding: _what_ifs(verdict, finding),

@@ -11,6 +11,8 @@ from forebay.doctor.words import at_most, counted, interval, percent, plain, pre
 __all__ = [
     "best_cure",
     "early_end",
+    "explained",
+    "foretold",
     "gain",
     "headline",
     "made_of",
@@ -20,6 +22,7 @@ __all__ = [
     "outcome",
     "pace",
     "share",
+    "tried",
 ]
 
 LONGEST_ERROR = 80  # letters of it; the whole of it was printed when it was raised
@@ -54,6 +57,36 @@ def outcome(verdict: Verdict) -> str:
     return f"Cured, a step takes {takes} instead of {seconds(step)}: {gain(verdict, cure)}."
 
 
+def tried(verdict: Verdict) -> list[str]:
+    """Predicted beside measured, where the cure was tried; nothing where nobody asked for it."""
+    told = verdict.verification
+    if told is None:
+        return []
+    if told.measured is None or told.way is None or told.predicted is None:
+        return [f"The cure was not tried: {told.trouble}."]
+    before = f"{seconds_between(*told.predicted)} predicted, {seconds(verdict.case.step_seconds)} now"
+    return [
+        f"Tried: {seconds(told.measured)} a step ({before}).",
+        f"Emulated: {told.way.in_words}. What that run computed is stale; only its speed counts.",
+    ]
+
+
+def foretold(verdict: Verdict) -> list[str]:
+    """A step with all cures together, and on another machine, as far as the recorded steps can be run again."""
+    step = verdict.case.step_seconds
+    told = []
+    if verdict.together is not None:
+        takes = seconds_between(verdict.together.low, verdict.together.high)
+        told.append(f"All cures together: {takes} a step, run again with the best of each.")
+    there = verdict.elsewhere
+    if there is not None and there.step is None:
+        told.append(f"On {there.told} was not reckoned: {there.doubt}.")
+    elif there is not None and there.step is not None:
+        takes = seconds_between(there.step.low, there.step.high)
+        told.append(f"On {there.told} a step would take {takes} instead of {seconds(step)}, as the script is.")
+    return told
+
+
 def gain(verdict: Verdict, cure: Cure) -> str:
     return f"{interval(cure.low, cure.high, verdict.case.step_seconds)} as fast"
 
@@ -72,9 +105,12 @@ def pace(verdict: Verdict) -> str:
     """How long a step takes, which steps say so, and what watching cost: never zero where it was not measured."""
     case = verdict.case
     assert case.steps is not None
-    _, api, number = case.steps.anchor
+    kind, api, number = case.steps.anchor
     line = case.line(number)
     end = f"{api} ({near(line, case.capture.script)})" if line else api
+    if kind == Kind.OPS:
+        span = f"{seconds(case.step_seconds)}, the median of {len(case.steps):,}"
+        return f"Nothing marks a step, so it is a span of {end}: {span}."
     takes = f"A step takes {seconds(case.step_seconds)}, the median of"
     if case.overhead is None:
         return f"{takes} {len(case.steps):,} that end at {end}. What watching them cost was not measured."
@@ -85,7 +121,21 @@ def pace(verdict: Verdict) -> str:
 
 def made_of(verdict: Verdict) -> str:
     """Which step the parts are of: a mean one, where the median is what a step is said to take."""
+    device = verdict.case.device
+    if device is not None:
+        return f"By {counted(len(device), 'step')} recorded on the device, such a step is made of:"
     return f"The mean of those watched, {seconds(sum(verdict.case.parts.values()))}, is made of:"
+
+
+def explained(verdict: Verdict) -> list[str]:
+    """How much of what crossed is known by its line; nothing where the device was not recorded."""
+    device = verdict.case.device
+    if device is None:
+        return []
+    ways = {"host to device": "sent to the device", "device to host": "brought back"}
+    shares = {told: device.coverage(direction) for direction, told in ways.items()}
+    known = [f"{percent(share)} of the bytes {told}" for told, share in shares.items() if share is not None]
+    return [f"Lines are known for {' and '.join(known)}."] if known else ["Nothing crossed between host and device."]
 
 
 def no_loop(verdict: Verdict) -> list[str]:

@@ -7,9 +7,12 @@ from rich.text import Text
 
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
+from forebay.doctor.report import beside
 from forebay.doctor.report.sentences import (
     best_cure,
     early_end,
+    explained,
+    foretold,
     gain,
     headline,
     made_of,
@@ -19,6 +22,7 @@ from forebay.doctor.report.sentences import (
     outcome,
     pace,
     share,
+    tried,
 )
 from forebay.doctor.report.tones import tone_of_part
 from forebay.doctor.report.typeset import bar, between, code, cut, cut_left, joined, wrapped
@@ -33,6 +37,7 @@ MOST_NOTES = 3
 MOST_EVIDENCE = 3
 MOST_CURES = 2
 MOST_CODE = 8  # lines of a cure
+MOST_GPUS = 2
 SMALLEST_PART = 0.005
 
 _COLOURS = {
@@ -55,6 +60,7 @@ def _screen(verdict: Verdict, width: int) -> list[Text]:
     lines = [*_head(verdict, width), *_verdict(verdict, width)]
     if verdict.case.steps is not None:
         lines += [Text(), *_step(verdict, width)]
+    lines += _beside(verdict, width)
     notes = list(_notes(verdict, width))
     lines += _others(verdict, width, room=ROWS - len(lines) - len(notes))
     return lines + notes
@@ -79,8 +85,10 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Text]:
     if verdict.case.steps is None:
         yield from _paragraphs(no_loop(verdict), width, hang=0)
     if finding is None:
+        yield from _paragraphs(tried(verdict), width)
         return
     yield from wrapped(Text(outcome(verdict)), width)
+    yield from _paragraphs(tried(verdict), width)
     yield Text()
     yield from _where(verdict, finding, width, indent=2)
     cost = f"It costs {seconds(finding.seconds)} of a step, {percent(share(verdict, finding))} of it."
@@ -103,8 +111,8 @@ def _step(verdict: Verdict, width: int) -> Iterator[Text]:
     case = verdict.case
     yield from wrapped(Text(plain(pace(verdict))), width)
     yield from wrapped(Text(made_of(verdict), style="dim"), width)
-    whole = sum(case.parts.values()) or 1.0
-    shown = {name: value for name, value in case.parts.items() if value / whole >= SMALLEST_PART}
+    whole = sum(case.step_parts.values()) or 1.0
+    shown = {name: value for name, value in case.step_parts.items() if value / whole >= SMALLEST_PART}
     longest = max(map(len, shown), default=0)
     for name, value in shown.items():
         columns = width - longest - 19
@@ -113,6 +121,19 @@ def _step(verdict: Verdict, width: int) -> Iterator[Text]:
             (bar(value / whole, columns), _COLOURS.get(tone_of_part(name), "cyan")),
             f"{seconds(value):>9} {percent(value / whole):>5}",
         )
+    yield from _paragraphs([*explained(verdict), *foretold(verdict)], width)
+
+
+def _beside(verdict: Verdict, width: int) -> list[Text]:
+    """What is known of memory and GPUs, a paragraph each."""
+    told = {"Memory": beside.memory(verdict.case), "GPU": "\n".join(beside.gpus(verdict.case)[:MOST_GPUS])}
+    lines = [
+        line
+        for name, sentences in told.items()
+        for sentence in sentences.splitlines()
+        for line in wrapped(Text.assemble((f"{name}  ", "bold"), plain(sentence)), width, hang=len(name) + 2)
+    ]
+    return [Text(), *lines] if lines else []
 
 
 def _others(verdict: Verdict, width: int, *, room: int) -> list[Text]:

@@ -1,5 +1,7 @@
 """Which colour a thing has: the parts of a step, and the events that are counted for them, share one."""
 
+from forebay.doctor.analyse.gaps import LAUNCHING
+from forebay.doctor.analyse.parts import COMPUTING
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.events import Kind
 from forebay.doctor.report.device_events import KERNEL
@@ -7,11 +9,12 @@ from forebay.doctor.report.device_events import KERNEL
 __all__ = ["REST", "TONES", "tone_of_kind", "tone_of_part"]
 
 REST = "rest"  # what no part claims
+_DEVICE_PARTS = {COMPUTING: frozenset({Kind.RUN}), LAUNCHING: frozenset({Kind.OPS})}
 
 
 def tone_of_part(part: str) -> str:
     """The name of a part's colour: that of the first kind of event it holds."""
-    kinds = PARTS.get(part, frozenset())
+    kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
     return next((kind.value for kind in Kind if kind in kinds), REST)
 
 

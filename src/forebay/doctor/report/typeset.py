@@ -32,11 +32,20 @@ def wrapped(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterat
 
 
 def code(source: str, width: int, *, indent: int) -> Iterator[Text]:
-    """Source as it stands; a line that is too long goes on further in."""
+    """Source as it stands; of a line that is too long the remark goes in front of it, the rest goes on further in."""
     for line in source.splitlines():
-        for number, piece in enumerate(_wrap(Text(printable(line)), width - indent - 4) or [Text()]):
-            piece.rstrip()
-            yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
+        for part in _remark_first(printable(line), width - indent - 4):
+            for number, piece in enumerate(_wrap(Text(part), width - indent - 4) or [Text()]):
+                piece.rstrip()
+                yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
+
+
+def _remark_first(line: str, columns: int) -> list[str]:
+    statement, mark, remark = line.partition("   # ")
+    if not mark or len(line) <= columns:
+        return [line]
+    inward = len(line) - len(line.lstrip())
+    return [f"{' ' * inward}# {remark.strip()}", statement.rstrip()]
 
 
 def between(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:

@@ -7,7 +7,8 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import copies, feeds, is_python
-from forebay.doctor.analyse.phrases import each_nbytes, feed_code, often
+from forebay.doctor.analyse.phrases import each_nbytes, feed_code, keep_there, often
+from forebay.doctor.predict.remedies import ahead, overlapped
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -33,13 +34,16 @@ def examine(case: Case) -> Iterator[Finding]:
             title=f"{site.api} converts {amount} of {what} {often(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_arrays_first(site, cost), _ahead(case, site, cost), _feed(case, site, cost)),
+            cures=(*_first(case, site, cost), _ahead(case, site, cost), _feed(case, site, cost)),
             evidence=(f"{len(site.events)} conversions in {site.steps} steps, hardly any of the same data",),
         )
 
 
-def _arrays_first(site: Site, cost: float) -> Iterator[Cure]:
+def _first(case: Case, site: Site, cost: float) -> Iterator[Cure]:
+    """What is best done about it, where that can be done at all."""
     if not is_python(site):
+        if case.device is not None:
+            yield keep_there(case, site, cost)
         return
     yield Cure(
         "keep numbers in arrays, not in Python lists",
@@ -52,12 +56,14 @@ def _arrays_first(site: Site, cost: float) -> Iterator[Cure]:
 
 def _ahead(case: Case, site: Site, cost: float) -> Cure:
     low, high = won_by_overlap(case, cost)
+    framework = feeds(case, site.api)
     return Cure(
         "convert the next batch while this one is computed",
-        _AHEAD.get(feeds(case, site.api), _AHEAD["jax"]),
+        _AHEAD.get(framework, _AHEAD["jax"]),
         low,
         high,
         how="the conversion beside the rest of the step, which it can hide behind at most",
+        changes=ahead(case, site) if framework in _BY_OTHERS else overlapped(case, site.events[0].line),
     )
 
 
@@ -69,9 +75,11 @@ def _feed(case: Case, site: Site, cost: float) -> Cure:
         low,
         high,
         how="the conversion beside the rest of the step, which it can hide behind at most",
+        changes=ahead(case, site),
     )
 
 
+_BY_OTHERS = ("tensorflow", "keras", "torch")  # whose way ahead has threads or processes of its own
 _TF_DATA = "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
 _AHEAD = {
     "tensorflow": f"{_TF_DATA}\nfor x, y in dataset: ...",

@@ -1,28 +1,34 @@
 """A step that runs operation by operation, each through Python, where a compiled one would be a single call."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import unexplained
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.events import Kind
+from forebay.doctor.events import Kind, Line
+from forebay.doctor.predict.remedies import compiled
 
-__all__ = ["FEWEST", "LAUNCHING", "SLOW", "examine", "launching", "operations", "recognises"]
+__all__ = ["FEWEST", "calling", "examine", "operations", "recognises", "told_how"]
 
 FEWEST = 50  # operations a step
 LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
 # What a framework spends on calling one operation, before it does anything; measured, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW = 3  # times that, on a slow core and with gradients
-LAUNCHING = f"at least half of what calls take on a fast core, at most {SLOW} times that"
 
 
 def recognises(case: Case, site: Site) -> bool:
     compiled = any(run.in_loop for run in case.of(Kind.RUN))
-    total = sum(operations(other) for other in case.of(Kind.OPS))
-    return not compiled and total >= FEWEST and launching(case, total, site.api) >= LEAST_SHARE * case.step_seconds
+    sites = list(case.of(Kind.OPS))
+    enough = sum(map(operations, sites)) >= FEWEST or _is_span(case)
+    return not compiled and enough and calling(case, sites)[0] >= LEAST_SHARE * case.step_seconds
+
+
+def _is_span(case: Case) -> bool:
+    """Whether nothing marks a step, so that some milliseconds of operations count as one, however many they are."""
+    return case.steps is not None and case.steps.anchor[0] == Kind.OPS
 
 
 def operations(site: Site, name: str = "count") -> float:
@@ -31,10 +37,37 @@ def operations(site: Site, name: str = "count") -> float:
     return sum((1 if name == "count" else 0) if count is None else count for count in counts) / site.steps
 
 
-def launching(case: Case, count: float, api: str) -> float:
-    """Seconds that so many calls take at least; never more than what of a step nothing else explains."""
-    calling = count * CALL_SECONDS.get(framework_of(case, api), min(CALL_SECONDS.values()))
-    return min(calling, unexplained(case))
+def calling(case: Case, sites: Sequence[Site]) -> tuple[float, float]:
+    """Seconds of a step that go on calling operations, at least and at most; never more than nothing else explains.
+
+    At least what Python did between one and the next, where that was seen, at most the operations themselves with it;
+    else what calls take elsewhere. As a share of the step, so that a machine that is slow today changes nothing.
+    What a transformation of JAX's does beside its operations is taking a function apart, which is Python too.
+    """
+    seen = sum(sum(site.values("calling_seconds")) for site in sites)
+    seen = max(seen, _inside(case.of(Kind.TRANSFORM)) - _inside(sites)) if seen else seen
+    if seen and case.steps:
+        whole = (case.steps.end - case.steps.start) / 1e9
+        low, high = (case.step_seconds * part / whole for part in (seen, seen + _inside(sites)))
+    else:
+        low = sum(operations(site) * _call_seconds(case, site) for site in sites)
+        high = low * SLOW
+    return min(low, unexplained(case)), min(high, unexplained(case))
+
+
+def told_how(sites: Sequence[Site]) -> str:
+    """What a win by fewer calls rests on."""
+    if any(site.values("calling_seconds") for site in sites):
+        return "at least half of what Python does between them, at most they themselves with it"
+    return f"at least half of what calls take on a fast core, at most {SLOW} times that"
+
+
+def _inside(sites: Iterable[Site]) -> float:
+    return sum(event.seconds for site in sites for event in site.events)
+
+
+def _call_seconds(case: Case, site: Site) -> float:
+    return CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
 
 
 def examine(case: Case) -> Iterator[Finding]:
@@ -44,17 +77,22 @@ def examine(case: Case) -> Iterator[Finding]:
     most = max(sites, key=operations)
     total = sum(map(operations, sites))
     framework = framework_of(case, most.api)
-    least = launching(case, total, most.api)
-    high = launching(case, total * SLOW, most.api)
-    how = f"{total:.0f} calls become one; {LAUNCHING}"
+    least, high = calling(case, sites)
+    how = f"{total:.0f} calls become one; {told_how(sites)}"
+    one_call = compiled(case, framework)
     yield Finding(
         rule="eager",
         title=f"{total:.0f} operations a step are called one by one from Python",
-        line=most.line,
+        line=_transforming_line(case) or most.line,
         seconds=least,
-        cures=(Cure("compile the step", _COMPILE.get(framework, _COMPILE["torch"]), least / 2, high, how),),
+        cures=(Cure("compile the step", _COMPILE.get(framework, _COMPILE["torch"]), least / 2, high, how, one_call),),
         evidence=("no compiled call was seen in the loop", *_lines(sites, total)),
     )
+
+
+def _transforming_line(case: Case) -> Line | None:
+    """Where a gradient is taken: that is the step to compile, wherever its operations are written."""
+    return next((site.line for site in case.of(Kind.TRANSFORM) if site.in_loop), None)
 
 
 def _lines(sites: list[Site], total: float) -> Iterator[str]:

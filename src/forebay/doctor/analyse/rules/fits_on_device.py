@@ -10,6 +10,7 @@ from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds, on_device, uploads_to
 from forebay.doctor.analyse.phrases import feed_code
 from forebay.doctor.events import Event, Kind
+from forebay.doctor.predict import remedies
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -28,7 +29,7 @@ def examine(case: Case) -> Iterator[Finding]:
     for site in charged(case, "fits_on_device"):
         cost = cost_of(case, site.events)
         total, free = format_nbytes(_data_nbytes(case, site)), format_nbytes(_free_nbytes(case, site))
-        framework = feeds(case, site.api)
+        framework, changes = feeds(case, site.api), remedies.on_device(case, site)
         how = "the uploads it removes after the first epoch; taking rows out on the device costs some of it"
         whole = f'everything = fb.upload_once(x, to="{uploads_to(case, site.api)}")   # rows: everything[indices]'
         yield Finding(
@@ -37,8 +38,10 @@ def examine(case: Case) -> Iterator[Finding]:
             line=site.line,
             seconds=cost,
             cures=(
-                Cure("a feed keeps it there after the first epoch", feed_code(case, framework), 0.0, cost, how),
-                Cure("upload all of it once", f"import forebay as fb\n{whole}", 0.0, cost, how),
+                Cure(
+                    "a feed keeps it there after the first epoch", feed_code(case, framework), 0.0, cost, how, changes
+                ),
+                Cure("upload all of it once", f"import forebay as fb\n{whole}", 0.0, cost, how, changes),
             ),
             evidence=(f"{format_nbytes(sum(event.nbytes for event in _uploads(case, site)))} were sent in all",),
         )

@@ -8,6 +8,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds, runs_ahead
 from forebay.doctor.analyse.phrases import each_nbytes, often
+from forebay.doctor.predict.remedies import deferred, narrowed
 from forebay.spec import format_nbytes
 
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
@@ -40,13 +41,14 @@ def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
     framework = feeds(case, site.api)
     reduce = _REDUCE.get(framework, _REDUCE["jax"])
     return (
-        Cure("reduce it on the device and bring the number back", reduce, low, cost, HOW),
+        Cure("reduce it on the device and bring the number back", reduce, low, cost, HOW, narrowed(case, site, 0.0)),
         Cure(
             "look for NaN and Inf where the data is, and learn of it later",
             "import forebay as fb\nreadback.put(fb.all_finite(result), tag=step)   # readback = fb.Readback()",
             low,
             cost,
             HOW,
+            deferred(case, site),
         ),
     )
 

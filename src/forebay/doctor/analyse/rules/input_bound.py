@@ -11,7 +11,8 @@ from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
 from forebay.doctor.analyse.phrases import feed_code
-from forebay.doctor.analyse.producing import Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
+from forebay.doctor.analyse.producing import SERIAL, Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
+from forebay.doctor.predict.remedies import prefetched
 from forebay.doctor.words import counted, percent, seconds
 
 __all__ = ["MODERATE", "OVERLAP", "examine", "recognises"]
@@ -24,6 +25,7 @@ _STAGES = {
     "collate": "rows are put together into batches in Python",
     "map": "a mapped Python function takes the time",
     "generator": "a Python generator takes the time",
+    SERIAL: "rows are mapped one at a time",
     "workers": "its workers cannot keep up",
     "loader": "the loader itself takes the time",
 }
@@ -52,6 +54,8 @@ def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str
     yield f"{'severely' if share >= SEVERE else 'moderately'} input-bound: {percent(share)} of a step"
     if stage.is_python:
         yield f"{stage.name}: {seconds(stage.seconds)} of Python a step; the loop waits at {site.line or site.api}"
+    if stage.beside:
+        yield "it runs on another thread of this process: one thread at a time runs Python (the GIL)"
     if workers_of(site):
         yield f"{counted(workers_of(site), 'worker')} on {counted(cores_of(case), 'core')}"
 
@@ -59,10 +63,15 @@ def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str
 def _cures(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[Cure]:
     framework = feeds(case, site.api)
     if site.values("loader")[:1] == ["arrays"]:
-        yield _overlap(case, wait, "let a feed make batches of the arrays ahead", feed_code(case, framework))
+        yield _overlap(case, site, wait, "let a feed make batches of the arrays ahead", feed_code(case, framework))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
         yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
         yield _workers(case, site, wait, "map whole batches of arrays in processes", _processes(framework))
+    elif stage.name == SERIAL:
+        yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
+        yield _workers(case, site, wait, "batch first, and map whole batches in parallel", _MAP_BATCHES)
+    elif stage.name == "generator":
+        yield _whole_batches(case, site, wait, framework)
     elif stage.is_python:
         yield _workers(case, site, wait, "make rows in processes, whole batches at a time", _processes(framework))
     else:
@@ -79,19 +88,19 @@ def _loader_cures(case: Case, site: Site, wait: float, framework: str) -> Iterat
         yield Cure(title, code, 0.0, wait, "at most all of the wait: how fast it is read was not measured")
         return
     batches = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # fetched ahead, in a thread'
-    yield _overlap(case, wait, "fetch batches while the step runs", batches)
-    yield _overlap(case, wait, title, code)
+    yield _overlap(case, site, wait, "fetch batches while the step runs", batches)
+    yield _overlap(case, site, wait, title, code)
 
 
-def _overlap(case: Case, wait: float, title: str, code: str) -> Cure:
+def _overlap(case: Case, site: Site, wait: float, title: str, code: str) -> Cure:
     low, high = won_by_overlap(case, wait)
-    return Cure(title, code, low, high, OVERLAP)
+    return Cure(title, code, low, high, OVERLAP, prefetched(case, site, wait, by_processes=False))
 
 
 def _workers(case: Case, site: Site, wait: float, title: str, code: str) -> Cure:
     low, high = won_by_workers(case, site, wait)
     how = f"the making shared by {cores_of(case)} cores, beside the rest of the step; nothing where they are busy"
-    return Cure(title, code, low, high, how)
+    return Cure(title, code, low, high, how, prefetched(case, site, wait / cores_of(case)))
 
 
 def _processes(framework: str) -> str:
@@ -99,4 +108,13 @@ def _processes(framework: str) -> str:
     return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
 
 
+def _whole_batches(case: Case, site: Site, wait: float, framework: str) -> Cure:
+    low, high = won_by_workers(case, site, wait)
+    made = "def batches(): ...   # yields whole batches: one call for 256 rows, not 256 calls"
+    code = f'import forebay as fb\n{made}\nfeed = fb.from_batches(batches()).feed("{framework}")   # made ahead'
+    how = f"as much as {cores_of(case)} cores would win; a call for a whole batch may win more, a slow row nothing"
+    return Cure("make a whole batch at a time, ahead of the loop", code, low, high, how)
+
+
 _MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
+_MAP_BATCHES = _MAP.replace("dataset.map", "dataset.batch(256).map")

@@ -12,12 +12,14 @@ from forebay.doctor.analyse.producing import cores_of, stage_of, won_by_workers
 from forebay.doctor.analyse.rules.input_bound import MODERATE, OVERLAP
 from forebay.doctor.analyse.rules.pageable_upload import PINNING, is_pageable, won_by_pinning
 from forebay.doctor.events import Kind, Line
+from forebay.doctor.predict.remedies import ahead, page_locked, prefetched
 from forebay.doctor.words import seconds
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
 
 MOST_OF_MEMORY = 0.25  # that a shuffle buffer may take
+_PREFETCH = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # the last link"
 
 
 def recognises(case: Case, site: Site) -> bool:
@@ -61,14 +63,15 @@ def _without_workers(case: Case, site: Site) -> Finding:
     how = f"the making shared by {cores_of(case)} cores, beside the rest of the step"
     code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
     feed = 'import forebay as fb\nfeed = fb.from_source(dataset).shuffle(seed=0).batch(256).feed("torch")'
+    beside = prefetched(case, site, wait, by_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, so the loop makes its own batches",
         line=_made_at(case, site),
         seconds=wait,
         cures=(
-            Cure("give it workers", code, low, high, how),
-            Cure("a feed, which needs none for arrays", feed, *won_by_overlap(case, wait), OVERLAP),
+            Cure("give it workers", code, low, high, how, prefetched(case, site, wait / cores_of(case))),
+            Cure("a feed, which needs none for arrays", feed, *won_by_overlap(case, wait), OVERLAP, beside),
         ),
         evidence=(f"{stage.name}: {seconds(stage.seconds)} a step, at {stage.line or site.line or site.api}",),
     )
@@ -77,14 +80,15 @@ def _without_workers(case: Case, site: Site) -> Finding:
 def _without_prefetch(case: Case, site: Site) -> Finding:
     wait = cost_of(case, site.events)
     low, high = won_by_overlap(case, wait)
+    beside = prefetched(case, site, wait, by_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} makes a batch only when it is asked for, without prefetch",
         line=_made_at(case, site),
         seconds=wait,
         cures=(
-            Cure("prefetch", "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # the last link", low, high, OVERLAP),
-            Cure("let a feed make them ahead", feed_code(case, feeds(case, site.api)), low, high, OVERLAP),
+            Cure("prefetch", _PREFETCH, low, high, OVERLAP, beside),
+            Cure("let a feed make them ahead", feed_code(case, feeds(case, site.api)), low, high, OVERLAP, beside),
         ),
         evidence=(f"{len(site.events)} batches in {site.steps} steps, each waited for",),
     )
@@ -102,8 +106,8 @@ def _without_pinning(case: Case, site: Site) -> Finding:
         line=site.line,
         seconds=cost,
         cures=(
-            Cure("let the loader lock its batches", code, low, high, PINNING),
-            Cure("a feed, which sends them ahead", feed_code(case, "torch"), low, high, PINNING),
+            Cure("let the loader lock its batches", code, low, high, PINNING, page_locked(case, site)),
+            Cure("a feed, which sends them ahead", feed_code(case, "torch"), low, high, PINNING, ahead(case, site)),
         ),
         evidence=(f"{site.nbytes / cost / 1e9:.1f} GB/s while Python waits" if cost else "no time was measured",),
     )

@@ -8,6 +8,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import copies, feeds
 from forebay.doctor.analyse.phrases import calls, each_nbytes, feed_code
+from forebay.doctor.predict.remedies import ahead, put_together
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -35,8 +36,15 @@ def examine(case: Case) -> Iterator[Finding]:
             line=site.line,
             seconds=cost,
             cures=(
-                Cure("put them together first", together, won * SURELY_WON, won, how),
-                Cure("let a feed make whole batches", feed_code(case, framework), won * SURELY_WON, won, how),
+                Cure("put them together first", together, won * SURELY_WON, won, how, put_together(case, site)),
+                Cure(
+                    "let a feed make whole batches",
+                    feed_code(case, framework),
+                    won * SURELY_WON,
+                    won,
+                    how,
+                    ahead(case, site),
+                ),
             ),
             evidence=(f"{cost / count * 1e6:.1f} us a call, for {format_nbytes(site.nbytes)} a step in all",),
         )

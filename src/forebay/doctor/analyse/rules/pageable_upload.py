@@ -6,8 +6,10 @@ from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.framework import feeds, on_device
-from forebay.doctor.analyse.phrases import each_nbytes, feed_code, often
+from forebay.doctor.analyse.framework import feeds, is_device, on_device
+from forebay.doctor.analyse.phrases import each_nbytes, feed_code, keep_there, often
+from forebay.doctor.events import Kind
+from forebay.doctor.predict.remedies import ahead, page_locked
 from forebay.spec import format_nbytes
 
 __all__ = ["PINNING", "examine", "is_pageable", "recognises", "won_by_pinning"]
@@ -19,12 +21,20 @@ PINNING = "the CPU's copy falls away, and the rest may cross while the device co
 
 
 def recognises(case: Case, site: Site) -> bool:
-    return site.in_loop and is_pageable(site)
+    return site.in_loop and (is_pageable(site) or _pulls_batch(case, site))
 
 
 def is_pageable(site: Site) -> bool:
     """Whether much is known to cross from memory that is not page-locked."""
     return on_device(site) and False in site.values("pinned") and each_nbytes(site) >= SMALLEST_NBYTES
+
+
+def _pulls_batch(case: Case, site: Site) -> bool:
+    """Batches of tf.data wait in ordinary memory: the first operation on the device pulls them over."""
+    if site.kind is not Kind.MOVE or each_nbytes(site) < SMALLEST_NBYTES:
+        return False
+    crosses = any(map(is_device, site.values("target"))) and not any(map(is_device, site.values("source")))
+    return crosses and any(each_nbytes(batch) >= each_nbytes(site) for batch in case.of(Kind.INPUT) if batch.in_loop)
 
 
 def won_by_pinning(site: Site, cost: float) -> tuple[float, float]:
@@ -40,7 +50,7 @@ def examine(case: Case) -> Iterator[Finding]:
         amount = format_nbytes(each_nbytes(site))
         yield Finding(
             rule="pageable_upload",
-            title=f"{site.api} uploads {amount} from pageable memory {often(site)}",
+            title=f"{next(iter(site.values('op')), site.api)} uploads {amount} from pageable memory {often(site)}",
             line=site.line,
             seconds=cost,
             cures=_cures(case, site, cost),
@@ -51,10 +61,13 @@ def examine(case: Case) -> Iterator[Finding]:
 def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
     framework = feeds(case, site.api)
     low, high = won_by_pinning(site, cost)
-    feed = Cure("let a feed lock the memory and send batches ahead", feed_code(case, framework), low, high, PINNING)
+    title, code = "let a feed lock the memory and send batches ahead", feed_code(case, framework)
+    feed = Cure(title, code, low, high, PINNING, ahead(case, site))
+    stays = [keep_there(case, site, cost)] if case.device is not None else []
     if framework != "torch":
-        return (feed,)
-    code = "staging = torch.empty_like(batch, pin_memory=True)   # once, in front of the loop\n"
-    code += "staging.copy_(batch)\nx = staging.to(device, non_blocking=True)"
-    how = f"{PINNING}; the copy into locked memory stays"
-    return Cure("stage batches in page-locked memory", code, 0.0, high, how), feed
+        return feed, *stays
+    code = "array = array.pin_memory()   # once, in front of the loop: what is cut out of it is locked too\n"
+    code += "x = array[start:end].to(device, non_blocking=True)"
+    how = f"{PINNING}; batches that are put together anew need a locked place to be put into"
+    locked = Cure("lock the memory of the data once", code, 0.0, high, how, page_locked(case, site))
+    return locked, feed, *stays

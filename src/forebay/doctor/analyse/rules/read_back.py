@@ -8,6 +8,7 @@ from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds, runs_ahead
 from forebay.doctor.analyse.phrases import calls, often
+from forebay.doctor.predict.remedies import deferred
 from forebay.spec import format_nbytes
 
 __all__ = ["HOW", "examine", "recognises"]
@@ -43,11 +44,13 @@ def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
         low,
         high,
         HOW,
+        deferred(case, site),
     )
     framework = feeds(case, site.api)
     if framework not in _ADD_UP:
         return (later,)
-    return Cure("add up on the device, look every hundredth step", _ADD_UP[framework], low, high, HOW), later
+    code = _ADD_UP[framework]
+    return Cure("add up on the device, look every hundredth step", code, low, high, HOW, deferred(case, site)), later
 
 
 def _others(case: Case, site: Site) -> Iterator[str]:

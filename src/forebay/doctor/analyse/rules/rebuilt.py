@@ -6,8 +6,10 @@ from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.phrases import told
+from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.phrases import calls, told
 from forebay.doctor.events import Event, Kind
+from forebay.doctor.predict.remedies import removed
 from forebay.doctor.words import seconds
 
 __all__ = ["examine", "recognises"]
@@ -15,14 +17,18 @@ __all__ = ["examine", "recognises"]
 FEWEST = 3  # in steady steps: one for each epoch is nobody's fault
 ITERATOR = "iterator"  # of a loader, which starts its workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
-FUNCTIONS = frozenset({"function", "jit"})
-# What is done anew with the thing itself: a new pipeline starts anew, a new function is compiled anew.
-_FOLLOWS = {Kind.INPUT: PIPELINES, Kind.COMPILE: FUNCTIONS}
+MODEL = "Model"  # of Keras: to compile it again undoes what `fit` has compiled
+FUNCTIONS = frozenset({"function", "jit", MODEL})
+# What is done anew with the thing itself: a new pipeline starts anew, a new function is compiled anew, a new session
+# prepares its graph in its first run.
+_FOLLOWS = {Kind.INPUT: PIPELINES, Kind.COMPILE: FUNCTIONS, Kind.RUN: frozenset({"Session"})}
 
 
 def recognises(case: Case, site: Site) -> bool:
     if site.kind is Kind.BUILD:
         return len(site.events) >= FEWEST
+    if site.kind is Kind.RUN and not any(site.values("first")):
+        return False
     kinds = _FOLLOWS.get(site.kind, frozenset())
     builds = [build for build in case.of(Kind.BUILD) if len(build.events) >= FEWEST and _what(build) in kinds]
     return sum(len(build.events) for build in builds) >= len(site.events) / 2
@@ -30,7 +36,7 @@ def recognises(case: Case, site: Site) -> bool:
 
 def examine(case: Case) -> Iterator[Finding]:
     """What follows from making a thing is charged with it, once: to the longest of its kind."""
-    builds = charged(case, "rebuilt", Kind.BUILD)
+    builds = sorted(charged(case, "rebuilt", Kind.BUILD), key=lambda build: _what(build) != MODEL)
     follows = {kind: [e for site in charged(case, "rebuilt", kind) for e in site.events] for kind in _FOLLOWS}
     loaders = [build for build in builds if _what(build) in PIPELINES - {ITERATOR}]
     for build in builds:
@@ -45,7 +51,7 @@ def examine(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, site: Site, after: list[Event]) -> Finding:
     """What follows from it may stay in part, as the first batch of a pipeline that lives also takes its time."""
     building, cost = cost_of(case, site.events), cost_of(case, [*site.events, *after])
-    times = f"{len(site.events)} times in {site.steps} steps"
+    times = f"{calls(site) * site.steps:.0f} times in {site.steps} steps"
     how = "the making, and at most all that is done anew for it, as measured"
     low = cost if _what(site) in FUNCTIONS else min(building, cost)
     return Finding(
@@ -53,12 +59,20 @@ def _finding(case: Case, site: Site, after: list[Event]) -> Finding:
         title=f"{site.api} makes a new {_what(site)} {times}",
         line=site.line,
         seconds=cost,
-        cures=(Cure(*_cure(site), low, cost, how),),
+        cures=(Cure(*_cure(case, site), low, cost, how, removed(case, site)),),
         evidence=(f"{seconds(building)} a step to make, {seconds(max(0.0, cost - building))} that follow from it",),
     )
 
 
-def _cure(site: Site) -> tuple[str, str]:
+def _cure(case: Case, site: Site) -> tuple[str, str]:
+    framework = framework_of(case, site.api)
+    if _what(site) == ITERATOR and framework == "keras":
+        return "one `fit` for all of it", "model.fit(dataset, epochs=epochs)   # not a `fit` for every part"
+    if _what(site) == ITERATOR and framework == "tensorflow":
+        return (
+            "iterate, and never begin anew",
+            "for batch in dataset.repeat(): ...   # not next(iter(dataset)) every step",
+        )
     if _what(site) == ITERATOR:
         keep = "loader = DataLoader(..., num_workers=4, persistent_workers=True)   # workers outlive an epoch"
         return (

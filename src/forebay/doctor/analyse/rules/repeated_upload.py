@@ -10,6 +10,7 @@ from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of, is_python, on_device, uploads_to
 from forebay.doctor.analyse.phrases import calls, each_nbytes, often, told
 from forebay.doctor.events import Event, Kind
+from forebay.doctor.predict.remedies import without_uploads
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -73,7 +74,8 @@ def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
     before = f"{told(site.line, f'x = {site.api}(array)')}   # in front of the loop, once"
     if _different(site) > 1:
         before = f"converted = [{site.api}(array) for array in arrays]   # in front of the loop, once"
-    yield Cure("convert it before the loop", before, low, cost, how)
+    changes = without_uploads(case, site, len(_again(site)) / len(site.events))
+    yield Cure("convert it before the loop", before, low, cost, how, changes)
     if is_python(site):
         return  # upload_once remembers arrays
     yield Cure(
@@ -82,6 +84,7 @@ def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
         low * LOOKED_UP,
         cost,
         f"{how}; looking it up costs some microseconds",
+        changes,
     )
 
 

@@ -8,6 +8,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.predict.remedies import removed
 from forebay.doctor.words import counted, seconds
 
 __all__ = ["examine", "recognises"]
@@ -40,7 +41,7 @@ def examine(case: Case) -> Iterator[Finding]:
             title=f"{name} is compiled {times}{why}",
             line=site.line,
             seconds=cost,
-            cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURELY_WON, cost, how),),
+            cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURELY_WON, cost, how, removed(case, site)),),
             evidence=(f"{seconds(_each(site))} each time", *_signatures(site)),
         )
 

@@ -1,10 +1,11 @@
 """So little data in a step that its fixed costs, Python and launches, are most of it: more rows would ride for free."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.costs import unexplained
+from forebay.doctor.analyse.costs import cost_of, unexplained
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.events import Kind
 from forebay.doctor.words import counted, percent
@@ -14,8 +15,8 @@ __all__ = ["examine"]
 
 LARGEST_NBYTES = 16 << 10  # of a step's data
 FEW_ROWS = 8
-LEAST_SHARE = 0.6  # of a step that no event explains
-LONGEST_SECONDS = 5e-3  # of a step: a longer one computes
+LEAST_SHARE = 0.6  # of a step that is neither copies nor waits
+LONGEST_SECONDS = 5e-3  # of the shortest step: one that cannot be shorter computes
 LARGER = 8  # times the batch
 
 
@@ -24,9 +25,10 @@ def examine(case: Case) -> Iterator[Finding]:
     if not case.step_seconds or any(charged(case, rule, Kind.OPS) for rule in ("threads", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes(case), _rows(case)
-    fixed = unexplained(case)
-    small = 0 < nbytes <= LARGEST_NBYTES and (case.has_gpu or 0 < rows <= FEW_ROWS)
-    if small and fixed >= LEAST_SHARE * case.step_seconds and case.step_seconds <= LONGEST_SECONDS:
+    few = 0 < rows <= FEW_ROWS
+    fixed = min(case.step_seconds, unexplained(case) + (_compiled(case) if few else 0.0))
+    small = 0 < nbytes <= LARGEST_NBYTES and (case.has_gpu or few)
+    if small and fixed >= LEAST_SHARE * case.step_seconds and _shortest(case) <= LONGEST_SECONDS:
         yield _finding(case, nbytes, rows, fixed)
 
 
@@ -45,6 +47,18 @@ def _finding(case: Case, nbytes: float, rows: int, fixed: float) -> Finding:
         cures=(cure,),
         evidence=("that time is Python and launches, which more rows would share",),
     )
+
+
+def _shortest(case: Case) -> float:
+    """Seconds of a step that nothing else on the machine has made longer."""
+    edges = case.steps.edges if case.steps else ()
+    watched = ((after - before) / 1e9 for before, after in pairwise(edges))
+    return min((*watched, *case.untraced), default=0.0)
+
+
+def _compiled(case: Case) -> float:
+    """Seconds of a step in compiled calls: of a few rows most of that is the calling too."""
+    return cost_of(case, [event for site in case.of(Kind.RUN) for event in site.events])
 
 
 def _nbytes(case: Case) -> float:

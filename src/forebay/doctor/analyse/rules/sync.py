@@ -8,6 +8,7 @@ from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.phrases import calls, often, told
 from forebay.doctor.analyse.rules.read_back import HOW
+from forebay.doctor.predict.remedies import deferred
 
 __all__ = ["examine", "recognises"]
 
@@ -33,6 +34,7 @@ def examine(case: Case) -> Iterator[Finding]:
                     low,
                     high,
                     HOW,
+                    deferred(case, site),
                 ),
             ),
             evidence=(f"{len(site.events)} waits in {site.steps} steps; whoever reads a value waits for it anyway",),

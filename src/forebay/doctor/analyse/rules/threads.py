@@ -8,7 +8,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, unexplained
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.producing import cores_of, workers_of
-from forebay.doctor.analyse.rules.eager import SLOW, launching, operations
+from forebay.doctor.analyse.rules.eager import calling, operations
 from forebay.doctor.analyse.rules.input_bound import MODERATE
 from forebay.doctor.events import Kind
 
@@ -76,6 +76,12 @@ def _crowded(case: Case, site: Site) -> Finding:
     )
 
 
+def _uncounted(case: Case) -> float:
+    """Seconds that may all be Python's: functions of JAX's that are told to run uncompiled still look compiled."""
+    runs = [event for site in case.of(Kind.RUN) for event in site.events]
+    return min(case.step_seconds, unexplained(case) + cost_of(case, runs))
+
+
 def _blocking(case: Case) -> Finding:
     """Host and device take turns: side by side they need at least half the time."""
     most = case.step_seconds / 2
@@ -89,10 +95,9 @@ def _uncompiled(case: Case, name: str) -> Finding:
     setting, code = _UNCOMPILED[name]
     sites = charged(case, "threads", Kind.OPS)
     count = sum(map(operations, sites))
-    api = sites[0].api if sites else ""
-    least = launching(case, count, api)
-    high = launching(case, count * SLOW, api) if sites else unexplained(case)
+    least, high = calling(case, sites) if sites else (0.0, _uncounted(case))
     counted = f"{count:.0f} calls become one" if sites else "what of a step nothing else explains"
     cure = Cure("let functions be compiled", code, least / 2, high, f"{counted}; at least half of what calls take")
     title = f"{setting} runs every operation of compiled functions one by one"
-    return Finding("threads", title, sites[0].line if sites else None, high, (cure,), ("read from the framework",))
+    line = max(sites, key=operations).line if sites else None
+    return Finding("threads", title, line, high, (cure,), ("read from the framework",))

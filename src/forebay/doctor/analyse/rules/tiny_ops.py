@@ -6,8 +6,9 @@ from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.analyse.rules.eager import FEWEST, LAUNCHING, SLOW, launching, operations
+from forebay.doctor.analyse.rules.eager import FEWEST, calling, operations, told_how
 from forebay.doctor.events import Kind
+from forebay.doctor.predict.remedies import compiled
 from forebay.doctor.words import percent
 
 __all__ = ["examine", "recognises"]
@@ -16,6 +17,9 @@ LEAST_SHARE = 0.5  # of all operations: from one line they are a loop, from many
 
 
 def recognises(case: Case, site: Site) -> bool:
+    """Not where a step ends: a `fit` or an optimizer has its own loop, which is the step's; nor beside a gradient."""
+    if any(step.line == site.line for step in case.of(Kind.STEP)) or any(case.of(Kind.TRANSFORM)):
+        return False
     tiny = operations(site, "tiny")
     total = sum(operations(other) for other in case.of(Kind.OPS))
     compiled = any(run.in_loop for run in case.of(Kind.RUN))
@@ -25,18 +29,25 @@ def recognises(case: Case, site: Site) -> bool:
 def examine(case: Case) -> Iterator[Finding]:
     for site in charged(case, "tiny_ops"):
         tiny, count = operations(site, "tiny"), operations(site)
-        least = launching(case, tiny, site.api)
-        high = launching(case, tiny * SLOW, site.api)
+        least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling(case, [site]))
         framework = framework_of(case, site.api)
-        how = f"{tiny:.0f} calls become a few; {LAUNCHING}"
+        how = f"{tiny:.0f} calls become a few; {told_how([site])}"
+        one_call = compiled(case, framework)
         yield Finding(
             rule="tiny_ops",
             title=f"One line starts {tiny:.0f} tiny operations a step",
             line=site.line,
             seconds=least,
             cures=(
-                Cure("one operation over all elements", _VECTORISED.get(framework, _NUMPY), least / 2, high, how),
-                Cure("compile the loop", _COMPILED.get(framework, _COMPILED["torch"]), least / 2, high, how),
+                Cure(
+                    "one operation over all elements",
+                    _VECTORISED.get(framework, _NUMPY),
+                    least / 2,
+                    high,
+                    how,
+                    one_call,
+                ),
+                Cure("compile the loop", _COMPILED.get(framework, _COMPILED["torch"]), least / 2, high, how, one_call),
             ),
             evidence=(
                 f"{percent(min(1.0, tiny / count)) if count else 'most'} of {count:.0f} take less than a launch",

@@ -8,6 +8,7 @@ from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import bits_of, feeds, is_python
 from forebay.doctor.analyse.phrases import each_nbytes, feed_code, often
+from forebay.doctor.predict.remedies import narrowed, narrowed_ahead
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -45,14 +46,17 @@ def _cures(case: Case, site: Site, cost: float, too_much: float, bits: int) -> t
         narrow = narrow.replace("float", "int")
     not_counted = "; what computing in 64 bits costs is not counted" if _arrives_wide(site) else ""
     feed = f"{narrow}\n{feed_code(case, feeds(case, site.api))}"
+    share = 1 - too_much / cost if cost else 1.0
+    narrower = narrowed(case, site, share)
     return (
-        Cure("narrow the array once", narrow, 0.0, too_much, f"the bytes that need not cross{not_counted}"),
+        Cure("narrow the array once", narrow, 0.0, too_much, f"the bytes that need not cross{not_counted}", narrower),
         Cure(
             "and let a feed send it ahead",
             feed,
             low,
             min(cost, too_much + high),
             f"the bytes that need not cross, and the others beside the rest of the step{not_counted}",
+            narrowed_ahead(case, site, share),
         ),
     )
 

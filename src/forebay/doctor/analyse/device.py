@@ -1,0 +1,250 @@
+"""The device ledger as rules look at it: what the device did in whole traced steps, for which line, and who kept it
+waiting. Pure.
+
+    view = case.device
+    if view is not None:
+        for copies in view.copies: ...   # of one line and direction: how often, how many bytes, from which memory
+        for gap in view.gaps: ...        # the device stood still: for how long a step, because of what
+        view.kernels_per_step, view.busy_share, view.coverage("host to device")
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from forebay.doctor.analyse.gaps import Gap, charge_gaps
+from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.analyse.owners import NOBODY, THREAD_BITS, calls_of, owners_of
+from forebay.doctor.analyse.periods import period_of
+from forebay.doctor.analyse.steps import Steps
+from forebay.doctor.captured import Capture
+from forebay.doctor.events import Event, Kind
+from forebay.doctor.recorded import ASYNC, ApiCall, CopyKind, MemoryKind, RecordKind
+
+__all__ = ["Copies", "DeviceView", "view_of"]
+
+FEWEST = 2  # whole steps, or nothing is said
+BOUND = 0.9  # of the time busy: the device is what the loop goes at the pace of
+WHOLE_LAG = 0.97  # of the operations of all steps: where it did less, the rest was still to come
+WHOLE = 0.9  # of the operations of the median step: one with less was still under way when recording ended
+
+KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
+LAUNCHES = (ApiCall.LAUNCH_KERNEL, ApiCall.LAUNCH_KERNEL_EX, ApiCall.GRAPH_LAUNCH)
+DIRECTIONS: dict[int, str] = {
+    CopyKind.HOST_TO_DEVICE: "host to device",
+    CopyKind.DEVICE_TO_HOST: "device to host",
+    CopyKind.DEVICE_TO_DEVICE: "device to device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of one line that are alike, in a mean step."""
+
+    line: int  # as events count them; -1 where nobody's
+    direction: str  # host to device, device to host, device to device
+    pageable: bool  # the host's side is ordinary memory
+    asynchronous: bool  # asked for without waiting; from pageable memory it waits all the same
+    per_step: float
+    nbytes: float
+    seconds: float  # of the device's copying
+
+
+class DeviceView:
+    """Some whole steps, as the device saw them. Arrays are of RECORD; owners and lines are beside `operations`."""
+
+    def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
+        assert capture.device is not None
+        self.edges, self.thread = edges, thread
+        self.names = capture.device.names
+        self.events: Sequence[Event] = _near(capture.events, int(edges[0]), int(edges[-1]))
+        records = capture.device.records
+        inside = (records["start"] >= edges[0]) & (records["start"] < edges[-1])
+        self._records = records[inside]
+        self._lines = np.array([event.line for event in self.events] + [NOBODY])
+
+    def __len__(self) -> int:
+        """Steps."""
+        return len(self.edges) - 1
+
+    @property
+    def seconds(self) -> float:
+        """A step as it was while the device was recorded."""
+        return float(self.edges[-1] - self.edges[0]) / 1e9 / len(self)
+
+    @cached_property
+    def operations(self) -> Any:
+        """Kernels, memsets and copies."""
+        return self._records[np.isin(self._records["kind"], (*KERNELS, RecordKind.MEMCPY))]
+
+    @cached_property
+    def calls(self) -> Any:
+        """What the host asked CUDA for, on any thread."""
+        return self._records[np.isin(self._records["kind"], (RecordKind.RUNTIME, RecordKind.DRIVER))]
+
+    @cached_property
+    def syncs(self) -> Any:
+        """Waits of the host's for the device, and of streams for each other, as the device counts them."""
+        return self._records[self._records["kind"] == RecordKind.SYNCHRONIZATION]
+
+    @cached_property
+    def call_of(self) -> Any:
+        """For each operation the place of its call, or -1."""
+        return calls_of(self.operations, self.calls)
+
+    @cached_property
+    def owners(self) -> Any:
+        """For each operation the place in `events` of what it belongs to, or -1."""
+        return owners_of(self.operations, self.calls, self.call_of, self.events, self.thread)
+
+    @cached_property
+    def lines(self) -> Any:
+        """For each operation the number of its line, or -1."""
+        return self._lines[self.owners]
+
+    @cached_property
+    def are_kernels(self) -> Any:
+        return np.isin(self.operations["kind"], KERNELS)
+
+    @property
+    def kernels(self) -> Any:
+        """With graphs and memsets; `name` is an index into `names`."""
+        return self.operations[self.are_kernels]
+
+    @property
+    def kernels_per_step(self) -> float:
+        return float(self.are_kernels.sum()) / len(self)
+
+    @property
+    def launches(self) -> Any:
+        return self.calls[np.isin(self.calls["what"], LAUNCHES) & (self.calls["kind"] == RecordKind.RUNTIME)]
+
+    @cached_property
+    def computing(self) -> Intervals:
+        return self._when(self.are_kernels)
+
+    @cached_property
+    def working(self) -> Intervals:
+        """When it computed or moved its own data about."""
+        return self._when(self.are_kernels | self._are("device to device"))
+
+    @cached_property
+    def busy(self) -> Intervals:
+        """When the device did anything at all."""
+        return self._when(np.ones(len(self.operations), bool))
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy.length / float(self.edges[-1] - self.edges[0])
+
+    def copying(self, direction: str) -> Intervals:
+        return self._when(self._are(direction))
+
+    @cached_property
+    def period(self) -> int:
+        """How many operations a step has, by when the same ones come again; 0 where they do not."""
+        return period_of(self.operations, len(self.operations) / len(self))
+
+    @property
+    def lags(self) -> bool:
+        """Whether the device does the work of earlier steps, because the loop runs ahead of it."""
+        return self.bound_seconds > 0 and len(self.operations) < WHOLE_LAG * self.period * len(self)
+
+    @cached_property
+    def bound_seconds(self) -> float:
+        """A step by the device's own clock, where it has more to do than a loop that runs ahead waits for; else 0."""
+        starts, period = self.operations["start"].astype(np.int64), self.period
+        if not period or self.busy_share < BOUND or len(starts) <= period:
+            return 0.0
+        return float(np.median(starts[period:] - starts[:-period])) / 1e9
+
+    @cached_property
+    def copies(self) -> tuple[Copies, ...]:
+        """By line and direction, the longest first."""
+        groups: dict[tuple[int, str, bool, bool], list[int]] = {}
+        for place in np.flatnonzero(~self.are_kernels).tolist():
+            groups.setdefault(self._alike(place), []).append(place)
+        found = [self._copies(key, np.array(places)) for key, places in groups.items()]
+        return tuple(sorted(found, key=lambda copies: -copies.seconds))
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """When the device stood still, by what kept it waiting; the longest first."""
+        gaps = self.busy.rest(int(self.edges[0]), int(self.edges[-1]))
+        own = self.calls[self.calls["thread"] == self.thread & THREAD_BITS]
+        calls = Intervals(own["start"], own["end"])
+        return charge_gaps(
+            gaps, self.events, self.thread, len(self), calls=calls, queued=self._queued, pending=self._pending
+        )
+
+    def coverage(self, direction: str) -> float | None:
+        """Which share of the bytes that crossed is some line's; None where none crossed."""
+        copies = self._are(direction)
+        nbytes = self.operations["nbytes"].astype(np.int64)
+        total = int(nbytes[copies].sum())
+        return int(nbytes[copies & (self.lines >= 0)].sum()) / total if total else None
+
+    @property
+    def _queued(self) -> Intervals:
+        """When at least one operation had been asked for and had not begun."""
+        known = self.call_of >= 0
+        asked = self.calls["end"][self.call_of[known]] if len(self.calls) else self.operations["start"][known]
+        return Intervals(asked, self.operations["start"][known])
+
+    @property
+    def _pending(self) -> dict[int, Intervals]:
+        """By line, when an upload had been asked for and its copy had not begun: somebody made it ready."""
+        lines: dict[int, list[tuple[int, int]]] = {}
+        for place in np.flatnonzero(self._are("host to device") & (self.owners >= 0)).tolist():
+            event = self.events[self.owners[place]]
+            if event.kind == Kind.UPLOAD:
+                lines.setdefault(event.line, []).append((event.start, int(self.operations["start"][place])))
+        return {line: Intervals(*zip(*when, strict=True)) for line, when in lines.items()}
+
+    def _are(self, direction: str) -> Any:
+        wanted = [kind for kind, name in DIRECTIONS.items() if name == direction]
+        return ~self.are_kernels & np.isin(self.operations["what"], wanted)
+
+    def _when(self, wanted: Any) -> Intervals:
+        first, last = self.edges[0], self.edges[-1]
+        found = self.operations[wanted]
+        return Intervals(
+            found["start"].astype(np.int64).clip(first, last), found["end"].astype(np.int64).clip(first, last)
+        )
+
+    def _alike(self, place: int) -> tuple[int, str, bool, bool]:
+        copy = self.operations[place]
+        direction = DIRECTIONS.get(int(copy["what"]), "elsewhere")
+        host = copy["target"] if direction == "device to host" else copy["source"]
+        return int(self.lines[place]), direction, bool(host == MemoryKind.PAGEABLE), bool(copy["flags"] & ASYNC)
+
+    def _copies(self, key: tuple[int, str, bool, bool], places: Any) -> Copies:
+        found, steps = self.operations[places], len(self)
+        lasted = float((found["end"].astype(np.int64) - found["start"].astype(np.int64)).sum()) / 1e9
+        return Copies(*key, len(found) / steps, float(found["nbytes"].sum()) / steps, lasted / steps)
+
+
+def view_of(capture: Capture, steps: Steps | None) -> DeviceView | None:
+    """None where the device was not recorded, or not for as much as a few whole steps."""
+    if capture.device is None or steps is None or len(capture.window.traced) <= FEWEST:
+        return None
+    edges = _whole(np.array(capture.window.traced, np.int64), capture.device.records)
+    return DeviceView(capture, edges, steps.thread) if len(edges) > FEWEST else None
+
+
+def _whole(edges: Any, records: Any) -> Any:
+    """Without the last steps, where the device had not done all of their work when recording ended."""
+    starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
+    counts = np.diff(np.searchsorted(starts, edges))
+    while len(counts) > FEWEST and counts[-1] < WHOLE * np.median(counts):
+        edges, counts = edges[:-1], counts[:-1]
+    return edges if counts.any() else edges[:0]
+
+
+def _near(events: Sequence[Event], start: int, end: int) -> list[Event]:
+    """What was going on between these times, and a little before: a copy may come after its call."""
+    before = start - (end - start)
+    return [event for event in events if event.end > before and event.start < end]

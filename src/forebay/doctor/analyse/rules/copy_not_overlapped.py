@@ -1,0 +1,93 @@
+"""Batches cross from page-locked memory while the device waits for them: on a stream of their own they would not be
+waited for. XProf counts them as input, from 5 % of a step; TraceML from 10 %.
+
+Copies that another rule charges for are left to it: what need not cross need not overlap.
+"""
+
+from collections.abc import Iterator
+from statistics import mode
+from typing import Any
+
+import numpy as np
+
+from forebay.doctor.analyse.accusers import PRECEDENCE, charged
+from forebay.doctor.analyse.busy import line_of, seconds_of, when, won_on_device
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.device import DeviceView
+from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.doctor.analyse.framework import feeds
+from forebay.doctor.analyse.phrases import feed_code
+from forebay.doctor.events import Kind
+from forebay.doctor.predict.remedies import overlapped
+from forebay.doctor.recorded import CopyKind, MemoryKind, RecordKind
+from forebay.doctor.words import percent, seconds
+from forebay.spec import format_nbytes
+
+__all__ = ["examine"]
+
+LEAST_SHARE = 0.05  # of a step
+SOON_NS = 20_000
+HOW = "the copies beside the computing, which they can hide behind at most; less what the device stands still anyway"
+
+
+def examine(case: Case) -> Iterator[Finding]:
+    view = case.device
+    if view is None or not case.step_seconds:
+        return
+    wanted = _awaited(view, _copies(case, view))
+    alone = when(view, wanted).without(view.computing)
+    cost = min(seconds_of(view, alone), case.step_seconds)
+    if cost >= LEAST_SHARE * case.step_seconds:
+        yield _finding(case, view, wanted, cost)
+
+
+def _copies(case: Case, view: DeviceView) -> Any:
+    """From page-locked memory, and nobody else's to charge for."""
+    operations = view.operations
+    copies = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.HOST_TO_DEVICE)
+    taken = [event.line for rule in PRECEDENCE[Kind.UPLOAD] for site in charged(case, rule) for event in site.events]
+    return copies & (operations["source"] == MemoryKind.PINNED) & ~np.isin(view.lines, [*{*taken} - {-1}])
+
+
+def _awaited(view: DeviceView, copies: Any) -> Any:
+    """Those after which a kernel begins at once: others end before anybody wants what they bring."""
+    starts = np.sort(view.kernels["start"].astype(np.int64))
+    ends = view.operations["end"].astype(np.int64)
+    following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
+    return copies & (following - ends <= SOON_NS)
+
+
+def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
+    copies = when(view, wanted)
+    hidden = min(cost, seconds_of(view, view.computing.without(copies)))
+    low, high = won_on_device(case, view, hidden, hidden)
+    found = view.operations["nbytes"][wanted]
+    nbytes = float(found.mean()) * max(1, round(len(found) / len(view)))
+    line = line_of(case, view, wanted)
+    api = next((site.api for site in case.of(Kind.UPLOAD) if site.line == line), "")
+    framework = feeds(case, api)
+    beside = overlapped(case, mode(view.lines[wanted].tolist()))
+    total = seconds_of(view, copies)
+    return Finding(
+        rule="copy_not_overlapped",
+        title=f"The device waits for {format_nbytes(nbytes)} to arrive before it computes, every step",
+        line=line,
+        seconds=cost,
+        cures=(
+            Cure("let a feed send the next batch meanwhile", feed_code(case, framework), low, high, HOW, beside),
+            *(
+                [Cure("copy the next batch on a stream of its own", _STREAM, low, high, HOW, beside)]
+                * (framework == "torch")
+            ),
+        ),
+        evidence=(
+            f"{seconds(cost)} of {seconds(total)} of copying a step, while no kernel ran",
+            f"the device computes {percent(view.computing.length / 1e9 / len(view) / view.seconds)} of the time",
+        ),
+    )
+
+
+_STREAM = """copies = torch.cuda.Stream()   # in front of the loop
+with torch.cuda.stream(copies):
+    coming = x.to(device, non_blocking=True)   # the next batch, from page-locked memory
+torch.cuda.current_stream().wait_stream(copies)   # before it is used; coming.record_stream(...) where it is kept"""

@@ -1,0 +1,135 @@
+"""A timeline set to the pace of steps that nobody recorded: the host's own time is what recording makes longer. Pure.
+
+Each kind of call takes what it took while only calls were watched; then all of the host's own time, and what crosses
+out of ordinary memory, is stretched or shortened a little, until the step takes what steps took that nobody watched.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean, median
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.device import DeviceView
+from forebay.doctor.events import Event
+from forebay.doctor.predict.build import typical_steps
+from forebay.doctor.predict.host import WAITS, WORK, pieces_of
+from forebay.doctor.predict.simulate import MOST_ERROR
+from forebay.doctor.predict.timeline import Timeline, steady
+
+__all__ = ["Model", "model_of"]
+
+LEAST, MOST = 0.3, 1.5  # times as long: what differs by more is something else than recording
+PACE_LEAST, PACE_MOST = 0.5, 1.5  # hooks that count every operation of TensorFlow's cost as much as the step
+LAUNCH_SECONDS = 15e-6  # that PyTorch takes for an operation, with its part of the gradient
+CLOSE = 0.002  # of the step
+MOST_TRIES = 12
+
+Site = tuple[str, int]  # kind and line
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A timeline that can be believed as far as its errors are small."""
+
+    timeline: Timeline
+    measured: float  # seconds of a step
+    structure_error: float  # of the recorded steps, run again as they were
+    pace_error: float  # of a step that nobody watched, after all
+
+    @property
+    def error(self) -> float:
+        return max(self.structure_error, self.pace_error)
+
+
+def model_of(case: Case, timeline: Timeline) -> Model:
+    """The timeline of a case, at the pace of a step that nobody watched."""
+    measured = case.step_seconds
+    if case.device is None:
+        return Model(timeline, measured, 0.0, _apart(steady(timeline), measured))
+    recorded = case.device.bound_seconds or _recorded_seconds(case.device)
+    structure_error = _apart(steady(timeline), recorded)
+    scaled = _scaled(timeline, _ratios(case, case.device))
+    paced = _paced(scaled, measured)
+    return Model(paced, measured, structure_error, _apart(steady(paced), measured))
+
+
+def _apart(value: float, wanted: float) -> float:
+    return abs(value - wanted) / wanted if wanted else 1.0
+
+
+def _recorded_seconds(view: DeviceView) -> float:
+    return fmean(end - start for start, end in typical_steps(view)) / 1e9
+
+
+def _ratios(case: Case, view: DeviceView) -> dict[Site, float]:
+    """For each line's calls of one kind, and for the loop's own work: watched against recorded.
+
+    A loop that goes at the device's pace mostly stands still in launches, which look like work where calls were not
+    recorded: then it is as much work as launches take.
+    """
+    assert case.steps is not None
+    before = _each(case.capture.events, view.thread, case.steps.edges)
+    recorded = _each(view.events, view.thread, view.edges.tolist())
+    ratios = {
+        site: min(MOST, max(LEAST, before[site] / seconds))
+        for site, seconds in recorded.items()
+        if site in before and seconds > 0 and before[site] > 0 and site[0] not in WAITS
+    }
+    work = recorded.get((WORK, -1), 0.0)
+    if view.bound_seconds and not view.lags and not len(view.calls) and work:
+        ratios[WORK, -1] = min(ratios.get((WORK, -1), 1.0), view.kernels_per_step * LAUNCH_SECONDS / work)
+    return ratios
+
+
+def _each(events: Iterable[Event], thread: int, edges: Sequence[int]) -> dict[Site, float]:
+    """Seconds of the median step, by kind and line."""
+    inside = [event for event in events if event.thread == thread and event.end > edges[0] and event.start < edges[-1]]
+    steps: list[dict[Site, float]] = []
+    for start, end in pairwise(edges):
+        sums: dict[Site, float] = {}
+        for piece in pieces_of(inside, thread, start, end):
+            sums[piece.kind, piece.line] = sums.get((piece.kind, piece.line), 0.0) + piece.seconds
+        steps.append(sums)
+    sites = {site for sums in steps for site in sums}
+    return {site: median(sums.get(site, 0.0) for sums in steps) for site in sites}
+
+
+def _scaled(timeline: Timeline, ratios: dict[Site, float]) -> Timeline:
+    work = ratios.get((WORK, -1), 1.0)
+    actions = [
+        replace(action, seconds=action.seconds * (work if action.kind == "launch" else ratios.get(site, 1.0)))
+        for action, site in ((action, (action.kind, action.line)) for action in timeline.actions)
+    ]
+    operations = [
+        replace(each, seconds=each.seconds * ratios.get(("upload", each.line), 1.0)) if each.pageable else each
+        for each in timeline.operations
+    ]
+    return timeline.changed(actions=actions, operations=operations)
+
+
+def _paced(timeline: Timeline, measured: float) -> Timeline:
+    """Halve the interval in which the right pace lies; as it was, where a step is close or no pace makes it so."""
+    low, high = PACE_LEAST, PACE_MOST
+    pace, paced = 1.0, timeline
+    if _apart(steady(timeline), measured) <= MOST_ERROR and _is_devices(timeline):
+        return timeline
+    for _ in range(MOST_TRIES):
+        takes = steady(paced)
+        if _apart(takes, measured) <= CLOSE:
+            break
+        low, high = (low, pace) if takes > measured else (pace, high)
+        pace = (low + high) / 2
+        paced = _at_pace(timeline, pace)
+    return paced
+
+
+def _is_devices(timeline: Timeline) -> bool:
+    """Whether a step takes what the device takes: then the host's pace is not to be told from it."""
+    return steady(_at_pace(timeline, PACE_LEAST)) > steady(timeline) * (1 - MOST_ERROR)
+
+
+def _at_pace(timeline: Timeline, pace: float) -> Timeline:
+    actions = [replace(action, seconds=action.seconds * pace) for action in timeline.actions]
+    operations = [replace(each, seconds=each.seconds * pace) if each.pageable else each for each in timeline.operations]
+    return timeline.changed(actions=actions, operations=operations)

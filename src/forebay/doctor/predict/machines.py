@@ -1,0 +1,175 @@
+"""Machines as far as predictions need them: what was probed here, else what is known of the GPU by its name.
+
+Devices: peaks that NVIDIA's data sheets state, dense, in teraflops and terabytes a second; only their ratios are used.
+Links: what sixteen lanes carry out of page-locked and out of ordinary memory, in gigabytes a second; of PCIe 5
+measured (H200), of the others in the proportion of their lanes' speed, ordinary memory bounded by the CPU's copy.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.predict.timeline import Operation, Timeline
+from forebay.errors import CaptureError
+from forebay.probe import Probe
+
+__all__ = [
+    "DEVICES",
+    "LINKS",
+    "Figures",
+    "check_machine",
+    "figures_for",
+    "figures_of",
+    "gpu_of",
+    "name_of",
+    "on_another",
+]
+
+MEASURED_ON = "NVIDIA H200"
+GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes, inside an H200's memory
+HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread
+LAUNCH_SECONDS = 2.5e-6
+SMALLEST_SECONDS = 5e-6  # a kernel that is done by then is bounded by neither numbers nor memory
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU by its peaks."""
+
+    bfloat16: float  # teraflops, dense; float16 where there is no bfloat16
+    float32: float  # teraflops
+    memory: float  # terabytes a second
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Bytes a second, out of both kinds of the host's memory."""
+
+    pinned: float
+    pageable: float
+
+
+LINKS = {
+    "pcie3": Link(12.5e9, 6e9),
+    "pcie4": Link(25e9, 8e9),
+    "pcie5": Link(54.8e9, 8e9),
+    "c2c": Link(350e9, 30e9),  # NVLink between Grace and Hopper
+}
+DEVICES = {
+    "b200": Device(2250, 80, 8.0, "pcie5"),
+    "gh200": Device(989, 67, 4.0, "c2c"),
+    "h200": Device(989, 67, 4.8, "pcie5"),
+    "h100-pcie": Device(756, 51, 2.0, "pcie5"),
+    "h100": Device(989, 67, 3.35, "pcie5"),
+    "a100": Device(312, 19.5, 2.04, "pcie4"),
+    "a10": Device(125, 31.2, 0.6, "pcie4"),
+    "l40s": Device(362, 91.6, 0.864, "pcie4"),
+    "l4": Device(121, 30.3, 0.3, "pcie4"),
+    "rtx5090": Device(210, 104.8, 1.79, "pcie5"),
+    "rtx4090": Device(165, 82.6, 1.01, "pcie4"),
+    "rtx3090": Device(71, 35.6, 0.936, "pcie4"),
+    "v100": Device(125, 15.7, 0.9, "pcie3"),
+    "t4": Device(65, 8.1, 0.32, "pcie3"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What cures are reckoned with; bytes a second."""
+
+    gpu: str
+    pinned: float
+    pageable: float
+    device_to_host: float
+    launch_seconds: float
+    host_copy: float
+    gather: float
+    source: str  # where they come from, in words
+
+
+def figures_of(gpu: str, probe: Probe | None = None) -> Figures:
+    """Of the machine that a capture was made on, by the name of its GPU; a probe counts where it is of the same."""
+    if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
+        return _probed(probe)
+    name = name_of(gpu) or "h200"
+    link = LINKS[DEVICES[name].link]
+    gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
+    told = f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, in proportion to {gpu or name}"
+    return Figures(
+        gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, told
+    )
+
+
+def gpu_of(case: Case) -> str:
+    """The name of the GPU that a case ran on, as its driver says it; nothing where nobody asked."""
+    gauges = case.capture.facts.get("gauges") or [{}]
+    return str(gauges[0].get("name") or "")
+
+
+def figures_for(case: Case) -> Figures:
+    """What is known of the machine that a case ran on."""
+    return figures_of(gpu_of(case), Probe.cached())
+
+
+def name_of(gpu: str) -> str | None:
+    """The entry of the table for a GPU as its driver calls it: `NVIDIA A100-SXM4-80GB` is a100."""
+    plain = gpu.lower().replace(" ", "").replace("geforce", "")
+    return next((name for name in DEVICES if name.replace("-", "") in plain.replace("-", "")), None)
+
+
+def check_machine(device: str, link: str) -> None:
+    """Refuse what is not in the tables, before a script runs for an hour."""
+    if device:
+        _known(device, DEVICES, "device")
+    if link:
+        _known(link, LINKS, "link")
+
+
+def on_another(timeline: Timeline, now: str, *, device: str = "", link: str = "") -> tuple[Timeline, Timeline]:
+    """The timeline on another GPU or behind another link: as fast and as slow as that may make it."""
+    here, there = DEVICES[now], DEVICES[_known(device, DEVICES, "device") if device else now]
+    before, after = LINKS[here.link], LINKS[_known(link, LINKS, "link") if link else there.link]
+    best, worst = _scaled(here, there, min), _scaled(here, there, max)
+    return (
+        timeline.changed(operations=[_elsewhere(each, best, before, after) for each in timeline.operations]),
+        timeline.changed(operations=[_elsewhere(each, worst, before, after) for each in timeline.operations]),
+    )
+
+
+def _scaled(here: Device, there: Device, pick: Callable[[list[float]], float]) -> tuple[float, float]:
+    """How many times as long matrix products take, whose type is not known, and what is bounded by memory."""
+    return pick([here.bfloat16 / there.bfloat16, here.float32 / there.float32]), here.memory / there.memory
+
+
+def _elsewhere(operation: Operation, times: tuple[float, float], before: Link, after: Link) -> Operation:
+    if operation.engine != "compute":
+        speed = before.pinned / after.pinned if not operation.pageable else before.pageable / after.pageable
+        return replace(operation, seconds=operation.seconds * speed)
+    if operation.seconds <= SMALLEST_SECONDS:
+        return operation
+    return replace(
+        operation, seconds=max(SMALLEST_SECONDS, operation.seconds * times[0 if operation.multiplies else 1])
+    )
+
+
+def _known(name: str, table: dict[str, Any], what: str) -> str:
+    if name.lower() in table:
+        return name.lower()
+    raise CaptureError(f"no {what} {name!r} is known: give one of {', '.join(sorted(table))}.")
+
+
+def _probed(probe: Probe) -> Figures:
+    device = probe.device
+    assert device is not None
+    return Figures(
+        device.name,
+        device.host_to_device_bytes_per_second,
+        device.pageable_host_to_device_bytes_per_second,
+        device.device_to_host_bytes_per_second,
+        device.launch_seconds or LAUNCH_SECONDS,
+        probe.host.copy_bytes_per_second(),
+        GATHER_BYTES_PER_SECOND,
+        f"probed on {probe.measured_at:%Y-%m-%d}",
+    )

@@ -1,0 +1,160 @@
+"""What each kind of cure changes in the timeline of a case, with the figures of its machine. Rules give these to cures.
+
+Several changes of one cure are ways it may turn out. Where the device was not recorded there is nothing to change.
+"""
+
+from collections.abc import Callable
+
+from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.predict import cures, upload_cures
+from forebay.doctor.predict.cures import Change
+from forebay.doctor.predict.machines import Figures, figures_for
+
+__all__ = [
+    "ahead",
+    "compiled",
+    "deferred",
+    "made_ahead",
+    "moved",
+    "narrowed",
+    "narrowed_ahead",
+    "on_device",
+    "overlapped",
+    "page_locked",
+    "prefetched",
+    "put_together",
+    "removed",
+    "without_uploads",
+]
+
+MAKING_BYTES_PER_SECOND = 3.5e9  # rows put together by NumPy in fresh memory, at the slowest
+WORKERS_BYTES_PER_SECOND = 2.3e9  # batches out of a loader's processes, through its pinning thread: 2.1 and 2.4 seen
+FEED_BYTES_PER_SECOND = 17e9  # rows gathered into page-locked memory by four threads
+GRAPH_SECONDS = 5e-7  # of the host for each operation of a CUDA graph, or of a program of XLA's
+EXECUTOR_SECONDS = 5e-6, 15e-6  # of the host for each operation of a tf.function, which launches them one by one
+FUSED = 0.6  # of the device's time, where a compiler puts what lies between matrix products together
+Changes = tuple[Change, ...]
+
+
+def without_uploads(case: Case, site: Site, share: float = 1.0) -> Changes:
+    """They are not done at all."""
+    return _with(case, lambda figures: (upload_cures.remove_uploads(_line(site), share=share),))
+
+
+def on_device(case: Case, site: Site) -> Changes:
+    """The data lies there, and rows are taken there: their numbers may be waited for, as the rows are now."""
+
+    def change(figures: Figures) -> Changes:
+        return tuple(
+            upload_cures.gather_on_device(
+                _line(site),
+                gather_bytes_per_second=figures.gather,
+                making_bytes_per_second=MAKING_BYTES_PER_SECOND,
+                waits=waits,
+            )
+            for waits in (False, True)
+        )
+
+    return _with(case, change)
+
+
+def page_locked(case: Case, site: Site) -> Changes:
+    """They are sent out of page-locked memory, without a wait."""
+    return _with(case, lambda figures: (upload_cures.copy_faster(_line(site), bytes_per_second=figures.pinned),))
+
+
+def ahead(case: Case, site: Site) -> Changes:
+    """A feed puts batches together and sends them, while the step runs."""
+
+    def change(figures: Figures) -> Changes:
+        fed = upload_cures.send_ahead(
+            _line(site),
+            bytes_per_second=figures.pinned,
+            producer_bytes_per_second=FEED_BYTES_PER_SECOND,
+            making_bytes_per_second=MAKING_BYTES_PER_SECOND,
+        )
+        return (fed,)
+
+    return _with(case, change)
+
+
+def overlapped(case: Case, line: int) -> Changes:
+    """They cross as they do, a step ahead and beside the computing."""
+    return _with(case, lambda figures: (upload_cures.overlap_copies(line),))
+
+
+def narrowed(case: Case, site: Site, share: float) -> Changes:
+    """A share of the bytes."""
+    return _with(case, lambda figures: (upload_cures.narrow(_line(site), share=share, kind=site.kind.value),))
+
+
+def narrowed_ahead(case: Case, site: Site, share: float) -> Changes:
+    """A share of the bytes, sent by somebody else while the step runs."""
+    pairs = zip(narrowed(case, site, share), ahead(case, site), strict=True)
+    return tuple(cures.one_after_the_other(pair) for pair in pairs)
+
+
+def put_together(case: Case, site: Site) -> Changes:
+    """One upload in place of many."""
+
+    def change(figures: Figures) -> Changes:
+        speeds = {"bytes_per_second": figures.pageable, "host_bytes_per_second": figures.host_copy}
+        return (upload_cures.send_together(_line(site), **speeds),)
+
+    return _with(case, change)
+
+
+def deferred(case: Case, site: Site) -> Changes:
+    """Nobody waits."""
+    return _with(case, lambda figures: (cures.defer_waits(_line(site)),))
+
+
+def prefetched(case: Case, site: Site, making: float, *, by_processes: bool = True) -> Changes:
+    """Batches are made ahead, in so many seconds each; what processes make has to be handed over."""
+    handing = site.nbytes / WORKERS_BYTES_PER_SECOND if by_processes else 0.0
+    return _with(case, lambda figures: (cures.prefetch_input(producer_seconds=max(making, handing)),))
+
+
+def made_ahead(case: Case, site: Site, making: float, producers: int) -> Changes:
+    """The loop no longer spends so many seconds on making a batch: so many others do, and hand it over."""
+    fast = max(making / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
+    slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in case.frameworks else fast
+    return _with(
+        case,
+        lambda figures: tuple(
+            upload_cures.make_ahead(_line(site), seconds=making, producer_seconds=producing)
+            for producing in dict.fromkeys((fast, slow))
+        ),
+    )
+
+
+def removed(case: Case, *sites: Site) -> Changes:
+    """These calls are made once, in front of the loop."""
+    gone = [cures.remove_calls(_line(site), (site.kind.value,)) for site in sites]
+    return _with(case, lambda figures: (cures.one_after_the_other(gone),))
+
+
+def moved(case: Case, *sites: Site) -> Changes:
+    """The operation is placed where its data is, so that none of these moves is left."""
+    there = [cures.move_to_device(_line(site)) for site in sites]
+    return _with(case, lambda figures: (cures.one_after_the_other(there),))
+
+
+def compiled(case: Case, framework: str) -> Changes:
+    """The step is one call: a graph of the same operations, or a program whose compiler puts some of them together."""
+    if framework in ("tensorflow", "keras"):
+        ways = [(each, 1.0) for each in EXECUTOR_SECONDS]
+    else:
+        ways = [(GRAPH_SECONDS, share) for share in ((1.0,) if framework == "torch" else (1.0, FUSED))]
+    return _with(
+        case,
+        lambda figures: tuple(cures.launch_together(seconds_each=each, device_share=share) for each, share in ways),
+    )
+
+
+def _with(case: Case, change: Callable[[Figures], Changes]) -> Changes:
+    return change(figures_for(case)) if case.device is not None else ()
+
+
+def _line(site: Site) -> int:
+    return site.events[0].line if site.events else -1
