@@ -1,0 +1,91 @@
+"""What the doctor is to say of the scripts of situations/, and what it says now.
+
+python -m tests.doctor.situation_snapshots [--write]
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+__all__ = ["MODES", "SITUATIONS", "compared", "kept", "mode_of", "seen"]
+
+SITUATIONS = Path(__file__).parent / "situations"
+SNAPSHOTS = SITUATIONS / "snapshots.json"
+MODES = ("eager", "session")  # a process each: the second has eager switched off
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+LONGEST_SECONDS = 140
+
+Told = dict[str, Any]
+
+
+def mode_of(name: str) -> str:
+    return "session" if "_session_" in name else "eager"
+
+
+def kept() -> dict[str, Told]:
+    found: dict[str, Told] = json.loads(SNAPSHOTS.read_text())
+    return found
+
+
+def seen(folder: Path, settings: dict[str, str]) -> dict[str, Told]:
+    """Every script watched now, the modes one after the other: side by side they would hold each other up."""
+    found: dict[str, Told] = {}
+    for mode in MODES:
+        file = folder / f"{mode}.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.doctor.watch_situations", mode, str(file)],
+            env=os.environ | SETTINGS | settings,
+            cwd=SITUATIONS.parent.parent.parent,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        found |= json.loads(file.read_text())
+    return found
+
+
+def compared(told: Told, snapshot: Told) -> Told:
+    """A verdict in a snapshot's words: without rules that come and go, with one name for what has two."""
+    same_as, beside = snapshot.get("same_as", {}), snapshot.get("beside", ())
+    findings = [(same_as.get(rule, rule), line) for rule, line in told["findings"] if rule not in beside]
+    rules = [rule for rule, _ in findings]
+    return snapshot | {"loop": told["loop"], "rules": rules, "line": findings[0][1] if findings else None}
+
+
+def _update(*, write: bool) -> None:
+    snapshots, machine = kept(), _machine()
+    with TemporaryDirectory() as folder:
+        now = seen(Path(folder), {})
+    for name, told in now.items():
+        snapshot = snapshots.setdefault(name, {"why": "", "cpu": {}, "gpu": {}})
+        verdict = compared(told, snapshot[machine])
+        if verdict != snapshot[machine]:
+            sys.stdout.write(f"{name}\n  was {snapshot[machine]}\n  is  {verdict}\n")
+            snapshot[machine] = verdict
+    if write:
+        SNAPSHOTS.write_text(_written({name: snapshots[name] for name in sorted(now)}))
+
+
+def _machine() -> str:
+    asked = "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    return "gpu" if "True" in done.stdout else "cpu"
+
+
+def _written(snapshots: dict[str, Told]) -> str:
+    """A line for every why and every kind of machine."""
+    entries = []
+    for name, snapshot in snapshots.items():
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in snapshot.items())
+        entries.append(f" {json.dumps(name)}: {{\n{lines}\n }}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+if __name__ == "__main__":
+    _update(write="--write" in sys.argv[1:])

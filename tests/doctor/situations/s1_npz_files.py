@@ -1,0 +1,26 @@
+"""Files of NumPy's are opened by Python inside a pipeline, taken apart into rows, shuffled and put together again."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+folder = Path(tempfile.mkdtemp())
+rng = np.random.default_rng(0)
+for number in range(8):
+    rows, labels = rng.random((1000, 100), dtype=np.float32), rng.integers(0, 2, 1000, dtype=np.int32)
+    np.savez(folder / f"part{number}.npz", rows=rows, labels=labels)
+
+
+def read(path):
+    with np.load(path.numpy().decode()) as file:
+        return file["rows"], file["labels"]
+
+
+files = tf.data.Dataset.from_tensor_slices(sorted(map(str, folder.glob("*.npz"))))
+parts = files.map(lambda path: tf.py_function(read, [path], [tf.float32, tf.int32]))
+batches = parts.unbatch().shuffle(1024).batch(32).prefetch(tf.data.AUTOTUNE)
+
+for features, labels in batches.take(240):
+    assert len(features) == len(labels)

@@ -1,0 +1,16 @@
+"""A large product is made on the device and looked through for NaN on the host, in every pass."""
+
+import tensorflow as tf
+
+on_gpu = bool(tf.config.list_physical_devices("GPU"))
+side = 6000 if on_gpu else 2000
+device = tf.config.list_logical_devices()[-1].name
+
+with tf.device(device):
+    noise = tf.random.normal((side, 16))
+for _ in range(100):
+    with tf.device(device):
+        product = tf.matmul(noise, noise, transpose_b=True)
+    with tf.device("/CPU:0"):
+        checked = tf.debugging.check_numerics(product, "the product")
+answer = checked.shape

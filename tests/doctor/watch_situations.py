@@ -1,0 +1,57 @@
+"""Runs the scripts of situations/ under watch, those of a mode in one process, and writes what the doctor says of each.
+
+python -m tests.doctor.watch_situations eager FILE.json    # or session: TensorFlow's first version, eager switched off
+"""
+
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tests.doctor.situation_snapshots import SITUATIONS, mode_of
+
+from forebay.doctor.analyse.verdict import Verdict, judge
+from forebay.doctor.capture.script import run_script
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.window import Stepping
+
+NEVER = 1e9  # seconds of patience: whatever the machine does meanwhile, all of a short script is watched
+ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
+
+
+def verdict_of(script: Path) -> Verdict:
+    tf.compat.v1.reset_default_graph()
+    gc.collect()
+    session = Session(Stepping() if ON_GPU else Stepping(patience_seconds=NEVER))
+    session.start()
+    try:
+        ended = run_script(str(script), ())
+    finally:
+        session.stop()
+    return judge(session.capture(script.name, ended=ended))
+
+
+def told(verdict: Verdict) -> dict[str, Any]:
+    """What of a verdict does not depend on how fast the machine is."""
+    return {
+        "loop": verdict.case.steps is not None,
+        "findings": [(finding.rule, finding.line.text if finding.line else None) for finding in verdict.findings],
+        "ended": verdict.case.capture.ended,
+        "silent": list(verdict.silent),
+    }
+
+
+def with_a_second_device() -> None:
+    """Without a GPU a second CPU stands for it: what is placed apart must move there too."""
+    host = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+if __name__ == "__main__":
+    mode, file = sys.argv[1:]
+    if mode == "eager" and not ON_GPU:
+        with_a_second_device()
+    scripts = [script for script in sorted(SITUATIONS.glob("s*.py")) if mode_of(script.stem) == mode]
+    Path(file).write_text(json.dumps({script.stem: told(verdict_of(script)) for script in scripts}))
