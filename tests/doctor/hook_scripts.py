@@ -1,14 +1,14 @@
-"""Runs scripts of `scripts/` in this process, with the doctor's hooks or without, and tells what the ledger holds."""
+"""Runs something in this process with the doctor's hooks, and tells what the ledger holds."""
 
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
+from forebay.doctor.captured import Capture
 from forebay.doctor.events import Event, Line
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -22,6 +22,10 @@ class Seen:
     lines: list[Line]
     notes: list[str]
     result: Any
+
+    @classmethod
+    def of_capture(cls, capture: Capture) -> "Seen":
+        return cls([*capture.events], [*capture.lines], [*capture.notes], None)
 
     def of(self, kind: str, api: str | None = None) -> list[Event]:
         return [event for event in self.events if event.kind == kind and api in (None, event.api)]
@@ -44,12 +48,6 @@ def watched(run: Callable[[], Any]) -> Seen:
     finally:
         session.stop()
     return Seen(session.ledger.events, session.ledger.lines.read(), session.ledger.notes, result)
-
-
-@cache
-def watched_script(path: str) -> Seen:
-    """A script under `scripts/`, run once however often it is asked for; its result is what it calls its answer."""
-    return watched(lambda: bare_script(path))
 
 
 def bare_script(path: str) -> Any:

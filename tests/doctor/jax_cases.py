@@ -1,4 +1,4 @@
-"""What the ledger holds of scripts that use JAX. Run by test_jax_hooks, in a process of its own with two devices."""
+"""What the ledger holds of calls of JAX. Run by test_jax_hooks, in a process of its own with two devices."""
 
 import sys
 
@@ -6,105 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax._src import monitoring
+from jax._src import core, monitoring
 from jax._src.array import ArrayImpl
-from tests.doctor.hook_scripts import bare_script, watched, watched_script
+from tests.doctor.hook_scripts import bare_script, watched
 
+from forebay.doctor.capture.hooks.counting import Counts
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
-
-FAULTS = ("conversion_in_loop", "host_check", "many_small_copies", "read_back", "rebuilt", "repeated_upload")
-FAULTS += ("retracing", "retracing_value", "wide_dtype")
-COMPILED = "/jax/core/compile/backend_compile_duration"
-TRACED = "/jax/core/compile/jaxpr_trace_duration"
-
-
-@pytest.mark.parametrize(
-    ("script", "kind", "api", "times", "line"),
-    [
-        ("repeated_upload", "upload", "jax.jit: step(table)", 120, "weights = step(weights, table, number)"),
-        ("conversion_in_loop", "upload", "jnp.array", 100, "weights = step(weights, jnp.array(batch))"),
-        ("read_back", "download", "float(array)", 60, "total += float(loss)"),
-        ("retracing", "compile", "jax.jit", 16, "vectors = [embed(table, np.arange(length)) for length in lengths]"),
-        ("retracing_value", "compile", "jax.jit", 20, "weights = step(weights, rate=0.1 / (1 + number))"),
-        ("rebuilt", "build", "jax.jit", 20, "step = jax.jit(lambda weights: weights - 0.1 * jnp.tanh(weights))"),
-        ("rebuilt", "compile", "jax.jit", 20, "weights = step(weights)"),
-        ("host_check", "download", "jax.device_get", 40, "if np.isnan(jax.device_get(activations)).any():"),
-        ("wide_dtype", "upload", "jax.jit: step(batch)", 120, "weights = step(weights, batch)"),
-        ("many_small_copies", "upload", "jnp.asarray", 1600, "rows = [jnp.asarray(row) for row in "),
-        ("read_back", "run", "jax.jit", 60, "weights, loss = step(weights, images, "),
-    ],
-)
-def test_a_fault_is_written_down_with_its_line(script, kind, api, times, line):
-    seen = watched_script(f"jax/{script}")
-    assert [seen.text(event).startswith(line) for event in seen.of(kind, api)].count(True) == times
-
-
-@pytest.mark.parametrize(
-    ("script", "kind"),
-    [
-        ("conversion_in_loop", "upload"),
-        ("host_check", "download"),
-        ("read_back", "download"),
-        ("rebuilt", "build"),
-        ("repeated_upload", "upload"),
-        ("retracing", "build"),
-        ("retracing_value", "build"),
-        ("wide_dtype", "upload"),
-    ],
-)
-def test_a_healthy_script_does_it_once_or_twice_in_all(script, kind):
-    assert len(watched_script(f"jax/{script}_healthy").of(kind)) <= 2
-
-
-@pytest.mark.parametrize("script", ["rebuilt", "retracing", "retracing_value"])
-def test_a_healthy_script_is_compiled_for_once(script):
-    assert watched_script(f"jax/{script}_healthy").details("compile", "reason").count("first") == 1
-
-
-@pytest.mark.parametrize("script", FAULTS)
-def test_a_watched_script_comes_to_the_same_result_by_as_many_compilations(script):
-    compiled = []
-
-    def listen(event, seconds, **_):
-        compiled.append(event)
-
-    monitoring.register_event_duration_secs_listener(listen)
-    jax.clear_caches()
-    bare = bare_script(f"jax/{script}")
-    compiled_bare = compiled[:]
-    compiled.clear()
-    jax.clear_caches()
-    seen = watched(lambda: bare_script(f"jax/{script}"))
-    monitoring.unregister_event_duration_listener(listen)
-    assert seen.result == bare
-    assert compiled.count(COMPILED) == compiled_bare.count(COMPILED)
-    assert compiled.count(TRACED) == compiled_bare.count(TRACED)
-
-
-def test_the_same_data_has_the_same_key():
-    assert len(set(watched_script("jax/repeated_upload").details("upload", "key", "jax.jit: step(table)"))) == 1
-
-
-def test_fresh_data_has_fresh_keys():
-    assert len(set(watched_script("jax/wide_dtype").details("upload", "key", "jax.jit: step(batch)"))) == 120
-
-
-def test_narrowed_data_tells_what_it_was():
-    seen = watched_script("jax/wide_dtype")
-    assert set(seen.details("upload", "from_dtype", "jax.jit: step(batch)")) == {"float64"}
-    assert set(seen.details("upload", "dtype", "jax.jit: step(batch)")) == {"float32"}
-
-
-def test_bytes_are_those_that_arrive():
-    assert {event.nbytes for event in watched_script("jax/wide_dtype").of("upload")} == {512 * 784 * 4}
-
-
-@pytest.mark.parametrize(("script", "reason"), [("retracing", "shape"), ("retracing_value", "value")])
-def test_a_compilation_tells_its_function_and_its_reason(script, reason):
-    events = [event.detail for event in watched_script(f"jax/{script}").of("compile") if "reason" in event.detail]
-    assert [detail["reason"] for detail in events] == ["first"] + [reason] * (len(events) - 1)
-    assert len({detail["signature"] for detail in events}) == len(events)
 
 
 def test_a_changed_type_is_a_reason():
@@ -236,7 +144,7 @@ def test_a_wait_that_was_asked_for_is_one_event(wait, api):
 
 
 def test_hooks_are_undone():
-    owners = (jax, jnp, ArrayImpl, jax.stages.Compiled)
+    owners = (jax, jnp, jax.nn, ArrayImpl, jax.stages.Compiled, core.EvalTrace)
     before = [dict(vars(owner)) for owner in owners]
     listeners = monitoring.get_event_duration_listeners()
     watched(lambda: jax.jit(lambda x: x)(np.ones(3)))
@@ -265,15 +173,105 @@ def test_what_a_notebook_names_anew_meanwhile_stays_so(monkeypatch):
     assert sys.modules["__main__"].earlier == "something else"
 
 
-def test_steps_are_timed_with_all_other_hooks_off():
+def operations_in(seen):
+    return sum(seen.details("ops", "count"))
+
+
+@pytest.mark.parametrize(
+    ("run", "times"),
+    [
+        (lambda x: x * 2 + x, 2),
+        (lambda x: -x, 1),
+        (lambda x: x @ x, 1),
+        (lambda x: x[0], 1),
+        (lambda x: x.sum(), 1),
+        (lambda x: x.reshape(-1).astype(jnp.int32), 2),
+        (lambda x: jnp.tanh(x), 1),
+        (lambda x: jnp.sum(x), 1),
+        (lambda x: jnp.where(x > 0, x, 0), 2),
+        (lambda x: jnp.split(x, 2), 1),
+        (lambda x: jax.nn.relu(x), 1),
+        (lambda x: jax.lax.mul(x, x), 1),
+        (lambda x: jnp.shape(x), 0),
+        (lambda x: jax.jit(jnp.tanh)(x), 0),
+        (lambda x: jax.make_jaxpr(lambda y: jnp.tanh(x) * y)(1.0), 0),
+        (lambda x: jax.eval_shape(jnp.tanh, x), 0),
+        (lambda x: jnp.asarray(np.ones(3)), 0),
+        (lambda x: float(x[0, 0]), 1),
+    ],
+)
+def test_operations_are_counted_as_the_user_writes_them(run, times):
+    x = jnp.ones((4, 4))
+    run(x)  # what is compiled on the way is no operation
+    assert operations_in(watched(lambda: run(x))) == times
+
+
+def test_operations_of_a_gradient_belong_to_the_lines_of_its_function():
+    def loss(x):
+        x = jnp.sin(x)  # here
+        return x.sum()
+
+    seen = watched(lambda: jax.grad(loss)(jnp.ones(3)))
+    counted = {seen.text(event) for event in seen.of("ops")}
+    assert "x = jnp.sin(x)  # here" in counted
+    assert operations_in(seen) >= 3
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad, jax.vmap])
+def test_a_function_that_was_transformed_is_one_event_a_call(transform):
+    name = transform.__name__
+
+    def run():
+        made = getattr(jax, name)(lambda x: jnp.sin(x))
+        return [made(jnp.float32(1) if name != "vmap" else jnp.ones(3)) for _ in range(3)]
+
+    assert [(event.api, event.detail["function"]) for event in watched(run).of("transform")] == [
+        (f"jax.{name}", "<lambda>")
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("run", "times"),
+    [
+        (lambda x: jax.jit(jax.grad(jnp.sum))(x), 0),
+        (lambda x: jax.vmap(jax.grad(jnp.sum))(jnp.ones((2, 3))), 1),
+        (lambda x: jax.grad(lambda y: jax.vmap(jnp.sin)(y).sum())(x), 1),
+        (lambda x: jax.lax.scan(lambda c, y: (c + jax.grad(jnp.sin)(y), y), 0.0, x)[0], 0),
+    ],
+)
+def test_only_what_is_called_outside_of_all_others_is_an_event(run, times):
+    assert len(watched(lambda: run(jnp.ones(3))).of("transform")) == times
+
+
+def test_a_transformed_function_outlives_the_watch_and_is_silent():
+    seen = watched(lambda: jax.grad(jnp.sin))
+    assert watched(lambda: seen.result(1.0)).of("transform") == []
+
+
+def test_what_an_operation_reads_is_still_seen():
+    length = jnp.int32(3)
+    assert [event.api for event in watched(lambda: jnp.zeros(length)).of("download")] == ["index(array)"]
+
+
+def test_a_hook_that_fails_is_a_note(monkeypatch):
+    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
+    seen = watched(lambda: jnp.ones(3) * 2)
+    assert seen.result.tolist() == [2.0, 2.0, 2.0]
+    assert "jax operations is watched in part: ZeroDivisionError: division by zero" in seen.notes
+
+
+@pytest.mark.parametrize(
+    ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
+)
+def test_steps_are_timed_with_all_other_hooks_off(script, mark):
     session = Session(Stepping(warm_up=2, steps=5, untraced_steps=5, patience_seconds=0.0))
     session.start()
-    bare_script("jax/repeated_upload")
+    bare_script(f"jax/{script}")
     session.stop()
-    capture = session.capture("repeated_upload.py")
+    capture = session.capture(f"{script}.py")
     late = [event for event in capture.events if event.start > capture.window.end]
     assert len(capture.window.untraced) == 5
-    assert {(event.kind, event.api) for event in late} == {("run", "jax.jit")}
+    assert {(event.kind, event.api) for event in late} == {mark}
 
 
 def _over_two_devices():

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import pickle
 import threading
 from types import MethodType
@@ -105,6 +106,25 @@ USAGES = {
     "an operation pickled": lambda: pickle.loads(pickle.dumps(jnp.mean))(ROW),
     "a jitted operation pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jnp.dot))(ROW, ROW),
     "a jitted function pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jax.jit(lambda x: x * 2)))(ROW),
+    "jit of grad": lambda: jax.jit(jax.grad(square_sum))(ROW),
+    "jit of vmap": lambda: jax.jit(jax.vmap(square_sum, in_axes=0))(np.ones((4, 3), np.float32)),
+    "grad of grad": lambda: jax.grad(jax.grad(lambda x: x**3))(2.0),
+    "vmap of grad": lambda: jax.vmap(jax.grad(square_sum))(np.ones((4, 3), np.float32)),
+    "grad with more to tell": lambda: jax.value_and_grad(lambda x: (x.sum(), x), has_aux=True)(ROW),
+    "grad in a scan": lambda: jax.lax.scan(lambda c, x: (c + jax.grad(jnp.sin)(x), x), 0.0, jnp.arange(4.0))[0],
+    "grad in another thread": lambda: in_a_thread(jax.grad(square_sum), ROW),
+    "grad pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jax.grad(lambda x: (x**2).sum())))(ROW),
+    "grad's own signature": lambda: str(inspect.signature(jax.grad(square_sum))),
+    "grad's name": lambda: jax.grad(square_sum).__name__,
+    "grad's words": lambda: jax.grad(square_sum).__doc__,
+    "a partial of grad": lambda: functools.partial(jax.grad, argnums=1)(lambda x, y: x * y)(2.0, 3.0),
+    "a hook of jax.tree": lambda: jax.tree.map(jnp.add, {"a": ROW}, {"a": ROW}),
+    "a ufunc's own methods": lambda: jnp.add.reduce(ROW),
+    "a ufunc's kind": lambda: isinstance(jnp.add, jnp.ufunc),
+    "an activation's gradient": lambda: jax.grad(jax.nn.relu)(1.5),
+    "an activation that is jitted": lambda: jax.jit(jax.nn.gelu)(ROW),
+    "operators with NumPy on the left": lambda: ROW * jnp.arange(3.0),
+    "operators that do not fit": lambda: jnp.arange(3.0).__add__(object()) is NotImplemented,
     "copied": lambda: copy.deepcopy({"mean": jnp.mean})["mean"](ROW),
 }
 

@@ -23,6 +23,7 @@ from tests.doctor.captures import (
     sync,
     upload,
 )
+from tests.doctor.device_faults import DEVICE_FAULTS
 
 __all__ = ["FAULTS", "WARNINGS"]
 
@@ -52,6 +53,20 @@ FAULTS = {
         "pageable_upload",
         loop(upload("Tensor.to", 4, line=6, nbytes=32 * MiB, **ON_GPU)),
         6,
+    ),
+    "a batch that the first operation pulls over": (
+        "pageable_upload",
+        loop(
+            batch("tf.data", 0.1, prefetch=1, nbytes=32 * MiB),
+            move("Mean", 4, line=6, source="CPU:0", target="GPU:0", nbytes=32 * MiB),
+            frameworks=TENSORFLOW_GPU,
+        ),
+        6,
+    ),
+    "a move inside a graph that nobody timed": (
+        "placement",
+        loop(run(ms=8), move(ms=0, line=22, nbytes=32 * MiB, timed=False), frameworks=TENSORFLOW_GPU),
+        22,
     ),
     "a loss read every step": ("read_back", loop(download(ms=4, line=7)), 7),
     "a loss read every step, JAX on the CPU": (
@@ -89,6 +104,16 @@ FAULTS = {
         "input_bound",
         loop(batch("Model.fit", 3, line=9, loader="arrays"), frameworks=TENSORFLOW),
         9,
+    ),
+    "rows loaded by the loop": (
+        "made_in_loop",
+        loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW),
+        10,
+    ),
+    "rows mapped one at a time": (
+        "input_bound",
+        loop(batch("tf.data", 5, line=9, prefetch=1, mapped_at=10), frameworks=TENSORFLOW),
+        10,
     ),
     "no workers for slow rows": (
         "loader",
@@ -202,7 +227,7 @@ FAULTS = {
         loop(sync("jax.block_until_ready", 4, line=27), frameworks=JAX),
         27,
     ),
-}
+} | DEVICE_FAULTS
 
 # These cost memory, not seconds: the rule tells, and charges nothing.
 WARNINGS = {

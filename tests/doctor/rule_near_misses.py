@@ -23,6 +23,7 @@ from tests.doctor.captures import (
     sync,
     upload,
 )
+from tests.doctor.device_faults import DEVICE_NEAR_MISSES
 
 __all__ = ["HEALTHY", "NEAR_MISSES"]
 
@@ -31,6 +32,19 @@ SMALL_GPU = {"torch": {"gpus": 1, "free_nbytes": 8 * MiB}}
 ROOMY = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
 
 NEAR_MISSES = {
+    "a conversion right after the step": ("made_in_loop", loop(upload(ms=0.1), run(ms=9), frameworks=TENSORFLOW)),
+    "what PyTorch may compute between two uploads": (
+        "made_in_loop",
+        loop(upload(ms=0.1), prepare(ms=4), upload("torch.zeros", 0.1), frameworks=TORCH),
+    ),
+    "rows made while a GPU may compute, unseen": (
+        "made_in_loop",
+        loop(prepare("row", 4), upload("tf.constant", 0.1), run(), frameworks=TENSORFLOW_GPU),
+    ),
+    "operations between a step and the next upload": (
+        "made_in_loop",
+        loop(ops(100, 5), upload("tf.constant", 0.1), frameworks=TENSORFLOW),
+    ),
     "fresh data every step": ("repeated_upload", loop(upload(ms=6))),
     "the same number every step": ("repeated_upload", loop(upload(ms=6, key=same, nbytes=8))),
     "the same array twice in all": ("repeated_upload", loop(upload(ms=6, key=same, every=30))),
@@ -48,6 +62,7 @@ NEAR_MISSES = {
     "a small copy": ("pageable_upload", loop(upload("Tensor.to", 4, nbytes=512 * KiB, **ON_GPU))),
     "a copy that stays on the host": ("pageable_upload", loop(upload(ms=4, device="cpu", pinned=False))),
     "memory of which nothing is known": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0"))),
+    "a table that an operation pulls over": ("pageable_upload", loop(move(source="CPU:0", target="GPU:0"))),
     "an item on the CPU": ("read_back", loop(download(ms=4, device="cpu"), frameworks=TORCH)),
     "a loss read every hundredth step": ("read_back", loop(download(ms=4, every=20))),
     "a value read on another thread": ("read_back", loop(download(ms=4, thread=OTHER))),
@@ -141,7 +156,7 @@ NEAR_MISSES = {
         loop(upload(ms=0.01, nbytes=2 * KiB), ops(90, 0.8), ms=1, frameworks=TENSORFLOW_GPU),
     ),
     "a wait at the end of an epoch": ("sync", loop(sync(ms=4, every=20))),
-}
+} | DEVICE_NEAR_MISSES
 
 HEALTHY = {
     "nothing but computing": loop(),

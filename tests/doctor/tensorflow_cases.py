@@ -17,7 +17,7 @@ from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.training import optimizer as first_optimizers
 from tests.doctor.tensorflow_watched import attributes, in_thread, watched
 
-from forebay.doctor.capture.hooks.tensorflow import operations as tensorflow_operations
+from forebay.doctor.capture.hooks.counting import Counts
 from forebay.doctor.capture.hooks.tensorflow import values as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import waits as tensorflow_waits
 
@@ -127,7 +127,7 @@ def test_an_error_in_a_pipelines_own_python_comes_out_as_without_the_doctor():
 
 def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
     monkeypatch.setattr(tensorflow_values, "key_of", lambda array: 1 / 0)
-    monkeypatch.setattr(tensorflow_operations.Operations, "_count", lambda *_: 1 / 0)
+    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
     assert sorted(seen.notes) == [

@@ -119,6 +119,12 @@ def test_times_are_on_the_clock_of_the_other_ledger(libraries, sizes):
     assert record["end"] >= record["start"]
 
 
+def test_what_was_still_under_way_at_the_end_is_left_out(libraries, sizes):
+    under_way = kernel_record(sizes, start=0, end=0, correlation=1)
+    seen = read(libraries, under_way + kernel_record(sizes, start=10, end=20, correlation=2))
+    assert seen.records["correlation"].tolist() == [2]
+
+
 def test_many_buffers_are_read_whole(libraries, sizes):
     count = 100_000
     seen = read(libraries, kernel_record(sizes, start=1, end=2, correlation=3) * count)

@@ -47,3 +47,19 @@ def test_text_can_be_left_out():
     lines = Lines()
     lines.here(0)
     assert [line.text for line in lines.read(text=False)] == [""]
+
+
+def test_of_frames_that_a_framework_kept_the_users_innermost_is_found():
+    lines = Lines()
+    number = lines.of_frames([(json.__file__, 1, "loads"), (HERE, 3, "train"), (HERE, 9, "main")])
+    assert lines.read()[number][1:] == (3, "train", "import json")
+    assert lines.of_frames([(json.__file__, 1, "loads")]) == -1
+
+
+def test_packages_in_a_folder_that_pip_installed_into_are_not_the_users(tmp_path, monkeypatch):
+    (tmp_path / "thing-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lines = Lines()
+    script, package = str(tmp_path / "train.py"), str(tmp_path / "thing" / "core.py")
+    number = lines.of_frames([(package, 1, "convert"), (script, 7, "main")])
+    assert lines.read()[number][:2] == (script, 7)

@@ -5,15 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.doctor.predict.cures import (
-    copy_faster,
     defer_waits,
     launch_together,
-    overlap_copies,
+    move_to_device,
+    one_after_the_other,
     prefetch_input,
-    remove_uploads,
+    remove_calls,
 )
 from forebay.doctor.predict.simulate import predict
-from forebay.doctor.predict.timeline import Action, Operation, Timeline, run
+from forebay.doctor.predict.timeline import Action, Operation, Timeline, run, steady
+from forebay.doctor.predict.upload_cures import (
+    copy_faster,
+    gather_on_device,
+    make_ahead,
+    narrow,
+    overlap_copies,
+    remove_uploads,
+    send_ahead,
+    send_together,
+)
 
 STEPS = 20
 UPLOAD, READ = 3, 7  # lines
@@ -104,8 +114,8 @@ def test_half_the_uploads_gone_is_something_between():
     assert sum(run(remove_uploads(UPLOAD)(timeline))) < sum(run(half)) < sum(run(timeline))
 
 
-def test_a_read_that_is_not_waited_for_hides_behind_the_host():
-    assert typical(defer_waits(READ)(steps(reads_back))) == pytest.approx(3.0)
+def test_a_read_that_is_not_waited_for_lets_host_and_device_work_side_by_side():
+    assert typical(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4, the host 3
 
 
 def test_reading_every_tenth_step_costs_a_tenth():
@@ -127,12 +137,65 @@ def test_an_overlapped_copy_is_hidden_by_the_step():
 
 
 def test_input_made_meanwhile_costs_what_is_longer_than_the_step():
-    assert typical(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
-    assert typical(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
+    assert steady(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
+    assert steady(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
 
 
 def test_a_graph_leaves_what_the_device_needs():
-    assert typical(launch_together(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(0.1)
+    assert typical(launch_together(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
+
+
+def test_half_the_bytes_take_half_the_copy():
+    assert typical(narrow(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
+
+
+def test_rows_taken_on_the_device_leave_the_computing_and_the_taking():
+    cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(uploads))
+    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # taking them takes 0.1, while the host launches
+
+
+def test_what_is_sent_ahead_is_hidden_by_the_step_unless_making_it_takes_longer():
+    fast = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(uploads))
+    slow = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(uploads))
+    assert steady(fast) == pytest.approx(4.5, abs=0.01)
+    assert steady(slow) == pytest.approx(6.0)
+
+
+def test_batches_that_others_make_cost_the_loop_nothing():
+    def makes(first):
+        done, queued = uploads(first)
+        return [Action(2.0), *done], queued
+
+    assert steady(steps(makes)) == pytest.approx(10.0)
+    assert steady(make_ahead(UPLOAD, seconds=2.0, producer_seconds=0.5)(steps(makes))) == pytest.approx(8.0)
+
+
+def test_many_uploads_become_one():
+    def several(first):
+        parts = [uploads(first + 2 * number) for number in range(4)]
+        actions = [action for done, _ in parts for action in done[:2]]
+        return [*actions, Action(0.0, ends_step=True)], [each for _, queued in parts for each in queued]
+
+    together = send_together(UPLOAD, bytes_per_second=300.0, host_bytes_per_second=1200.0)(steps(several))
+    assert typical(steps(several)) == pytest.approx(4 * 3.5)
+    assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
+
+
+def test_an_operation_placed_where_its_data_is_moves_nothing():
+    def moves(first):
+        actions = [
+            Action(1.0, (first,), line=UPLOAD, kind="move"),
+            Action(0.0, awaits=(first,), line=UPLOAD, kind="move"),
+            Action(0.5, (first + 1,), kind="launch", ends_step=True),
+        ]
+        return actions, [Operation(3.0, engine="device to host", line=UPLOAD), Operation(1.0)]
+
+    assert typical(steps(moves)) == pytest.approx(4.5)
+    assert typical(move_to_device(UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(1.1, abs=0.01)
+
+
+def test_calls_that_are_made_once_are_gone():
+    assert typical(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
 
 
 def test_a_model_that_misses_the_measurement_is_not_believed():
@@ -168,6 +231,12 @@ timelines = st.builds(
 )
 CURES = [
     remove_uploads(UPLOAD),
+    remove_calls(UPLOAD, ("upload", "input")),
+    narrow(UPLOAD, share=0.5),
+    gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3),
+    make_ahead(UPLOAD, seconds=0.1, producer_seconds=0.1),
+    send_ahead(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),
+    one_after_the_other([defer_waits(READ), remove_uploads(UPLOAD)]),
     defer_waits(READ),
     copy_faster(UPLOAD, bytes_per_second=1e4),
     prefetch_input(producer_seconds=0.1),

@@ -43,6 +43,13 @@ def test_a_script_without_a_loop_has_no_steps():
     assert find_steps(capture([Event("build", "Dataset", 1, MAIN, at, at) for at in range(100)])) is None
 
 
+def test_a_loop_that_only_computes_has_spans_of_operations_for_steps():
+    spans = [Event("ops", "tf operations", 5, MAIN, at, at + 4) for at in range(0, 200, 5)]
+    few = [Event("ops", "tf operations", 6, MAIN, at, at + 4) for at in range(200, 290, 5)]
+    assert find_steps(capture(few)) is None
+    assert find_steps(capture(spans + few)).edges == tuple(range(44, 200, 5))
+
+
 def test_other_threads_are_not_part_of_a_step():
     events = [step(end) for end in range(0, 100, 10)]
     events += [Event("prepare", "row", 1, OTHER, 0, 90), Event("input", "DataLoader", 1, OTHER, 0, 90)]

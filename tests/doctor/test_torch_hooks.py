@@ -1,18 +1,14 @@
 """PyTorch's hooks: what they write of each script with a fault and of its healthy twin; that they change nothing."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from tests.doctor.processes import Captures
 
-from forebay.doctor.captured import Capture
 from forebay.doctor.events import Kind
 
-FOLDER = Path(__file__).parent
-CASES = ("torch_tensor_cases.py", "torch_data_cases.py", "torch_untouched_cases.py", "torch_compile_cases.py")
+PROCESSES = ("cases torch", "scripts torch")
+pytestmark = pytest.mark.timeout(300)
 FAULTS = (
     "conversion_in_loop",
     "input_bound",
@@ -26,24 +22,9 @@ FAULTS = (
 )
 
 
-def run(*arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        cwd=FOLDER.parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-
-
-@pytest.fixture(scope="module")
-def captures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("captures")
-    run("-m", "tests.doctor.watch_scripts", "torch", str(folder))
-    return {path.stem: Capture.load(path) for path in folder.iterdir()}
+@pytest.fixture
+def captures(processes):
+    return Captures(processes, "torch")
 
 
 def events(capture, kind, api=None):
@@ -61,8 +42,8 @@ def text(capture, event):
     return capture.lines[event.line].text
 
 
-def test_all_cases_hold():
-    run("-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(FOLDER / cases) for cases in CASES))
+def test_all_cases_hold(processes):
+    processes.wait("cases torch")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

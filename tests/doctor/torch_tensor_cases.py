@@ -258,15 +258,15 @@ def test_a_hook_is_a_handful_of_calls(seen):
     read()
     assert calls_made_by(lambda: tensor[1]) == 2
     assert calls_made_by(lambda: tensor[1:, 0]) == 2
-    assert calls_made_by(lambda: tensor.to(torch.float32)) <= 6
-    assert calls_made_by(lambda: tensor.copy_(tensor)) <= 7
+    assert calls_made_by(lambda: tensor.to(torch.float32)) <= 7
+    assert calls_made_by(lambda: tensor.copy_(tensor)) <= 8
     assert calls_made_by(lambda: read()) <= 20
 
 
-def test_a_hook_that_was_kept_is_one_call_afterwards():
+def test_a_hook_that_was_kept_does_nothing_but_call_afterwards():
     with watched():
         kept = torch.tensor
-    assert calls_made_by(lambda: kept(1.0)) == 1
+    assert calls_made_by(lambda: kept(1.0)) == 2
 
 
 def test_a_version_without_loaders_we_know_is_still_watched(monkeypatch):

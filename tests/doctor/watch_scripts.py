@@ -1,29 +1,84 @@
-"""Runs all scripts of one framework under watch, in one process, and keeps a capture of each.
+"""Runs all scripts of one framework under watch, in one process, and keeps of each the capture and what it came to.
 
 python -m tests.doctor.watch_scripts torch FOLDER
 """
 
+import gc
+import json
+import os
+import runpy
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
-from forebay.doctor.capture.script import run_script
 from forebay.doctor.capture.session import Session
-from forebay.doctor.captured import Capture
+from forebay.doctor.capture.window import Stepping
 
 SCRIPTS = Path(__file__).parent / "scripts"
+NEVER = 1e9  # seconds of patience: whatever the machine does meanwhile, all of a short script is watched
+ENVIRONMENT = dict(os.environ)
+COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a second time, without a watch
 
 
-def watch_script(path: Path) -> Capture:
-    session = Session()
+def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
+    session = Session(Stepping(patience_seconds=NEVER))
     session.start()
     try:
-        ended = run_script(str(path), ())
+        watched = run(script)
     finally:
         session.stop()
-    return session.capture(path.name, ended=ended)
+    session.capture(script.name).save(folder / f"{script.stem}.capture")
+    restore()
+    if script.parent.name in COMPARED:
+        (folder / f"{script.stem}.answers").write_text(json.dumps([watched, run(script)]))
+        restore()
+    gc.collect()
 
+
+def restore() -> None:
+    """Settings that a script has changed would be the next one's."""
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.run_functions_eagerly(False)
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_disable_jit", False)
+
+
+def answer(script: Path) -> dict:
+    return {"answer": runpy.run_path(str(script), run_name="__main__").get("answer")}
+
+
+def answer_of_jax() -> Callable[[Path], dict]:
+    """And how often JAX has traced and compiled for it, by its own account, if nothing is left of those before."""
+    import jax
+    from jax import monitoring
+
+    heard: Counter[str] = Counter()
+    monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: heard.update([event]))
+
+    def run(script: Path) -> dict:
+        jax.clear_caches()
+        heard.clear()
+        return answer(script) | {"compilations": {name: heard[name] for name in heard if "/jax/core/compile" in name}}
+
+    return run
+
+
+def with_two_devices() -> Callable[[Path], dict]:
+    """Some of TensorFlow's scripts want two logical CPUs, which must be made before anything runs."""
+    import tensorflow as tf
+
+    host = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return answer
+
+
+RUNNERS = {"jax": answer_of_jax, "tensorflow": with_two_devices}
 
 if __name__ == "__main__":
     framework, folder = sys.argv[1:]
+    runner = RUNNERS.get(framework, lambda: answer)()
     for script in sorted((SCRIPTS / framework).glob("*.py")):
-        watch_script(script).save(Path(folder) / f"{script.stem}.capture")
+        keep(script, Path(folder), runner)

@@ -4,12 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 rows = tf.constant(np.random.rand(20_000, 256).astype("float32"))
-weights = tf.Variable(tf.random.normal((256, 16)))
+weights = tf.Variable(tf.random.normal((256, 4)))
 
 
 @tf.function
 def train_step():
-    chosen = tf.random.uniform((512,), maxval=len(rows), dtype=tf.int32)
+    chosen = tf.random.uniform((4096,), maxval=len(rows), dtype=tf.int32)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.matmul(tf.gather(rows, chosen), weights) ** 2)
     weights.assign_sub(0.01 * tape.gradient(loss, weights))

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-walks = np.cumsum(np.random.default_rng(0).normal(size=(1920, 8, 2000)), axis=2).mean(axis=1)
+walks = np.cumsum(np.random.default_rng(0).normal(size=(1280, 8, 2000)), axis=2).mean(axis=1)
 walks = ((walks - walks.mean(1, keepdims=True)) / walks.std(1, keepdims=True)).astype("float32")
-weights = tf.Variable(tf.random.normal((2000, 1000)))
+weights = tf.Variable(tf.random.normal((2000, 1500)))
 
 
 @tf.function

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-stored = np.random.randint(0, 256, (1920, 2048), dtype="uint8")
-weights = tf.Variable(tf.random.normal((2048, 1024)))
+stored = np.random.randint(0, 256, (1280, 2048), dtype="uint8")
+weights = tf.Variable(tf.random.normal((2048, 1536)))
 values = stored.astype("float32")
-for _ in range(60):
+for _ in range(150):
     values = np.sqrt(values + 1)
 
 

@@ -1,0 +1,197 @@
+"""A machine on paper that runs a known program and leaves the two ledgers of it: events and the device's records.
+
+What the analysis says of a capture can be held against what the program truly did; and what it predicts of a cure,
+against the cured program run on the same machine.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from tests.doctor.captures import LINES, LOOP, OTHER, STEP_LINE, capture_of
+
+from forebay.doctor.captured import Window
+from forebay.doctor.events import Event, Kind
+from forebay.doctor.recorded import RECORD, ApiCall, CopyKind, MemoryKind, Recorded, RecordKind, in_order
+
+US = 1_000  # nanoseconds
+PAGEABLE, PINNED = 8e9, 55e9  # bytes a second
+STREAM, COPY_STREAM = 7, 13
+WATCHED, TRACED, UNTRACED = 20, 10, 20  # steps
+
+
+class Rig:
+    """The host's clock goes on as it works; the device has streams, each done at some time."""
+
+    def __init__(self, *, launch_cost=0):
+        self.now, self.launch_cost = 0, launch_cost
+        self.streams, self.events, self.rows = {}, [], []
+        self.tracing, self._correlation = False, 0
+
+    def python(self, us):
+        self.now += us * US
+
+    def launch(self, us, *, host_us=4, stream=STREAM, thread=LOOP):
+        began = self.now
+        self.now += host_us * US + (self.launch_cost if self.tracing else 0)
+        self._call(ApiCall.LAUNCH_KERNEL, began, self.now, thread)
+        return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
+
+    def wait_for_room(self, us):
+        """A launch that stands still, because the device's queue is full."""
+        began = self.now
+        self.now += us * US
+        self._call(ApiCall.LAUNCH_KERNEL, began, self.now, LOOP)
+
+    def wait_for_input(self, us, *, line=1):
+        began = self.now
+        self.now += us * US
+        self._event(Kind.INPUT, "DataLoader", line, began)
+
+    def upload(self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0):
+        """From ordinary memory the call ends with the copy; from page-locked memory at once."""
+        began = self.now
+        self.now += (5 + conversion_us) * US
+        called = self.now
+        self._correlation += 1
+        self.now += 3 * US
+        memory = MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE
+        lasts = int(nbytes / (PINNED if pinned else PAGEABLE) * 1e9)
+        done = self._copy(CopyKind.HOST_TO_DEVICE, lasts, stream, nbytes, memory, MemoryKind.DEVICE)
+        self.now = self.now if pinned else done + US
+        self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
+        self.now += 2 * US
+        if told:
+            detail = {"device": "cuda:0", "pinned": pinned, "non_blocking": pinned, "dtype": "float32"}
+            self._event(Kind.UPLOAD, "Tensor.to", line, began, nbytes, detail)
+
+    def read(self, nbytes=4, *, line=3, api="Tensor.item", stream=STREAM, thread=LOOP):
+        began = self.now
+        self.now += 5 * US
+        called = self.now
+        self._correlation += 1
+        self.now += 3 * US
+        lasts = 1 * US + int(nbytes / PINNED * 1e9)
+        done = self._copy(CopyKind.DEVICE_TO_HOST, lasts, stream, nbytes, MemoryKind.DEVICE, MemoryKind.PINNED)
+        self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
+        waited = self.now
+        self.now = max(self.now, done) + 3 * US
+        self._call(ApiCall.STREAM_SYNCHRONIZE, waited, self.now, thread)
+        self.now += 2 * US
+        self._event(Kind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
+
+    def synchronize(self, *, line=4):
+        began = self.now
+        self.now = max(self.now, *self.streams.values(), 0) + 3 * US
+        self._call(ApiCall.DEVICE_SYNCHRONIZE, began, self.now, LOOP)
+        self._event(Kind.SYNC, "torch.cuda.synchronize", line, began)
+
+    def stream_waits(self, stream, other):
+        """What comes next on this stream waits for what the other has been given."""
+        self._row(self.now, self.now, kind=RecordKind.SYNCHRONIZATION, what=2, stream=stream)
+        self.streams[stream] = max(self.streams.get(stream, 0), self.streams.get(other, 0))
+
+    def end_step(self):
+        self.now += US
+        self._event(Kind.STEP, "optimizer.step", STEP_LINE, self.now - US)
+        return self.now
+
+    def _operation(self, lasts, stream, **fields):
+        begins = max(self.now + US, self.streams.get(stream, 0))
+        self.streams[stream] = begins + lasts
+        self._row(begins, begins + lasts, stream=stream, **fields)
+        return begins + lasts
+
+    def _copy(self, direction, lasts, stream, nbytes, source, target):
+        fields = {"what": direction, "nbytes": nbytes, "source": source, "target": target, "flags": 1}
+        return self._operation(lasts, stream, kind=RecordKind.MEMCPY, **fields)
+
+    def _call(self, what, began, ended, thread):
+        self._correlation += 1
+        self._row(began, ended, kind=RecordKind.RUNTIME, what=what, thread=thread)
+
+    def _row(self, start, end, **fields):
+        if self.tracing:
+            self.rows.append({"start": start, "end": end, "correlation": self._correlation, **fields})
+
+    def _event(self, kind, api, line, began, nbytes=0, detail=None):
+        self.events.append(Event(kind, api, line, LOOP, began, self.now, nbytes, detail))
+
+
+def run(program, *, launch_cost=0, frameworks=None):
+    """The capture of a program: some steps watched, some recorded on the device, some timed only."""
+    rig = Rig(launch_cost=launch_cost)
+    edges = _steps(rig, program, WATCHED + 1)
+    rig.tracing = True
+    traced = _steps(rig, program, TRACED + 1)
+    rig.tracing = False
+    events = list(rig.events)
+    untraced = np.diff(_steps(rig, program, UNTRACED + 1))[1:] / 1e9
+    window = Window(edges[0], edges[-1], ("step", "optimizer.step", STEP_LINE), tuple(untraced.tolist()), tuple(traced))
+    return replace(capture_of(events, window=window, frameworks=frameworks), device=recorded(rig.rows))
+
+
+def without_calls(capture):
+    """The same where CUPTI told nothing of CUDA's calls."""
+    records = capture.device.records
+    return replace(capture, device=replace(capture.device, records=records[records["kind"] != RecordKind.RUNTIME]))
+
+
+def step_seconds(program):
+    """How long a step of it takes when nobody watches, with the device's share of it."""
+    rig = Rig()
+    _steps(rig, program, 50)
+    half = _done(rig)
+    _steps(rig, program, 50)
+    return (_done(rig) - half) / 50 / 1e9
+
+
+def recorded(rows):
+    records = np.zeros(len(rows), RECORD)
+    for field in sorted({name for row in rows for name in row}):
+        records[field] = [row.get(field, 0) for row in rows]
+    return Recorded(in_order(records), ("", "gemm"), 0, 26)
+
+
+def _done(rig):
+    """When host and device are."""
+    return max(rig.now, *rig.streams.values(), 0)
+
+
+def _steps(rig, program, count):
+    edges = []
+    for _ in range(count):
+        program(rig)
+        edges.append(rig.end_step())
+    return edges
+
+
+def many(steps, kernels):
+    """Records of so many kernels in each of some steps of a millisecond, each a microsecond after its launch."""
+    edges = np.arange(steps + 1, dtype=np.int64) * 1_000 * US + 1_000 * US
+    gap = 900 * US // kernels
+    starts = (edges[:-1, None] + np.arange(kernels) * gap).ravel()
+    calls, done = np.zeros(len(starts), RECORD), np.zeros(len(starts), RECORD)
+    calls["start"], calls["end"], calls["kind"] = starts, starts + gap // 3, RecordKind.RUNTIME
+    calls["what"], calls["thread"] = ApiCall.LAUNCH_KERNEL, LOOP
+    done["start"], done["end"], done["kind"] = starts + gap // 3, starts + gap // 2, RecordKind.CONCURRENT_KERNEL
+    calls["correlation"] = done["correlation"] = np.arange(len(starts))
+    events = [Event("step", "optimizer.step", STEP_LINE, LOOP, int(edge) - US, int(edge)) for edge in edges]
+    events += [Event("run", "step(x)", 5, LOOP, int(edge), int(edge) + 450 * US) for edge in edges[:-1]]
+    window = Window(int(edges[0]), int(edges[-1]), ("step", "optimizer.step", STEP_LINE), (), tuple(edges.tolist()))
+    capture = capture_of(events, window=window, lines=LINES)
+    return replace(capture, device=Recorded(in_order(np.concatenate([calls, done])), ("",), 0, 26))
+
+
+__all__ = [
+    "COPY_STREAM",
+    "OTHER",
+    "PAGEABLE",
+    "PINNED",
+    "STREAM",
+    "US",
+    "Rig",
+    "many",
+    "run",
+    "step_seconds",
+    "without_calls",
+]

@@ -1,0 +1,104 @@
+"""Processes that tests of the doctor wait for, a framework each: begun early, two side by side, each of them once."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from forebay.doctor.captured import Capture
+
+__all__ = ["SETTINGS", "Captures", "Processes"]
+
+FOLDER = Path(__file__).parent
+SIDE_BY_SIDE = 2
+LONGEST_SECONDS = 280
+# One thread each: where several wait for each other and have no core, a step takes as long as the machine likes.
+SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
+# Files of cases, run by pytest; what is not named here is run by the framework's own name.
+CASES = {
+    "torch": ("torch_tensor_cases", "torch_data_cases", "torch_untouched_cases", "torch_compile_cases"),
+    "jax": ("jax_cases", "jax_usage_cases"),
+    "keras": ("keras_cases", "keras_watch_cases"),
+}
+
+
+class Processes:
+    """By name: `cases torch` runs pytest, `scripts torch` watches all scripts, `cases keras on jax` sets a backend."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
+        self._begun: dict[str, Future[None]] = {}
+        self._running: set[subprocess.Popen[str]] = set()
+        (folder / "site-packages").symlink_to(FOLDER / "stand_in")  # by this name it is no code of the user's
+        self.capture = cache(self._capture)
+
+    def begin(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._begun:
+                self._begun[name] = self._pool.submit(self._run, name)
+
+    def wait(self, name: str) -> None:
+        """Until it has ended; whatever it complained of is raised here."""
+        self.begin([name])
+        self._begun[name].result()
+
+    def kept(self, framework: str, script: str, kind: str) -> Path:
+        """A file that was kept of a script."""
+        self.wait(f"scripts {framework}")
+        return self._folder / framework / f"{script}.{kind}"
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in [*self._running]:
+            process.kill()
+        self._pool.shutdown()
+
+    def _capture(self, framework: str, script: str) -> Capture:
+        return Capture.load(self.kept(framework, script, "capture"))
+
+    def _run(self, name: str) -> None:
+        what, framework, *backend = name.replace(" on ", " ").split()
+        libraries = {"PYTHONPATH": str(self._folder / "site-packages")} if framework == "cupy" else {}
+        settings = SETTINGS | libraries | ({"KERAS_BACKEND": backend[0]} if backend else {})
+        arguments = self._scripts(framework) if what == "scripts" else _cases(framework)
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            env=os.environ | settings,
+            cwd=FOLDER.parent.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._running.add(process)
+        try:
+            said, _ = process.communicate(timeout=LONGEST_SECONDS)
+        finally:
+            process.kill()
+            self._running.discard(process)
+        assert process.returncode == 0, said[-8000:]
+
+    def _scripts(self, framework: str) -> list[str]:
+        kept = self._folder / framework
+        kept.mkdir()
+        return ["tests.doctor.watch_scripts", framework, str(kept)]
+
+
+class Captures:
+    """Those of one framework, by script."""
+
+    def __init__(self, processes: Processes, framework: str) -> None:
+        self._processes, self._framework = processes, framework
+
+    def __getitem__(self, script: str) -> Capture:
+        return self._processes.capture(self._framework, script)
+
+
+def _cases(framework: str) -> list[Any]:
+    files = [str(FOLDER / f"{name}.py") for name in CASES.get(framework, (f"{framework}_cases",))]
+    return ["pytest", "-q", "-p", "no:cacheprovider", *files]

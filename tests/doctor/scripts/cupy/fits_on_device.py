@@ -1,0 +1,11 @@
+"""All batches cross again in every epoch, though the device has room for them."""
+
+import cupy
+import numpy as np
+
+batches = np.random.default_rng(0).random((30, 256, 1024), dtype=np.float32)
+total = cupy.zeros(1024, dtype=cupy.float32)
+for _ in range(3):
+    for batch in batches:
+        total = total + cupy.asarray(batch)[0]
+answer = float(total.sum())

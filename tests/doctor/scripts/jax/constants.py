@@ -1,0 +1,18 @@
+"""A table of NumPy's is used inside a jitted function: it is compiled in."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+table = np.ones((50_000, 500), dtype=np.float32)
+
+
+@jax.jit
+def look_up(rows):
+    return jnp.asarray(table)[rows].sum()
+
+
+total = jnp.zeros(())
+for number in range(20):
+    total = total + look_up(jnp.arange(64) + number)
+answer = float(total)

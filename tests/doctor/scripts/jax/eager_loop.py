@@ -1,0 +1,10 @@
+"""Heat that spreads along a rod, in operations that are called one by one."""
+
+import jax.numpy as jnp
+
+heat = jnp.linspace(0.0, 1.0, 64)
+for _ in range(2000):
+    left, right = jnp.roll(heat, 1), jnp.roll(heat, -1)
+    curvature = left - 2 * heat + right
+    heat = heat + 0.1 * curvature
+answer = float(heat.sum())

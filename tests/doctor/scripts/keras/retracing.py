@@ -1,0 +1,9 @@
+"""Sentences of every length: the model is traced for each of them."""
+
+import keras
+import numpy as np
+
+model = keras.Sequential([keras.layers.Dense(8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+model.compile("sgd", "mse", jit_compile=True)
+for length in range(10, 18):
+    model.train_on_batch(np.random.rand(16, length, 4).astype("float32"), np.ones((16, 1), "float32"))

@@ -1,0 +1,18 @@
+"""Batches that are worth a step."""
+
+import numpy as np
+import tensorflow as tf
+
+x = np.random.rand(60 * 512, 200).astype("float32")
+weights = tf.Variable(tf.random.normal((200, 100)))
+
+
+@tf.function
+def train_step(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.matmul(batch, weights) ** 2)
+    weights.assign_sub(0.01 * tape.gradient(loss, weights))
+
+
+for batch in tf.data.Dataset.from_tensor_slices(x).batch(512).prefetch(tf.data.AUTOTUNE):
+    train_step(batch)

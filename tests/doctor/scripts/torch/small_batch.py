@@ -1,0 +1,15 @@
+"""Two rows at a time, because an example had it so."""
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
+
+dataset = TensorDataset(torch.rand(240, 20), torch.rand(240, 1))
+batches = BatchSampler(SequentialSampler(dataset), batch_size=2, drop_last=True)
+loader = DataLoader(dataset, sampler=batches, batch_size=None)
+model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for batch, target in loader:
+    loss = torch.nn.functional.mse_loss(model(batch), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

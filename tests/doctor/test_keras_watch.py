@@ -1,0 +1,19 @@
+"""The callback is loaded when it is asked for, and not before. What it sees is in keras_watch_cases."""
+
+import subprocess
+import sys
+
+import pytest
+
+import forebay.doctor
+
+
+def test_importing_the_doctor_loads_no_keras():
+    script = "import sys, forebay.doctor; print('keras' in sys.modules, 'KerasWatch' in forebay.doctor.__all__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_other_names_are_not_there():
+    with pytest.raises(AttributeError, match="has no attribute 'Kerasss'"):
+        forebay.doctor.Kerasss  # noqa: B018
