@@ -17,18 +17,24 @@ LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
 # What a framework spends on calling one operation, before it does anything; measured, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW = 3  # times that, on a slow core and with gradients
+LONG = 10  # times that: an operation which takes longer computes
 
 
 def recognises(case: Case, site: Site) -> bool:
     compiled = any(run.in_loop for run in case.of(Kind.RUN))
     sites = list(case.of(Kind.OPS))
-    enough = sum(map(operations, sites)) >= FEWEST or _is_span(case)
+    enough = sum(map(operations, sites)) >= FEWEST or (_is_span(case) and _are_short(case, sites))
     return not compiled and enough and calling(case, sites)[0] >= LEAST_SHARE * case.step_seconds
 
 
 def _is_span(case: Case) -> bool:
     """Whether nothing marks a step, so that some milliseconds of operations count as one, however many they are."""
     return case.steps is not None and case.steps.anchor[0] == Kind.OPS
+
+
+def _are_short(case: Case, sites: Sequence[Site]) -> bool:
+    """Whether operations take about as long as calling them does: those that compute for long gain nothing by it."""
+    return all(_inside([site]) <= LONG * _called_seconds(case, site) * site.steps for site in sites)
 
 
 def operations(site: Site, name: str = "count") -> float:
@@ -40,17 +46,18 @@ def operations(site: Site, name: str = "count") -> float:
 def calling(case: Case, sites: Sequence[Site]) -> tuple[float, float]:
     """Seconds of a step that go on calling operations, at least and at most; never more than nothing else explains.
 
-    At least what Python did between one and the next, where that was seen, at most the operations themselves with it;
-    else what calls take elsewhere. As a share of the step, so that a machine that is slow today changes nothing.
-    What a transformation of JAX's does beside its operations is taking a function apart, which is Python too.
+    At least what Python did between one and the next, where that was seen, at most what operations take that compute
+    nothing with it; else what calls take elsewhere. As a share of the step, so that a slow day of a machine changes
+    nothing. What a transformation of JAX's does beside its operations is taking a function apart, which is Python too.
     """
     seen = sum(sum(site.values("calling_seconds")) for site in sites)
     seen = max(seen, _inside(case.of(Kind.TRANSFORM)) - _inside(sites)) if seen else seen
     if seen and case.steps:
         whole = (case.steps.end - case.steps.start) / 1e9
-        low, high = (case.step_seconds * part / whole for part in (seen, seen + _inside(sites)))
+        most = sum(min(_inside([site]), SLOW * _called_seconds(case, site) * site.steps) for site in sites)
+        low, high = (case.step_seconds * part / whole for part in (seen, seen + most))
     else:
-        low = sum(operations(site) * _call_seconds(case, site) for site in sites)
+        low = sum(_called_seconds(case, site) for site in sites)
         high = low * SLOW
     return min(low, unexplained(case)), min(high, unexplained(case))
 
@@ -66,8 +73,9 @@ def _inside(sites: Iterable[Site]) -> float:
     return sum(event.seconds for site in sites for event in site.events)
 
 
-def _call_seconds(case: Case, site: Site) -> float:
-    return CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
+def _called_seconds(case: Case, site: Site) -> float:
+    """What calling a step's operations takes on a fast core."""
+    return operations(site) * CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
 
 
 def examine(case: Case) -> Iterator[Finding]:
