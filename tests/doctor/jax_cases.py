@@ -10,7 +10,9 @@ from jax._src import core, monitoring
 from jax._src.array import ArrayImpl
 from tests.doctor.hook_scripts import bare_script, watched
 
+from forebay.doctor.capture.device.others import profiler_at_work
 from forebay.doctor.capture.hooks.counting import Counts
+from forebay.doctor.capture.hooks.jax import operations as jax_operations
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 
@@ -248,6 +250,22 @@ def test_a_transformed_function_outlives_the_watch_and_is_silent():
     assert watched(lambda: seen.result(1.0)).of("transform") == []
 
 
+def test_an_operation_that_was_imported_by_its_name_is_silent_after_the_watch():
+    seen = watched(lambda: jnp.tanh)
+    x = jnp.ones(3)
+    assert watched(lambda: seen.result(x)).result.shape == (3,)
+    assert operations_in(watched(lambda: seen.result(x))) == 0
+
+
+def test_counting_ends_when_there_is_enough(monkeypatch):
+    monkeypatch.setattr(jax_operations, "MOST_SPANS", 1)
+    monkeypatch.setattr(jax_operations, "TOGETHER_NS", 0)
+    x = jnp.ones(3)
+    seen = watched(lambda: [x * 2 for _ in range(10)])
+    assert operations_in(seen) < 10
+    assert any("counted until there were enough" in note for note in seen.notes)
+
+
 def test_what_an_operation_reads_is_still_seen():
     length = jnp.int32(3)
     assert [event.api for event in watched(lambda: jnp.zeros(length)).of("download")] == ["index(array)"]
@@ -272,6 +290,12 @@ def test_steps_are_timed_with_all_other_hooks_off(script, mark):
     late = [event for event in capture.events if event.start > capture.window.end]
     assert len(capture.window.untraced) == 5
     assert {(event.kind, event.api) for event in late} == {mark}
+
+
+def test_a_profiler_at_work_is_known(tmp_path):
+    with jax.profiler.trace(tmp_path):
+        name = profiler_at_work()
+    assert (name, profiler_at_work()) == ("jax.profiler", None)
 
 
 def _over_two_devices():

@@ -17,6 +17,7 @@ from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.training import optimizer as first_optimizers
 from tests.doctor.tensorflow_watched import attributes, in_thread, watched
 
+from forebay.doctor.capture.device.others import profiler_at_work
 from forebay.doctor.capture.hooks.counting import Counts
 from forebay.doctor.capture.hooks.tensorflow import values as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import waits as tensorflow_waits
@@ -356,3 +357,10 @@ def test_the_optimizers_of_the_first_version_end_a_step():
         for _ in range(3):
             optimizer.minimize(lambda: weights**2)
     assert [event.api for event in seen.of("step")] == ["Optimizer.apply_gradients"] * 3
+
+
+def test_a_profiler_at_work_is_known(tmp_path):
+    tf.profiler.experimental.start(str(tmp_path))
+    name = profiler_at_work()
+    tf.profiler.experimental.stop(save=False)
+    assert (name, profiler_at_work()) == ("tf.profiler", None)

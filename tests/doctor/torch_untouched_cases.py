@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
+from forebay.doctor.capture.device.others import profiler_at_work
 from forebay.doctor.events import Kind
 
 OWNERS = (
@@ -270,3 +271,9 @@ def test_an_exported_graph_is_what_it_was():
     with watched():
         found = torch.export.export(module, (torch.ones(2, 3),)).graph_module.code
     assert found == plain
+
+
+def test_a_profiler_at_work_is_known():
+    with torch.profiler.profile():
+        name = profiler_at_work()
+    assert (name, profiler_at_work()) == ("torch.profiler", None)

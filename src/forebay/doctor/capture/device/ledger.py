@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from forebay.doctor.capture.device.activity import Activity
+from forebay.doctor.capture.device.others import profiler_at_work
 from forebay.doctor.recorded import Recorded
 from forebay.errors import DeviceError
 
@@ -20,6 +21,10 @@ class DeviceLedger:
     def start(self) -> bool:
         """Whether the device is recorded from now on."""
         if not _uses_a_device():
+            return False
+        other = profiler_at_work()
+        if other is not None:
+            self._notes.append(f"what the GPU does is not seen: {other} records it, and CUPTI serves one at a time.")
             return False
         try:
             activity = Activity()

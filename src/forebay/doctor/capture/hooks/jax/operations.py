@@ -23,6 +23,7 @@ from forebay.doctor.capture.patches import Patches
 __all__ = ["API", "watch_operations"]
 
 API = "jax operations"
+MOST_SPANS = 3000  # of some milliseconds: a loop that nothing marks would be counted to its end
 
 _BINARY = ("add", "and", "floordiv", "matmul", "mod", "mul", "or", "pow", "sub", "truediv", "xor")
 _OPERATORS = (
@@ -51,7 +52,7 @@ def watch_operations(patches: Patches) -> None:
     for module in (jnp, jax.nn):
         for name in _functions_of(module):
             patches.replace(module, name, operations.function, api=API)
-    patches.undo_with(operations.write, api=API)
+    patches.undo_with(operations.stop, api=API)
 
 
 def _functions_of(module: Any) -> Iterator[str]:
@@ -67,6 +68,8 @@ class _Operations:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self._on = True  # who imported an operation by its name keeps the hook for good
+        self._spans = 0
         self._thread = Counted()
 
     def primitive(self, original: Any) -> Any:
@@ -111,7 +114,7 @@ class _Operations:
     def begin(self) -> Counts | None:
         """None inside another operation or hook. The ledger is left open: what an operation reads is to be seen."""
         counts = self._thread.counts
-        if counts.inside or not self.ledger.enter():
+        if counts.inside or not self._on or not self.ledger.enter():
             return None
         self.ledger.leave()
         counts.inside = True
@@ -136,6 +139,14 @@ class _Operations:
     def write(self) -> None:
         """Write down what was counted on this thread."""
         self._thread.write(self.ledger, API)
+        self._spans += 1
+        if self._spans == MOST_SPANS:
+            self._on = False
+            self.ledger.note(f"{API} were counted until there were enough, and not to the end.")
+
+    def stop(self) -> None:
+        self.write()
+        self._on = False
 
 
 class _Function(StandIn):

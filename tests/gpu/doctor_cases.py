@@ -1,0 +1,163 @@
+"""The doctor on a real GPU, for the framework of FOREBAY_FRAMEWORK. Run by test_doctor, in a process of its own."""
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from forebay.doctor.analyse.verdict import judge
+from forebay.doctor.capture.running import Run, run_watched
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.window import Stepping
+from forebay.doctor.recorded import CopyKind, MemoryKind, RecordKind
+from forebay.doctor.report.terminal import render
+
+FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
+FOLDER = Path(__file__).parent.parent / "doctor" / "cures"
+IMPATIENT = {"warm_up": 5, "steps": 30, "patience_seconds": 0.5}
+MiB = 1 << 20
+
+
+class Fault(NamedTuple):
+    """A script, what it is to be accused of, and what its uploads are."""
+
+    script: str
+    rule: str
+    line: str
+    nbytes: int
+    pageable: bool  # as the device sees it: a framework may copy to memory of its own first
+
+
+FAULTS = {
+    "torch": [
+        Fault("pageable_upload", "pageable_upload", "window = recording[start", 32 * MiB, True),
+        Fault("overlap", "copy_not_overlapped", "window = recording[start", 32 * MiB, False),
+    ],
+    "tensorflow": [Fault("conversion_in_loop", "conversion_in_loop", "batch = tf.convert_to_tensor(", 16 * MiB, True)],
+    "jax": [
+        Fault("repeated_upload", "repeated_upload", "offsets = jnp.asarray(positions)", 32 * MiB, False),
+    ],
+    "cupy": [Fault("repeated_upload", "repeated_upload", "offsets = cupy.asarray(positions)", 32 * MiB, False)],
+}[FRAMEWORK]
+FAULT = FAULTS[0]
+
+only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="PyTorch's own")
+only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow's own")
+
+
+def watched(script):
+    """The capture of a script, which is ended as soon as enough was seen."""
+    session = Session(Stepping(**IMPATIENT), done=sys.exit)
+    return run_watched(Run(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stopwatch():
+    """Scripts import it by its name; the first folder of the path is the script's own."""
+    sys.path.append(str(FOLDER / "timing"))
+    yield
+    sys.path.remove(str(FOLDER / "timing"))
+
+
+@pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])
+def case(request):
+    """Each script is run once for all tests."""
+    return request.param, judge(watched(request.param.script))
+
+
+def test_the_script_ran_and_every_rule_could_be_asked(case):
+    _, verdict = case
+    assert verdict.case.capture.ended == "done"
+    assert verdict.silent == ()
+    assert not any("GPU" in note for note in verdict.case.capture.notes)
+
+
+def test_the_device_is_recorded_with_the_names_of_its_kernels(case):
+    _, verdict = case
+    view = verdict.case.device
+    assert view is not None
+    assert view.kernels_per_step >= 1
+    assert any("gemm" in view.names[number] or "fusion" in view.names[number] for number in view.kernels["name"])
+    assert verdict.case.capture.device.dropped == 0
+
+
+def test_uploads_are_known_by_size_and_memory(case):
+    fault, verdict = case
+    records = verdict.case.capture.device.records
+    sent = records[(records["kind"] == RecordKind.MEMCPY) & (records["what"] == CopyKind.HOST_TO_DEVICE)]
+    largest = sent[sent["nbytes"].argmax()]
+    assert largest["nbytes"] == fault.nbytes
+    assert (largest["source"] == MemoryKind.PAGEABLE) == fault.pageable
+
+
+def test_uploads_are_known_by_their_line(case):
+    fault, verdict = case
+    sent = [copies for copies in verdict.case.device.copies if copies.direction == "host to device"]
+    most = max(sent, key=lambda copies: copies.nbytes)
+    assert verdict.case.line(most.line).text.startswith(fault.line)
+
+
+def test_what_crossed_is_explained_by_lines(case):
+    _, verdict = case
+    shares = [verdict.case.device.coverage(direction) for direction in ("host to device", "device to host")]
+    assert min(share for share in shares if share is not None) >= 0.95
+
+
+def test_the_fault_comes_first_and_on_its_line(case):
+    fault, verdict = case
+    assert verdict.main.rule == fault.rule
+    assert verdict.main.line.text.startswith(fault.line)
+
+
+def test_the_report_says_what_watching_cost(case):
+    _, verdict = case
+    assert verdict.case.overhead is not None
+    assert "that nobody watched" in " ".join(render(verdict, width=80).plain.split())
+
+
+@only_torch
+def test_a_profiler_of_torchs_keeps_its_records_and_the_report_says_so():
+    import torch
+
+    with torch.profiler.profile() as profile:
+        capture = watched(FAULT.script)
+    assert capture.device is None
+    assert any("torch.profiler records it" in note for note in capture.notes)
+    assert judge(capture).main is not None
+    assert kernels_in(profile)
+
+
+@only_torch
+def test_a_profiler_of_torchs_works_after_a_watch():
+    import torch
+
+    assert watched(FAULT.script).device is not None
+    square = torch.ones(512, 512, device="cuda")
+    with torch.profiler.profile() as profile:
+        square @ square
+        torch.cuda.synchronize()
+    assert kernels_in(profile)
+
+
+@only_tensorflow
+def test_a_profiler_of_tensorflows_keeps_its_records_and_the_report_says_so(tmp_path):
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(str(tmp_path))
+    try:
+        capture = watched(FAULT.script)
+    finally:
+        tf.profiler.experimental.stop()
+    assert capture.device is None
+    assert any("tf.profiler records it" in note for note in capture.notes)
+    assert judge(capture).main is not None
+    assert [*tmp_path.rglob("*.xplane.pb")]
+
+
+def kernels_in(profile):
+    """What it saw the device do."""
+    from torch.autograd import DeviceType
+
+    return [event for event in profile.events() if event.device_type == DeviceType.CUDA]

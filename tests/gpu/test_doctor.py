@@ -1,0 +1,16 @@
+"""The doctor on a real GPU, in each framework's own process: frameworks clash in one."""
+
+from pathlib import Path
+
+import pytest
+from tests.gpu.processes import FRAMEWORKS, SHARING, run_cases
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
+
+CASES = Path(__file__).with_name("doctor_cases.py")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_framework_is_watched(framework):
+    run_cases(CASES, framework, **SHARING)
