@@ -1,5 +1,7 @@
 """The device ledger as rules look at it: held against programs whose every microsecond is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,9 @@ from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.intervals import Intervals, inner
+from forebay.doctor.analyse.parts import parts_of
+from forebay.doctor.analyse.verdict import judge
+from forebay.doctor.report.sentences import made_of
 
 MB = 1_000_000
 
@@ -184,6 +189,19 @@ def test_shares_of_a_launch_bound_step_are_right_in_spite_of_what_recording_cost
     true, seen = shares(launch_bound), shares(launch_bound, launch_cost=5 * US)
     assert seen["computing"] == pytest.approx(true["computing"], abs=0.01)
     assert seen["launching"] + seen["Python"] == pytest.approx(true["launching"] + true["Python"], abs=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.3, 0.49, 0.7, 1.3])
+def test_no_part_is_less_than_nothing_however_short_the_step(factor):
+    case = Case(rig.run(launch_bound, launch_cost=5 * US))
+    assert min(parts_of(case.device, factor * case.device.seconds).values()) >= 0.0
+
+
+def test_it_is_told_where_recorded_steps_were_not_like_the_others():
+    capture = rig.run(uploads_and_reads)
+    slow = replace(capture.window, untraced=tuple(2 * seconds for seconds in capture.window.untraced))
+    assert ", which took " in made_of(judge(replace(capture, window=slow)))
+    assert ", which took " not in made_of(judge(capture))
 
 
 def test_without_the_device_a_step_is_made_of_what_the_loop_did():

@@ -1,6 +1,7 @@
 """Memory and GPUs in every kind of report."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -11,6 +12,8 @@ from tests.doctor.test_gauges import GPU, SAMPLE
 from tests.doctor.test_memory import reading
 from tests.doctor.test_report_html import Elements
 
+from forebay.doctor.analyse.memory import Spread
+from forebay.doctor.report.beside import spread
 from forebay.doctor.report.document import document_of
 from forebay.doctor.report.html import page
 from forebay.doctor.report.terminal import ROWS, render
@@ -38,6 +41,12 @@ def test_the_screen_has_a_paragraph_for_each(verdict):
     assert "its link has 8 of 16 lanes" in text
     assert max(map(cell_len, lines)) <= 80
     assert len(lines) <= ROWS
+
+
+def test_what_was_copied_for_several_pieces_is_not_of_one_of_them():
+    one = Spread(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
+    assert spread(one).endswith("5.0 MiB were copied for 1.0 MiB of it")
+    assert spread(replace(one, pieces=2, different_nbytes=2 << 20)).endswith("copied for 2.0 MiB of such data")
 
 
 def test_the_page_has_a_table_and_what_the_gpu_says(verdict):

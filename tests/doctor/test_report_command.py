@@ -110,6 +110,38 @@ def test_an_interrupted_script_is_reported(folder):
     assert running.returncode == 0
 
 
+@pytest.mark.parametrize("options", [[], ["--verify"]])
+def test_a_script_that_is_terminated_is_reported(folder, options):
+    (folder / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
+    with subprocess.Popen(
+        [*COMMAND, *options, "long.py"],
+        cwd=folder,
+        env=os.environ | PLAIN,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout.readline() == "begun\n"
+        os.killpg(running.pid, signal.SIGTERM)
+        said, _ = running.communicate(timeout=30)
+    assert "The script was terminated" in said
+    assert running.returncode == 2
+
+
+def test_a_script_whose_name_is_no_text_is_reported(folder):
+    name = os.fsdecode(b"train\xff.py")
+    (folder / name).write_text("print('trained')\n")
+    done = doctor("--html", "a.html", "--trace", "a.pftrace", "--json", "a.json", name, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("wrote") == 3
+    assert "No loop was found" in done.stdout
+
+
+def test_a_script_may_close_its_output(folder):
+    (folder / "closes.py").write_text("import sys\nsys.stdout.close()\n")
+    assert "No loop was found" in doctor("closes.py", cwd=folder).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

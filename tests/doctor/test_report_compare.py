@@ -39,6 +39,19 @@ def test_every_line_of_a_comparison_fits(before, after, width):
     assert "\x1b" not in "".join(lines)
 
 
+def test_two_scripts_are_told_apart():
+    other = render_comparison(compare(ORDINARY, CURED | {"script": "/home/me/other.py"}), ("a", "b")).plain
+    assert "These are two scripts: train.py, then other.py." in other
+    moved = render_comparison(compare(ORDINARY, CURED | {"script": "/elsewhere/train.py"}), ("a", "b")).plain
+    assert "two scripts" not in moved
+
+
+def test_another_gpu_is_told():
+    gpus = {"gpus": [{"name": "NVIDIA H200"}]}
+    assert compare(ORDINARY | gpus, CURED | {"gpus": []}).otherwise == ("GPU NVIDIA H200, then not known",)
+    assert compare(ORDINARY | gpus, CURED | gpus).otherwise == ()
+
+
 def test_findings_go_come_and_stay():
     found = compare(ORDINARY, CURED)
     assert titles(found.went) == ["repeated_upload", "read_back"]

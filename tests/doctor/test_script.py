@@ -1,5 +1,6 @@
 """A script is run as Python would run it, and ends in its own way."""
 
+import signal
 import subprocess
 import sys
 
@@ -28,6 +29,36 @@ def test_its_neighbours_can_be_imported(write, tmp_path, capsys):
     (tmp_path / "neighbour_of_train.py").write_text("print('here')\n")
     assert run_script(write("import neighbour_of_train\n"), []) == "done"
     assert capsys.readouterr().out == "here\n"
+
+
+def test_its_file_is_found_when_it_has_left_its_folder(write, tmp_path, monkeypatch, capsys):
+    write("import os\nos.chdir('/')\nprint(os.path.isfile(__file__))\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_script("train.py", []) == "done"
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_whatever_it_exits_with_is_printed_as_python_does(write, capsys):
+    assert run_script(write("raise SystemExit(('no', 'data'))\n"), []) == "exit ('no', 'data')"
+    assert capsys.readouterr().err == "('no', 'data')\n"
+
+
+def test_sigterm_ends_it_and_not_us(write):
+    assert run_script(write("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"), []) == "terminated"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_script_that_handles_sigterm_goes_on_doing_so(write, capsys):
+    handled = "import os, signal\nsignal.signal(15, lambda *_: print('saved'))\nos.kill(os.getpid(), 15)\n"
+    assert run_script(write(handled + "signal.signal(15, signal.SIG_DFL)\n"), []) == "done"
+    assert capsys.readouterr().out == "saved\n"
+
+
+def test_a_child_is_ended_by_sigterm_as_ever(write, capsys):
+    child = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(5)\n"
+    parent = "else:\n    os.kill(pid, 15)\n    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    assert run_script(write(child + parent), []) == "done"
+    assert capsys.readouterr().out == "-15\n"
 
 
 def test_what_it_was_run_with_is_put_back(write):

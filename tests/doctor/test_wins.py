@@ -192,3 +192,9 @@ def test_a_machine_that_is_not_known_is_refused_with_those_that_are():
     with pytest.raises(CaptureError, match=r"no device 'h900' is known: give one of .*h100"):
         judge(rig.run(trains), device="h900")
     assert all(device.link in LINKS for device in DEVICES.values())
+
+
+def test_a_cause_costs_no_less_than_its_cure_wins():
+    settled = Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=1e-6))
+    assert settled.seconds == settled.win
+    assert Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=0.0)).seconds == 0.0

@@ -41,7 +41,7 @@ EXAMPLES = """examples:
   forebay doctor run.rank0.gz run.rank1.gz             ranks of one run together
 
 Options stand before the script; what stands after it is the script's own.
-Ctrl-C ends the script and gives the report so far.
+Ctrl-C or SIGTERM ends the script and gives the report so far.
 
 --verify runs the script a second time, unheard, until enough steps were timed,
 and does on the accused line what its cure would do. What the script computes

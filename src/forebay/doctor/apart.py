@@ -13,11 +13,14 @@ from typing import Any
 
 from forebay.doctor.capture.emulate.rerun import StepEnd, rerun
 from forebay.doctor.capture.running import Run, watch_run
+from forebay.doctor.capture.terminating import Terminated, terminable
 from forebay.doctor.captured import Capture
 from forebay.doctor.emulation import Emulation
 from forebay.errors import CaptureError
 
 __all__ = ["rerun_apart", "watch_apart"]
+
+GRACE_SECONDS = 5.0
 
 
 def watch_apart(run: Run) -> Capture:
@@ -47,15 +50,26 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
     """How it ended, in words. Ctrl-C is the script's too, which ends by itself; whoever presses it again means it."""
     for _ in range(2):
         try:
-            code = process.wait(seconds)
+            with terminable():
+                code = process.wait(seconds)
             return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         except KeyboardInterrupt:
             continue
+        except Terminated:
+            _terminate(process)
         except subprocess.TimeoutExpired:
             break
     process.kill()
     process.wait()
     return "was ended because it took too long" if seconds else "was ended"
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Whoever ends a whole group has told it already: it is writing down what it saw."""
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()
 
 
 def _main(asked: str, seen: str) -> None:

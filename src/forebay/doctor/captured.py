@@ -32,7 +32,7 @@ class Capture:
 
     script: str
     arguments: tuple[str, ...]
-    ended: str  # how the script ended: "done", "exit 3", "ValueError: ...", "interrupted"
+    ended: str  # how the script ended: "done", "exit 3", "ValueError: ...", "interrupted", "terminated"
     seconds: float
     machine: dict[str, Any]
     versions: dict[str, str]

@@ -27,6 +27,8 @@ def verify(verdict: Verdict, run: Run, *, begin: Callable[[Way], None] = lambda 
     """What came of it, whatever that is; `begin` is told when the script is about to be run again."""
     case, finding = verdict.case, verdict.main
     end = _end_of(case)
+    if case.capture.ended == "terminated":
+        return Verification(trouble="whoever has ended the script wants no other run of it")
     if finding is None or end is None:
         return Verification(trouble="there is no finding whose cure could be tried")
     emulation = emulation_of(case, finding)

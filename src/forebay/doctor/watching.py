@@ -33,6 +33,8 @@ class Watch:
         self._capture: Capture | None = None
 
     def __enter__(self) -> Self:
+        if self._capture is not None:
+            raise CaptureError("this watch has ended: call watch() again for another.")
         self._session.start()
         return self
 
@@ -40,8 +42,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.stop()
-        ended = "done" if error is None else f"{type(error).__name__}: {error}"
-        self._capture = self._session.capture(sys.argv[0] or "a session", ended=ended)
+        self._capture = self._session.capture(sys.argv[0] or "a session", ended=_ended(error))
 
     @property
     def capture(self) -> Capture:
@@ -67,3 +68,9 @@ class Watch:
 
     def _repr_html_(self) -> str | None:
         return None if self._capture is None else card(self.verdict)
+
+
+def _ended(error: BaseException | None) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"  # the usual end of a cell that has trained for long enough
+    return "done" if error is None else f"{type(error).__name__}: {error}"

@@ -51,5 +51,5 @@ def _shorten(parts: dict[str, float], names: tuple[str, ...], excess: float) -> 
     whole = sum(parts[name] for name in names)
     taken = min(max(0.0, excess), whole)
     for name in names:
-        parts[name] -= taken * parts[name] / whole if whole else 0.0
+        parts[name] = max(0.0, parts[name] - taken * parts[name] / whole) if whole else 0.0  # never less by rounding
     return taken

@@ -37,6 +37,8 @@ def run_watched(run: Run, session: Session) -> Capture:
     finally:
         session.stop()
         sys.stdout, sys.stderr = streams  # wherever the script sent its own words, the report belongs here
+        if sys.stdout.closed:
+            sys.stdout = sys.stderr
     sys.stdout.write("\n")  # the script may have left a line unfinished
     return session.capture(run.script, run.arguments, ended=ended)
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from forebay.doctor.capture.terminating import Terminated, terminable
+
 __all__ = ["run_module", "run_script"]
 
 _OURS = str(Path(__file__).parent)
@@ -15,8 +17,9 @@ _OURS = str(Path(__file__).parent)
 
 def run_script(path: str, arguments: Sequence[str]) -> str:
     """Run a file; how it ended, in words."""
+    file = str(Path(path).absolute())  # as Python names it, so that it is still found when the script leaves its folder
     with _as_main([path, *arguments], str(Path(path).resolve().parent)):
-        return _ended(lambda: runpy.run_path(path, run_name="__main__"))
+        return _ended(lambda: runpy.run_path(file, run_name="__main__"))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> str:
@@ -54,13 +57,16 @@ def _exit_code(ended: str) -> int:
 
 def _run(run: Callable[[], object]) -> str:
     try:
-        run()
+        with terminable():
+            run()
     except SystemExit as leaving:
-        if isinstance(leaving.code, str):
+        if leaving.code is not None and not isinstance(leaving.code, int):
             sys.stderr.write(f"{leaving.code}\n")  # as Python does
         return "done" if leaving.code in (None, 0) else f"exit {leaving.code}"
     except KeyboardInterrupt:
         return "interrupted"
+    except Terminated:
+        return "terminated"
     except BaseException as error:
         _show(error)
         return f"{type(error).__name__}: {error}"

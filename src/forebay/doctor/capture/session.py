@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from time import perf_counter_ns
+from weakref import ref
 
 from forebay.doctor.capture.device.ledger import DeviceLedger
 from forebay.doctor.capture.facts import process_facts
@@ -48,7 +49,7 @@ class Session:
             if Session._current is not None:
                 raise RuntimeError("something is being watched already: end that watch first.")
             Session._current = self
-        os.register_at_fork(after_in_child=self._switch_off)
+        os.register_at_fork(after_in_child=partial(_switch_off, ref(self)))  # for good: it must not keep the session
         self._began = perf_counter_ns()
         self._memory.take("begun")
         self._imports.install()
@@ -124,3 +125,10 @@ class Session:
 
     def _switch_off(self) -> None:
         self.ledger.on = False
+
+
+def _switch_off(session: "ref[Session]") -> None:
+    """In a process that the script has forked."""
+    found = session()
+    if found is not None:
+        found.ledger.on = False

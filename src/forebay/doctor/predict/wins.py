@@ -44,10 +44,14 @@ class Simulation:
         return f"run again, the timeline misses the measured step by {percent(self.model.error)}"
 
     def settled(self, finding: Finding) -> Finding:
-        """The same with what each cure wins, the best first; where its change is not known, its bounds stay."""
+        """The same with what each cure wins, the best first; where its change is not known, its bounds stay.
+
+        Where a cure wins more than the calls took, what else waited for them is part of what they cost.
+        """
         if not any(cure.changes for cure in finding.cures):
             return finding
-        return replace(finding, cures=tuple(sorted(map(self._settled, finding.cures), key=lambda cure: -cure.win)))
+        cured = replace(finding, cures=tuple(sorted(map(self._settled, finding.cures), key=lambda cure: -cure.win)))
+        return replace(cured, seconds=max(finding.seconds, cured.win)) if finding.seconds else cured
 
     def together(self, findings: Sequence[Finding]) -> Prediction | None:
         """The step with the best cure of every finding; None where fewer than two can be run together."""

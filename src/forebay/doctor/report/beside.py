@@ -32,7 +32,8 @@ def spread(data: Spread) -> str:
     one = f"{format_nbytes(data.nbytes)} of data take {format_nbytes(data.held_nbytes)} ({places})"
     if data.copied_nbytes <= data.different_nbytes:
         return one
-    return f"{one}; {format_nbytes(data.copied_nbytes)} were copied for {format_nbytes(data.different_nbytes)} of it"
+    whole = "of it" if data.pieces == 1 else "of such data"
+    return f"{one}; {format_nbytes(data.copied_nbytes)} were copied for {format_nbytes(data.different_nbytes)} {whole}"
 
 
 def _often(place: str, times: int) -> str:

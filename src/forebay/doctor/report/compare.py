@@ -128,6 +128,9 @@ def _text(finding: Document) -> Any:
 
 
 def _otherwise(before: Document, after: Document) -> Iterable[str]:
+    old_gpus, new_gpus = (", ".join(gpu["name"] for gpu in each.get("gpus", ())) for each in (before, after))
+    if old_gpus != new_gpus:
+        yield f"GPU {old_gpus or 'not known'}, then {new_gpus or 'not known'}"
     for what in ("machine", "versions"):
         for name in before[what] | after[what]:
             old, new = before[what].get(name), after[what].get(name)

@@ -52,7 +52,7 @@ def page(verdict: Verdict) -> str:
 
 def save_page(verdict: Verdict, path: str | Path) -> None:
     """Write the page down."""
-    Path(path).write_text(page(verdict), encoding="utf-8")
+    Path(path).write_text(page(verdict), encoding="utf-8", errors="replace")  # names of files may be any bytes
 
 
 def card(verdict: Verdict) -> str:

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 LONGEST_ERROR = 80  # letters of it; the whole of it was printed when it was raised
+MOST_APART = 0.25  # of a step: recorded ones that took so much more or less are not quite such steps
 HEALTHY = "Nothing holds this script back that the doctor knows of"
 
 # How events are counted in a sentence; what is not here is of no interest where there is no loop.
@@ -123,7 +124,9 @@ def made_of(verdict: Verdict) -> str:
     """Which step the parts are of: a mean one, where the median is what a step is said to take."""
     device = verdict.case.device
     if device is not None:
-        return f"By {counted(len(device), 'step')} recorded on the device, such a step is made of:"
+        apart = abs(device.seconds - verdict.case.step_seconds) > MOST_APART * verdict.case.step_seconds
+        took = f", which took {seconds(device.seconds)} each" if apart else ""
+        return f"By {counted(len(device), 'step')} recorded on the device{took}, such a step is made of:"
     return f"The mean of those watched, {seconds(sum(verdict.case.parts.values()))}, is made of:"
 
 
@@ -157,7 +160,8 @@ def early_end(verdict: Verdict) -> str:
     ended = plain(verdict.case.capture.ended)
     if ended == "done":
         return ""
-    how = "was interrupted" if ended == "interrupted" else f"ended with {at_most(ended, LONGEST_ERROR)}"
+    told = at_most(ended.rstrip(".: "), LONGEST_ERROR)  # a colon comes after it
+    how = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {told}"
     return f"The script {how}: this is of what it did until then."
 
 
@@ -167,10 +171,12 @@ def not_seen(verdict: Verdict) -> list[str]:
 
 def near(line: Line, script: str) -> str:
     """A line by the shortest path that is clear: from the script's folder, or the last two names of it."""
-    path, folder = Path(line.file), Path(script).parent
-    for start in (folder, folder.absolute()):
+    path, own = Path(line.file), Path(script)
+    for start in (own.parent, own.parent.absolute()):
         if path.is_relative_to(start):
             return f"{path.relative_to(start)}:{line.number}"
+    if path.parts[-len(own.parts) :] == own.parts:  # the script itself, that has left its folder since, or its machine
+        return f"{path.name}:{line.number}"
     return f"{Path(*path.parts[-2:])}:{line.number}"
 
 

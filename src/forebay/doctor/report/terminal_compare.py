@@ -33,6 +33,11 @@ def _head(names: tuple[str, str], width: int) -> Iterator[Text]:
 
 def _step(comparison: Comparison, width: int) -> Iterator[Text]:
     yield from wrapped(_verdict(comparison), width)
+    scripts = [Path(document.get("script", "")).name for document in (comparison.before, comparison.after)]
+    if scripts[0] != scripts[1]:
+        yield from wrapped(
+            Text(plain(f"These are two scripts: {scripts[0]}, then {scripts[1]}."), style="yellow"), width
+        )
     if comparison.otherwise:
         others = "; ".join(comparison.otherwise[:MOST_OTHERWISE])
         more = len(comparison.otherwise) - MOST_OTHERWISE
