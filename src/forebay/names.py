@@ -9,7 +9,7 @@ from typing import Any
 
 from forebay.errors import FrameworkError, SourceError
 
-__all__ = ["adapter", "engine", "feed", "fetcher", "hand_off", "known_targets", "source_opener"]
+__all__ = ["adapter", "address_opener", "engine", "feed", "fetcher", "hand_off", "known_targets", "source_opener"]
 
 _HAND_OFFS = {
     "numpy": "forebay.handoff.numpy:NumpyHandOff",
@@ -26,6 +26,20 @@ _SOURCES = {
     ".csv": "forebay.sources.csv:open_csv",
     ".txt": "forebay.sources.csv:open_txt",
     ".bin": "forebay.sources.binary:open_binary",
+    ".h5": "forebay.sources.hdf5:open_hdf5",
+    ".hdf5": "forebay.sources.hdf5:open_hdf5",
+    ".parquet": "forebay.sources.parquet:open_parquet",
+    ".pq": "forebay.sources.parquet:open_parquet",
+    ".arrow": "forebay.sources.arrow:open_arrow",
+    ".feather": "forebay.sources.arrow:open_arrow",
+    ".ipc": "forebay.sources.arrow:open_arrow",
+    ".zarr": "forebay.sources.zarr:open_zarr",
+    ".tar": "forebay.sources.webdataset:open_webdataset",
+    ".tar.gz": "forebay.sources.webdataset:open_webdataset",
+    ".tgz": "forebay.sources.webdataset:open_webdataset",
+    ".tfrecord": "forebay.sources.tfrecord:open_tfrecord",
+    ".tfrecords": "forebay.sources.tfrecord:open_tfrecord",
+    ".tfrecord.gz": "forebay.sources.tfrecord:open_tfrecord",
     ".png": "forebay.sources.images:open_image",
     ".jpg": "forebay.sources.images:open_image",
     ".jpeg": "forebay.sources.images:open_image",
@@ -35,6 +49,13 @@ _SOURCES = {
     ".tiff": "forebay.sources.images:open_image",
     ".webp": "forebay.sources.images:open_image",
 }
+_EXTRAS = {
+    "h5py": "hdf5",
+    "isal": "hdf5",
+    "pyarrow": "arrow",
+    "zarr": "zarr",
+    "google_crc32c": "tfrecord",
+}  # what brings a library
 
 
 def known_targets() -> list[str]:
@@ -71,7 +92,28 @@ def source_opener(suffix: str) -> Any:
     target = _SOURCES.get(suffix.lower()) or _plugin("forebay.sources", suffix.lower().lstrip("."))
     if target is None:
         raise SourceError(f"files ending in {suffix!r} cannot be read: Forebay reads {', '.join(sorted(_SOURCES))}.")
-    return _load(target)
+    try:
+        return _load(target)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
+            raise
+        raise FrameworkError(
+            f"{suffix} files are read by {error.name}, which is not installed: pip install 'forebay[{extra}]'.",
+            name=error.name,
+        ) from error
+
+
+def address_opener() -> Any:
+    """The function that opens objects of a store as a source."""
+    try:
+        return _load("forebay.sources.addresses:open_addresses")
+    except ModuleNotFoundError as error:
+        if error.name != "fsspec":
+            raise
+        raise FrameworkError(
+            "stores are read by fsspec, which is not installed: pip install 'forebay[remote]'.", name="fsspec"
+        ) from error
 
 
 def feed() -> Any:

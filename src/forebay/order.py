@@ -13,8 +13,10 @@ No level keeps more than a small table, so a billion rows cost nothing to shuffl
 any position can be asked for: that is what resuming, sharding and threads rest on.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -127,9 +129,8 @@ class BlockShuffled:
         table = _block_table(self.length, self.block_rows, self.mix, derive_key(self.seed, epoch))
         windows = np.searchsorted(table.window_starts, positions, side="right") - 1
         found = np.empty_like(positions)
-        for window in np.unique(windows):
-            chosen = windows == window
-            found[chosen] = table.rows(int(window), positions[chosen])
+        for window, chosen in _by_value(windows):
+            found[chosen] = table.rows(window, positions[chosen])
         return self.below.rows(epoch, found)
 
     def scramble(self, epoch: int) -> "Scramble | None":
@@ -301,7 +302,10 @@ class _BlockTable:
         start = self.block_starts[first]
         permutation = _permutation(int(self.block_starts[last] - start), derive_key(self.key, window))
         mixed = permutation(positions - start) + start
-        block = np.searchsorted(self.block_starts[first + 1 : last + 1], mixed, side="right") + first
+        if self.block_starts[last] - start == (last - first) * self.block_rows:  # none of them is the short one
+            block = (mixed - start) // self.block_rows + first
+        else:
+            block = np.searchsorted(self.block_starts[first + 1 : last + 1], mixed, side="right") + first
         found: Positions = self.blocks[block] + (mixed - self.block_starts[block])
         return found
 
@@ -318,6 +322,16 @@ def _block_table(length: int, block_rows: int, mix: int, key: int) -> _BlockTabl
 @lru_cache(maxsize=16)
 def _permutation(length: int, key: int) -> Permutation:
     return Permutation(length, key)
+
+
+def _by_value(values: Positions) -> Iterator[tuple[int, Any]]:
+    """Each value, and where it stands: a slice of values that never fall, as those of neighbouring positions."""
+    if (values[1:] < values[:-1]).any():
+        yield from ((int(value), values == value) for value in np.unique(values))
+        return
+    seams = np.flatnonzero(values[1:] != values[:-1]) + 1
+    for start, stop in pairwise([0, *seams.tolist(), len(values)] if len(values) else []):
+        yield int(values[start]), slice(start, stop)
 
 
 def _known_length(order: Order, verb: str) -> int:

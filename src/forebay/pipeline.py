@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from forebay import names
 from forebay.cursor import ENDLESS, Schedule
@@ -20,7 +20,7 @@ from forebay.engines.base import Engine
 from forebay.errors import PipelineError, SourceError
 from forebay.order import BlockShuffled, First, Natural, Order, Repeated, Shuffled
 from forebay.sources.arrays import ArraySource
-from forebay.sources.base import Source, Stream
+from forebay.sources.base import Blocks, Source, Stream
 from forebay.sources.batches import BatchStream
 from forebay.sources.files import open_files
 from forebay.sources.items import ItemSource
@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # the feed stands above the pipeline; only its name is needed
     from forebay.feed import Feed
 
 __all__ = ["Batching", "Pipeline", "from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
+
+USUAL_MIX = 16  # blocks whose rows a shuffle by blocks mixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +61,39 @@ class Pipeline:
     seed: int = 0
 
     def shuffle(
-        self, *, seed: int = 0, block: int | None = None, mix: int = 16, window: int | str | None = None
+        self,
+        *,
+        seed: int = 0,
+        block: int | Literal["auto"] | None = "auto",
+        mix: int | None = None,
+        window: int | str | None = None,
     ) -> Self:
         """Draw the rows in another order each epoch.
 
         By default any row may come anywhere, exactly, without a table of rows. `block=4096` keeps reads inside
         a few blocks of so many rows, for data beyond RAM: blocks come in shuffled order and the rows of `mix`
-        of them are mixed, so a block lands anywhere and two rows of it land less than block * mix apart.
+        of them (16 if not said) are mixed, so a block lands anywhere and two rows of it land less than block * mix
+        apart. `"auto"` does that by itself for files that are read by chunk and are too large to be held unpacked
+        (`explain()` says so); `block=None` never does.
         `window="64MB"` is for streams, which cannot be indexed: rows leave a window of so many bytes at random.
         """
         self._refuse_batched("shuffle")
-        seed, mix = _check_number(seed, "seed"), _check_count(mix, "mix")
+        seed, mix = _check_number(seed, "seed"), None if mix is None else _check_count(mix, "mix")
         if isinstance(self.source, BatchStream):
             raise PipelineError("ready-made batches cannot be shuffled here: shuffle where they are made.")
         if self.order is None:
-            return self._shuffle_stream(seed, block, window)
+            return self._shuffle_stream(seed, None if block == "auto" else block, window)
         if window is not None:
             raise PipelineError(
                 "shuffle(window=) is for streams; this source can be indexed: shuffle(seed=...) mixes all of it."
             )
+        if block == "auto":
+            blocks: Blocks | None = getattr(self.source, "blocks", None) if self.order.natural else None
+            block, mix = (blocks.rows, mix or blocks.mix) if blocks else (None, mix)
         if block is None:
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
-        return replace(self, order=BlockShuffled(self.order, seed, _check_count(block, "block"), mix), seed=seed)
+        order = BlockShuffled(self.order, seed, _check_count(block, "block"), mix or USUAL_MIX)
+        return replace(self, order=order, seed=seed)
 
     def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
         if block is not None or window is None:
@@ -232,7 +245,12 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
 
     .npy and stored .npz are mapped in place; compressed .npz are inflated when first needed. Options go to the format:
     .npz `members`; .csv `delimiter`, `header`; .bin `byteorder`, `skip_nbytes` (and `spec`, which says what a record
-    is); images `size`, `channels`. Of many files, at most `max_open_files` are open and `max_held_bytes` inflated.
+    is); images `size`, `channels`; .h5 and .zarr `members`, `group`; .parquet and .arrow `columns`, `decode`; .tar
+    `members`, `decode`, `size`, `channels`; .tfrecord `members`, `decode`. Of many files, at most `max_open_files` are
+    open, and of all at most `max_held_bytes` unpacked.
+
+    Addresses such as s3://bucket/*.npy are read through fsspec: `storage_options`, `cache`, `cache_bytes`, `ram_bytes`,
+    `ahead_bytes`, `connections` and `attempts` say how.
     """
     return _indexed(open_files(files, spec=spec, **options))
 

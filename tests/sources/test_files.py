@@ -130,9 +130,9 @@ def test_no_files_at_all_are_refused():
 
 
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
-    (tmp_path / "x.parquet").touch()
-    with pytest.raises(SourceError, match=r"'\.parquet' cannot be read.*\.npy"):
-        open_files(tmp_path / "x.parquet")
+    (tmp_path / "x.xlsx").touch()
+    with pytest.raises(SourceError, match=r"'\.xlsx' cannot be read.*\.npy"):
+        open_files(tmp_path / "x.xlsx")
 
 
 def test_an_option_of_another_format_is_refused_with_those_there_are(tmp_path):

@@ -3,8 +3,10 @@
 import io
 import os
 import pickle
+import struct
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import numpy as np
@@ -16,6 +18,8 @@ from forebay.errors import ForebayError, SourceError
 from forebay.sources.csv import open_csv, open_txt
 from forebay.sources.npy import open_npy
 from forebay.sources.npz import open_npz
+from forebay.sources.tfrecord import masked_crc, open_tfrecord
+from forebay.sources.webdataset import open_webdataset
 
 fuzz = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -39,6 +43,25 @@ def npz_bytes(method, **members):
 NPY = npy_bytes(ARRAY)
 STORED = npz_bytes(zipfile.ZIP_STORED, x=NPY, y=NPY)
 DEFLATED = npz_bytes(zipfile.ZIP_DEFLATED, x=NPY, y=NPY)
+
+
+def tar_bytes(**members):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name.replace("_", "."))
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def tfrecord_bytes(record):
+    length = struct.pack("<Q", len(record))
+    return length + struct.pack("<L", masked_crc(length)) + record + struct.pack("<L", masked_crc(record))
+
+
+TAR = tar_bytes(a_npy=NPY, a_cls=b"7", b_npy=NPY, b_cls=b"8")
+TFRECORD = 3 * tfrecord_bytes(bytes.fromhex("0a0c0a0a0a017812051a030a0104"))  # an Example with x = [4]
 
 
 @st.composite
@@ -91,6 +114,21 @@ def test_a_damaged_compressed_npz_is_refused_or_read_as_numpy_does(tmp_path, con
 @given(header=CLAIMS, data=st.binary(max_size=100), method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
 def test_an_npz_member_that_claims_anything_is_refused_or_read_as_numpy_does(tmp_path, header, data, method):
     check_like_numpy(tmp_path / "x.npz", npz_bytes(method, x=claim(header, data)), open_npz)
+
+
+@fuzz
+@given(content=damaged(TAR))
+def test_a_damaged_tar_is_refused_or_read(tmp_path, content):
+    (tmp_path / "x.tar").write_bytes(content)
+    read_all(open_webdataset, tmp_path / "x.tar")
+
+
+@fuzz
+@given(content=damaged(TFRECORD))
+def test_a_damaged_tfrecord_is_refused_or_read_as_it_was(tmp_path, content):
+    (tmp_path / "x.tfrecord").write_bytes(content)
+    rows = read_all(open_tfrecord, tmp_path / "x.tfrecord")
+    assert rows is None or rows.tolist() == [4] * len(rows)
 
 
 @fuzz

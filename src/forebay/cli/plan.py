@@ -21,7 +21,7 @@ WARM_UP_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", nargs="+", help="a file, a glob or several of them: .npy .npz .csv .txt .bin or images")
+    parser.add_argument("data", nargs="+", help="a file, a glob or several of them, as from_files() takes them")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a batch")
     parser.add_argument("--to", default="numpy", help="the framework to feed (default: numpy)")
     parser.add_argument("--block", type=int, metavar="ROWS", help="shuffle in blocks, for data beyond RAM")

@@ -2,17 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from forebay.spec import Array, ArraySpec, Structure
 
-__all__ = ["Array", "Extent", "Region", "Rows", "Source", "Stream", "StreamReader", "row_count", "row_views"]
+__all__ = [
+    "Array",
+    "Blocks",
+    "Extent",
+    "Region",
+    "Rows",
+    "Source",
+    "Stored",
+    "Stream",
+    "StreamReader",
+    "row_count",
+    "row_views",
+]
 
 Rows: TypeAlias = (
     np.ndarray[Any, np.dtype[np.intp]] | slice
 )  # row numbers; a slice (start, stop, no step) where they follow each other
+
+_MIXED_BLOCKS = 16
+_MIXED_ROWS = 1 << 16  # of small blocks more are mixed, until there are so many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,31 @@ class Extent:
     own_pages: bool  # whether nothing else lies on the pages where it begins and ends
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How rows are read that cannot be read one by one: so many at a time, of which so many blocks may be held."""
+
+    rows: int
+    held: int
+
+    @property
+    def mix(self) -> int:
+        """Blocks for a shuffle to mix: as many again may be held, for what comes next is read meanwhile."""
+        return max(2, min(self.held // 2, max(_MIXED_BLOCKS, _MIXED_ROWS // self.rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Rows of one leaf that lie in a file at equal distances: row `first + i` at byte `offset + i * stride`."""
+
+    first: int
+    rows: int
+    path: Path
+    stamp: tuple[int, int, int]  # the file's inode, size and time of change when it was opened
+    offset: int
+    stride: int
+
+
 @runtime_checkable
 class Source(Protocol):
     """Rows that can be asked for by number.
@@ -44,8 +85,10 @@ class Source(Protocol):
     `out[l][i]`; it is called from several threads at once. `memory` gives the regions the rows lie in,
     where they may be page-locked, and nothing otherwise. A source may have `extents()` too: for each leaf, where its
     rows lie in those regions, for a device to fetch them by itself; nothing where they are not whole and as they are
-    handed off. A source whose rows cannot change while it is open may say so
-    with `fixed = True`: the next epoch is then gathered before this one ends.
+    handed off; and `stored()`, the same in files, for rows to be read past the page cache. A source that can only read
+    many rows at a time, and cannot hold them all, may say in `blocks` how to shuffle them, and in `reads`, a `Reason`,
+    what it does. A source whose rows cannot change while it is open may say so with `fixed = True`: the next epoch is
+    then gathered before this one ends.
     """
 
     @property

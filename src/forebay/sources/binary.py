@@ -9,7 +9,7 @@ from forebay.errors import SourceError, SpecError
 from forebay.sources.mapped import MappedFile, MappedSource, PathName
 from forebay.spec import ArraySpec, Structure, Tree, as_specs, flatten
 
-__all__ = ["open_binary"]
+__all__ = ["checked_spec", "open_binary", "record_count", "record_of"]
 
 
 def open_binary(
@@ -24,14 +24,15 @@ def open_binary(
     `open_binary("train.bin", spec={"label": "uint8", "image": ArraySpec((32, 32, 3), "uint8")})` reads CIFAR-like
     records. `skip_nbytes` passes over a header. Rows come out in this machine's byte order.
     """
-    specs, structure = _checked(path, spec)
-    record = _record(specs, byteorder)
+    specs, structure = checked_spec(path, spec)
+    record = record_of(specs, byteorder)
     file = MappedFile(path)
-    records = file.array((_count(file, record, skip_nbytes),), record, offset=skip_nbytes)
+    records = file.array((record_count(path, file.nbytes, record, skip_nbytes),), record, offset=skip_nbytes)
     return MappedSource(file, [records[name] for name in record.names or ()], structure)
 
 
-def _checked(path: PathName, spec: Tree | None) -> tuple[tuple[ArraySpec, ...], Structure]:
+def checked_spec(path: PathName, spec: Tree | None) -> tuple[tuple[ArraySpec, ...], Structure]:
+    """What a record is, if that is said and can be."""
     if spec is None:
         raise SpecError(
             f"{path} is raw bytes, so spec= must say what a record is, for example "
@@ -53,20 +54,22 @@ def _check_byte_order(leaf: Any, name: str) -> None:
         raise SpecError(f"{name!r} has the byte order of another machine: pass byteorder='big' or 'little' instead.")
 
 
-def _record(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big"]) -> np.dtype[Any]:
+def record_of(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big"]) -> np.dtype[Any]:
+    """The dtype of a record: leaf after leaf, without padding."""
     if byteorder not in ("little", "big"):
         raise SpecError(f"byteorder={byteorder!r} is neither 'little' nor 'big'.")
     leaves = enumerate(specs)
     return np.dtype([(f"leaf{place}", spec.dtype.newbyteorder(byteorder), spec.shape) for place, spec in leaves])
 
 
-def _count(file: MappedFile, record: np.dtype[Any], skip_nbytes: int) -> int:
-    data_nbytes = file.nbytes - skip_nbytes
+def record_count(path: PathName, nbytes: int, record: np.dtype[Any], skip_nbytes: int) -> int:
+    """How many records there are in so many bytes, if it is a whole number."""
+    data_nbytes = nbytes - skip_nbytes
     if record.itemsize == 0:
-        raise SpecError(f"a record of {file.path} has no bytes according to spec=: nothing tells how many there are.")
+        raise SpecError(f"a record of {path} has no bytes according to spec=: nothing tells how many there are.")
     if skip_nbytes < 0 or data_nbytes < 0 or data_nbytes % record.itemsize:
         raise SourceError(
-            f"{file.path} has {file.nbytes} bytes, which less skip_nbytes={skip_nbytes} is not a whole number of "
+            f"{path} has {nbytes} bytes, which less skip_nbytes={skip_nbytes} is not a whole number of "
             f"records of {record.itemsize} bytes: the file is cut short, or spec= does not describe it."
         )
     return data_nbytes // record.itemsize

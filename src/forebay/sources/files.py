@@ -5,6 +5,7 @@ like. A format of one row a file, such as images, opens all its files together i
 """
 
 import inspect
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +18,12 @@ import numpy as np
 
 from forebay import names
 from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.reason import Reason
 from forebay.sources.arrays import gather_leaf
-from forebay.sources.base import Array, Extent, Region, Rows, Source
+from forebay.sources.base import Array, Extent, Region, Rows, Source, Stored
+from forebay.sources.chunking import Chunking
 from forebay.sources.fit import describe
-from forebay.sources.paths import Paths, expand_paths
+from forebay.sources.paths import Paths, expand_paths, is_address, suffix_of
 from forebay.sources.pool import SourcePool
 from forebay.spec import ArraySpec, Structure, Tree, parse_nbytes
 
@@ -45,16 +48,23 @@ def open_files(
     `max_open_files` are open at once, and what they hold inflated or parsed in memory is at most `max_held_bytes`
     (a single file, and files being read at that moment, may hold more).
     """
+    paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
+    if is_address(paths, options):
+        open_local = partial(open_files, max_open_files=max_open_files, max_held_bytes=max_held_bytes)
+        remote: Source = names.address_opener()(paths, open_local=open_local, spec=spec, **options)
+        return remote
     files = expand_paths(paths)
-    openers = [names.source_opener(file.suffix) for file in files]
+    openers = [names.source_opener(suffix_of(file)) for file in files]
     for file, opener in zip(files, openers, strict=True):
         _check_options(file, opener, options)
+    held_nbytes = parse_nbytes(max_held_bytes, "max_held_bytes")
     together = getattr(openers[0], "together", None)
     if together is not None and all(opener is openers[0] for opener in openers):
         source: Source = together(files, spec=spec, **options)
         return source
     opening: list[Callable[[], Source]] = [
-        partial(opener, file, spec=spec, **options) for file, opener in zip(files, openers, strict=True)
+        partial(_bounded(opener, held_nbytes), file, spec=spec, **options)
+        for file, opener in zip(files, openers, strict=True)
     ]
     if len(files) == 1:
         return opening[0]()
@@ -63,7 +73,7 @@ def open_files(
     return FilesSource(
         [_File(file, opener) for file, opener in zip(files, opening, strict=True)],
         max_open=max_open_files,
-        max_held_nbytes=parse_nbytes(max_held_bytes, "max_held_bytes"),
+        max_held_nbytes=held_nbytes,
     )
 
 
@@ -82,6 +92,11 @@ class FilesSource:
         self._starts = [0, *accumulate(file.length for file in files)]
         self._start_array = np.asarray(self._starts[:-1])
         self._row_nbytes = sum(spec.nbytes for spec in self.specs)
+        longest = max(files, key=lambda file: file.chunking.rows)
+        self.blocks = longest.chunking.blocks(len(self), max_held_nbytes)
+        self.reads = longest.reads
+        if longest.chunking.rows > 1:
+            self.reads = longest.chunking.told(len(self), self.blocks)
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -107,16 +122,23 @@ class FilesSource:
 
     def extents(self) -> list[list[Extent]]:
         """Of all files, one after the other, where all of them may stay open at once."""
+        return self._told_by_all("extents")
+
+    def stored(self) -> list[list[Stored]]:
+        """Of all files, one after the other, where all of them may stay open at once."""
+        return self._told_by_all("stored")
+
+    def _told_by_all(self, name: str) -> list[list[Any]]:
         if not self._may_lock:
             return []
-        leaves: list[list[Extent]] = [[] for _ in self.specs]
+        leaves: list[list[Any]] = [[] for _ in self.specs]
         for number, first in enumerate(self._starts[:-1]):
             with self._pool.use(number) as source:
-                found = source.extents() if hasattr(source, "extents") else []
+                found: list[list[Any]] = getattr(source, name, list)()
             if len(found) != len(leaves):
                 return []
-            for leaf, extents in zip(leaves, found, strict=True):
-                leaf += [replace(extent, first=extent.first + first) for extent in extents]
+            for leaf, pieces in zip(leaves, found, strict=True):
+                leaf += [replace(piece, first=piece.first + first) for piece in pieces]
         return leaves
 
     def close(self) -> None:
@@ -175,6 +197,8 @@ class _File:
         self.length = -1  # not opened yet
         self.specs: tuple[ArraySpec, ...] = ()
         self.structure = Structure(None)
+        self.chunking = Chunking()
+        self.reads: Reason | None = None
         self._open = opener
 
     def __call__(self) -> Source:
@@ -183,6 +207,7 @@ class _File:
     def _open_first(self) -> Source:
         source = self._open()
         self.length, self.specs, self.structure = len(source), tuple(source.specs), source.structure
+        self.chunking, self.reads = getattr(source, "chunking", Chunking()), getattr(source, "reads", None)
         # A source that was costly to open may know how to do it cheaply the next time.
         self._open = getattr(source, "reopen", self._open)
         return source
@@ -211,9 +236,15 @@ def _check_same(first: _File, other: _File) -> None:
     )
 
 
+def _bounded(opener: Callable[..., Source], held_nbytes: int) -> Callable[..., Source]:
+    """The opener, told how much it may hold, if it asks."""
+    asks = "max_held_nbytes" in inspect.signature(opener).parameters
+    return partial(opener, max_held_nbytes=held_nbytes) if asks else opener
+
+
 def _check_options(file: Path, opener: Callable[..., Source], options: Mapping[str, Any]) -> None:
-    known = inspect.signature(opener).parameters
+    known = {name: taken for name, taken in inspect.signature(opener).parameters.items() if name != "max_held_nbytes"}
     unknown = [name for name in options if name not in known]
     if unknown:
         taken = ", ".join(name for name, parameter in known.items() if parameter.kind is parameter.KEYWORD_ONLY)
-        raise SourceError(f"{file.suffix} files take no option {unknown[0]!r}: their options are {taken}.")
+        raise SourceError(f"{suffix_of(file)} files take no option {unknown[0]!r}: their options are {taken}.")

@@ -18,7 +18,7 @@ import numpy as np
 
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.arrays import extents_of, gather_leaf, memory_region
-from forebay.sources.base import Array, Extent, Region, Rows
+from forebay.sources.base import Array, Extent, Region, Rows, Stored
 from forebay.spec import ArraySpec, Structure
 
 __all__ = ["MappedFile", "MappedSource", "PathName", "changed", "check_is_file"]
@@ -51,6 +51,21 @@ class MappedFile:
         """A copy of some bytes; fewer where the file ends."""
         self.check()
         return b"" if self._map is None else self._map[start : start + nbytes]
+
+    def view(self) -> "mmap.mmap | bytes":
+        """The whole file, to copy many pieces of bytes from after one look at its size."""
+        self.check()
+        return b"" if self._map is None else self._map
+
+    def stored(self, extents: Sequence[Sequence[Extent]]) -> list[list[Stored]]:
+        """Where in the file those rows lie that are in its mapping."""
+        if self._map is None:
+            return []
+        base = np.frombuffer(self._map, np.uint8).__array_interface__["data"][0]
+        return [
+            [Stored(one.first, one.rows, self.path, self.stamp, one.address - base, one.stride) for one in leaf]
+            for leaf in extents
+        ]
 
     def array(
         self, shape: Sequence[int], dtype: np.dtype[Any], *, offset: int, order: Literal["C", "F"] = "C"
@@ -94,6 +109,9 @@ class MappedSource:
 
     def extents(self) -> list[list[Extent]]:
         return extents_of(self._arrays, own_pages=True)
+
+    def stored(self) -> list[list[Stored]]:
+        return self._file.stored(self.extents())
 
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last gather under way is done with it."""

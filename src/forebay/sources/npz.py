@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from forebay.errors import SourceError, SpecError
-from forebay.sources.arrays import GatherLeaf, gather_leaf, memory_region
-from forebay.sources.base import Array, Region, Rows
+from forebay.sources.arrays import GatherLeaf, extents_of, gather_leaf, memory_region
+from forebay.sources.base import Array, Region, Rows, Stored
 from forebay.sources.fit import fit_spec
 from forebay.sources.inflate import Deflated
 from forebay.sources.mapped import MappedFile, PathName
@@ -22,7 +22,7 @@ from forebay.sources.npy import HEAD_NBYTES, NpyHeader, parse_header
 from forebay.sources.zipped import ZipMember, list_members
 from forebay.spec import Tree, as_specs, flatten
 
-__all__ = ["NpzSource", "open_npz"]
+__all__ = ["NpzSource", "check_nbytes", "check_present", "common_length", "open_npz"]
 
 
 def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
@@ -37,7 +37,7 @@ def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str]
     found = {member.name: member for member in list_members(file)}
     if members is None:
         members = list(found) if spec is None else as_specs(spec)[1].paths
-    _check_present(path, members, list(found))
+    check_present(path, members, list(found))
     return NpzSource(file, [_open_member(file, found[name]) for name in members], list(members), spec)
 
 
@@ -47,7 +47,7 @@ class NpzSource:
     fixed = True  # what lies in a file stays as it is
 
     def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
-        self._length = _common_length(file, members, names)
+        self._length = common_length(file.path, [member.length for member in members], names)
         self.specs = tuple(member.spec for member in members)
         self.structure = fit_spec(file.path, self.specs, flatten(dict.fromkeys(names, 0))[1], spec)
         self._file = file
@@ -74,6 +74,11 @@ class NpzSource:
         regions = [member.memory() for member in self._members]
         return list(chain(*regions)) if all(regions) else []
 
+    def stored(self) -> list[list[Stored]]:
+        """Where members lie in the archive, where all of them are stored."""
+        arrays = [member.array for member in self._members if isinstance(member, _Mapped)]
+        return self._file.stored(extents_of(arrays)) if len(arrays) == len(self._members) else []
+
     def close(self) -> None:
         """Let go of the file and of what was inflated, once the last gather under way is done."""
         self._members = []
@@ -86,13 +91,13 @@ class _Mapped:
 
     def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
         header = parse_header(file.read(zipped.offset, min(zipped.nbytes, HEAD_NBYTES)), name)
-        _check_nbytes(header, name, zipped)
-        self._array = file.array(header.shape, header.dtype, offset=zipped.offset + header.nbytes, order=header.order)
+        check_nbytes(header, name, zipped)
+        self.array = file.array(header.shape, header.dtype, offset=zipped.offset + header.nbytes, order=header.order)
         self.length, self.spec = header.shape[0], header.row_spec
-        self.gather = gather_leaf(self._array)
+        self.gather = gather_leaf(self.array)
 
     def memory(self) -> list[Region]:
-        return [memory_region(self._array)]
+        return [memory_region(self.array)]
 
 
 class _Inflated:
@@ -102,7 +107,7 @@ class _Inflated:
         self._deflated = Deflated(file, name, zipped.offset, zipped.packed_nbytes, zipped.nbytes, zipped.crc)
         self._deflated.check()
         self._header = parse_header(self._deflated.head(min(zipped.nbytes, HEAD_NBYTES)), name)
-        _check_nbytes(self._header, name, zipped)
+        check_nbytes(self._header, name, zipped)
         self.length, self.spec = self._header.shape[0], self._header.row_spec
         self.held_nbytes = 0
         self._lock = threading.Lock()
@@ -132,7 +137,8 @@ def _open_member(file: MappedFile, zipped: ZipMember) -> _Member:
     return (_Inflated if zipped.deflated else _Mapped)(file, name, zipped)
 
 
-def _check_present(path: PathName, members: Sequence[str], found: Sequence[str]) -> None:
+def check_present(path: PathName, members: Sequence[str], found: Sequence[str]) -> None:
+    """Refuse to go on without members that were asked for."""
     held = ", ".join(map(repr, found)) or "no members at all"
     if not members:
         raise SourceError(f"no members of {path} were asked for: it has {held}.")
@@ -141,7 +147,7 @@ def _check_present(path: PathName, members: Sequence[str], found: Sequence[str])
             raise SourceError(f"{path} has no member {name!r}: it has {held}.")
 
 
-def _check_nbytes(header: NpyHeader, name: str, zipped: ZipMember) -> None:
+def check_nbytes(header: NpyHeader, name: str, zipped: ZipMember) -> None:
     """The array must fill its member exactly: only then is the archive's size a bound for the header's claim."""
     claimed = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
     if claimed != zipped.nbytes:
@@ -151,12 +157,12 @@ def _check_nbytes(header: NpyHeader, name: str, zipped: ZipMember) -> None:
         )
 
 
-def _common_length(file: MappedFile, members: Sequence[_Member], names: Sequence[str]) -> int:
-    lengths = {name: member.length for name, member in zip(names, members, strict=True)}
-    if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
+    """How many rows all members have; to be called with what each of them has."""
+    if len(set(lengths)) != 1:
+        told = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(
-            f"every member of {file.path} must have the same number of rows, but {told}. "
+            f"every member of {path} must have the same number of rows, but {told}. "
             "Choose those that go together with members=[...]."
         )
-    return members[0].length
+    return lengths[0]

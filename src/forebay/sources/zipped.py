@@ -4,14 +4,22 @@ import struct
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from forebay.errors import SourceError
-from forebay.sources.mapped import MappedFile
 
-__all__ = ["ZipMember", "list_members"]
+__all__ = ["Archive", "ZipMember", "list_members"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}
+
+
+class Archive(Protocol):
+    """What is known of an archive: a path or an open file, and its bytes from anywhere."""
+
+    path: Any
+
+    def read(self, start: int, nbytes: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +34,21 @@ class ZipMember:
     crc: int
 
 
-def list_members(file: MappedFile) -> list[ZipMember]:
+def list_members(file: Archive) -> list[ZipMember]:
     """Every member in the archive's own order; what cannot be read in place or inflated is refused."""
     try:
         with zipfile.ZipFile(file.path) as archive:
-            infos = archive.infolist()
+            infos = [info for info in archive.infolist() if not info.is_dir()]
     except Exception as error:  # a damaged directory makes zipfile raise anything from struct.error to KeyError
         raise SourceError(f"{file.path} cannot be read as .npz: {error}. Write or download it again.") from error
-    members = [_locate(file, info) for info in infos if not info.is_dir()]
+    members = [_locate(file, info) for info in infos]
     for name, count in Counter(member.name for member in members).items():
         if count > 1:
             raise SourceError(f"{file.path} has {count} members called {name!r}: nothing tells which one is meant.")
     return members
 
 
-def _locate(file: MappedFile, info: zipfile.ZipInfo) -> ZipMember:
+def _locate(file: Archive, info: zipfile.ZipInfo) -> ZipMember:
     _check_readable(file, info)
     head = file.read(info.header_offset, _LOCAL_HEADER.size) if info.header_offset >= 0 else b""
     fields = _LOCAL_HEADER.unpack(head) if len(head) == _LOCAL_HEADER.size else (b"",)
@@ -57,7 +65,7 @@ def _locate(file: MappedFile, info: zipfile.ZipInfo) -> ZipMember:
     )
 
 
-def _check_readable(file: MappedFile, info: zipfile.ZipInfo) -> None:
+def _check_readable(file: Archive, info: zipfile.ZipInfo) -> None:
     if info.flag_bits & 1:
         raise SourceError(f"{info.filename!r} in {file.path} is encrypted: write it again without a password.")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
