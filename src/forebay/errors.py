@@ -4,7 +4,8 @@
     ├── SpecError (ValueError)            shapes, dtypes or trees that do not fit together
     ├── PipelineError (ValueError)        a verb that makes no sense where it stands
     ├── SourceError (ValueError)          data that cannot be read as what it claims to be
-    │   └── SourceChangedError            a file that vanished or shrank while it was being read
+    │   ├── SourceChangedError (OSError)  a file that vanished, shrank or was replaced while it was being read
+    │   └── StoreError (OSError)          a store that cannot be reached, refuses, or fails
     ├── TransformError (ValueError)       a map that returned what it must not
     ├── StateError (ValueError)           a state that belongs to another pipeline, or is damaged
     ├── BudgetError (ValueError)          a byte budget too small for a single batch
@@ -34,6 +35,7 @@ __all__ = [
     "SourceError",
     "SpecError",
     "StateError",
+    "StoreError",
     "TransformError",
     "WorkerError",
 ]
@@ -57,6 +59,10 @@ class SourceError(ForebayError, ValueError):
 
 class SourceChangedError(SourceError, OSError):
     """A file that vanished or shrank while it was being read."""
+
+
+class StoreError(SourceError, OSError):
+    """A store that cannot be reached, refuses, or fails."""
 
 
 class TransformError(ForebayError, ValueError):

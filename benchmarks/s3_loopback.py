@@ -1,0 +1,225 @@
+"""A feed of S3 objects beside a parallel ranged download with the same client: moto on loopback, 5 ms added.
+
+    python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--json FILE]
+
+The server and the proxy that adds the latency run in processes of their own. The download asks for the same ranges
+with the same client at every concurrency, and throws the bytes away; the best of them is the ceiling. Turns alternate.
+"""
+
+import argparse
+import asyncio
+import io
+import json
+import multiprocessing
+import os
+import platform
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from itertools import chain
+from pathlib import Path
+
+import boto3
+import numpy as np
+import s3fs
+from fsspec.asyn import sync
+
+import forebay as fb
+
+LATENCY_SECONDS = 0.005
+CONCURRENCIES = (4, 8, 16, 32)
+RANGE_NBYTES = 8 << 20
+EPOCHS = 3  # by the feed, which reads the next one ahead; a single one would be charged with that
+OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)
+BUCKET = f"bucket-{os.getpid()}"
+SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
+
+
+def main() -> None:
+    asked = parse_arguments()
+    server_port = asked.port or free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(server_port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = None if asked.port else subprocess.Popen(command, **quiet)
+    here, there = multiprocessing.Pipe()
+    proxy = multiprocessing.get_context("spawn").Process(target=serve_proxy, args=(server_port, there), daemon=True)
+    proxy.start()
+    try:
+        await_port(server_port)
+        keys = upload(server_port, max(1, (asked.mib << 20) // (OBJECT_ROWS * int(np.prod(ROW_SHAPE)))))
+        report(measure(here.recv(), keys, asked.turns), asked.json)
+    finally:
+        proxy.terminate()
+        if server is not None:
+            server.terminate()
+
+
+def measure(port: int, keys: list[str], turns: int) -> dict[str, list[tuple[float, float]]]:
+    """Megabytes a second of each contender, and seconds of our own CPU a gigabyte, turn by turn."""
+    contenders = {
+        f"download, {number} at a time": lambda number=number: download(port, keys, number) for number in CONCURRENCIES
+    }
+    contenders["feed in order"] = lambda: feed(port, shuffled=False)
+    contenders["feed shuffled by block"] = lambda: feed(port, shuffled=True)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for turn in range(turns + 1):  # the first is not counted
+        for name, contender in contenders.items():
+            measured = contender()
+            if turn:
+                found[name].append(measured)
+    return found
+
+
+def download(port: int, keys: list[str], concurrency: int) -> tuple[float, float]:
+    files = s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True)
+    sizes = {key: files.info(f"{BUCKET}/{key}")["size"] for key in keys}
+    ranges = [
+        (key, start, min(start + RANGE_NBYTES, nbytes))
+        for key, nbytes in sizes.items()
+        for start in range(0, nbytes, RANGE_NBYTES)
+    ]
+
+    async def read_all() -> None:
+        await files.set_session()
+        client, places = await files.get_s3(BUCKET), asyncio.Semaphore(concurrency)
+
+        async def read(key: str, start: int, stop: int) -> None:
+            async with places:
+                given = await client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")
+                async with given["Body"] as body:
+                    await body.read()
+
+        await asyncio.gather(*(read(*wanted) for wanted in ranges))
+
+    began = time.perf_counter(), time.process_time()
+    sync(files.loop, read_all)
+    return figures(sum(sizes.values()), *began)
+
+
+def feed(port: int, *, shuffled: bool) -> tuple[float, float]:
+    pipeline = fb.from_files(f"s3://{BUCKET}/*.npy", storage_options=options(port, 16), connections=16)
+    pipeline = pipeline.shuffle(seed=0, block=512) if shuffled else pipeline
+    nbytes = 0
+    with pipeline.batch(256).feed("numpy") as running:
+        began = time.perf_counter(), time.process_time()
+        for batch in chain.from_iterable(running for _ in range(EPOCHS)):
+            nbytes += batch.nbytes
+        found = figures(nbytes, *began)
+    pipeline.source.close()
+    return found
+
+
+def figures(nbytes: int, began: float, used: float) -> tuple[float, float]:
+    return nbytes / (time.perf_counter() - began) / 1e6, (time.process_time() - used) / nbytes * 1e9
+
+
+def options(port: int, connections: int) -> dict[str, object]:
+    client = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}
+    return {**SECRETS, "client_kwargs": client, "config_kwargs": {"max_pool_connections": connections}}
+
+
+def upload(port: int, objects: int) -> list[str]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        region_name="us-east-1",
+        aws_access_key_id=SECRETS["key"],
+        aws_secret_access_key=SECRETS["secret"],
+    )
+    client.create_bucket(Bucket=BUCKET)
+    keys = [f"{number}.npy" for number in range(objects)]
+    for number, key in enumerate(keys):
+        file = io.BytesIO()
+        np.save(file, np.random.default_rng(number).integers(0, 255, (OBJECT_ROWS, *ROW_SHAPE), dtype="u1"))
+        client.put_object(Bucket=BUCKET, Key=key, Body=file.getvalue())
+    return keys
+
+
+def report(found: dict[str, list[tuple[float, float]]], path: str | None) -> None:
+    downloads = [turns for name, turns in found.items() if name.startswith("download")]
+    ceilings = [max(speed for speed, _ in turn) for turn in zip(*downloads, strict=True)]  # the best of each turn
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, s3fs {s3fs.__version__}; medians of turns")
+    for name, turns in found.items():
+        speed, used = (statistics.median(column) for column in zip(*turns, strict=True))
+        ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))
+        told = f"{statistics.median(ratios):.2f} x the turn's best download ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"  {name:<24} {speed:6.1f} MB/s  {used:5.2f} s of CPU a GB  {told}")
+    if path is not None:
+        Path(path).write_text(json.dumps({"turns": found, "latency_seconds": LATENCY_SECONDS}, indent=1))
+
+
+def serve_proxy(upstream_port: int, told: "multiprocessing.connection.Connection") -> None:
+    """Answers come late and untouched: the kernel moves them from socket to socket, for this takes cores from both."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        told.send(listening.getsockname()[1])
+        while True:
+            client, _ = listening.accept()
+            threading.Thread(target=relay, args=(client, upstream_port), daemon=True).start()
+
+
+def relay(client: socket.socket, upstream_port: int) -> None:
+    upstream = socket.create_connection(("127.0.0.1", upstream_port))
+    source, target = os.pipe()
+    while head := read_head(client):
+        time.sleep(LATENCY_SECONDS)
+        upstream.sendall(head)
+        answer = read_head(upstream)
+        client.sendall(answer)
+        left = 0 if head.startswith(b"HEAD") else length_after(answer)
+        while left > 0:
+            moved = os.splice(upstream.fileno(), target, min(left, 1 << 20))
+            left -= moved
+            while moved:
+                moved -= os.splice(source, client.fileno(), moved)
+
+
+def read_head(connection: socket.socket) -> bytes:
+    """A head, and with it what of the body came along."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        data = connection.recv(1 << 16)
+        if not data:
+            return b""
+        head += data
+    return head
+
+
+def length_after(answer: bytes) -> int:
+    head, _, begun = answer.partition(b"\r\n\r\n")
+    found = re.search(rb"(?i)content-length: (\d+)", head)
+    return int(found[1]) - len(begun) if found else 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def await_port(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError("the S3 server did not start")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--port", type=int, help="of an S3-protocol server that runs already; moto is started otherwise"
+    )
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
