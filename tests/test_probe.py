@@ -321,7 +321,7 @@ def test_the_disk_is_read_and_nothing_is_left_there(tmp_path):
 
 @pytest.mark.usefixtures("small_file")
 def test_a_page_cache_that_cannot_be_emptied_is_told_instead_of_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "_cached_share", lambda file: 1.0)
+    monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
     found, missing = disk.measure_disk([tmp_path], BUFFER)
     assert found.disk_bytes_per_second is None
     assert "could not be emptied" in missing[0]
@@ -333,7 +333,7 @@ def test_a_folder_in_memory_is_passed_over_or_told(tmp_path, monkeypatch):
     memory.mkdir(), real.mkdir()
     monkeypatch.setattr(disk, "filesystem_of", lambda folder: {"memory": "tmpfs"}.get(folder.name, "ext4"))
     assert disk.measure_disk([memory, real], BUFFER)[0].folder == str(real)
-    monkeypatch.setattr(disk, "_cached_share", lambda file: 1.0)
+    monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
     assert "in memory. Set TMPDIR" in disk.measure_disk([memory], BUFFER)[1][0]
 
 

@@ -20,10 +20,14 @@ from forebay.infer import Traced, trace, with_padding
 from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place, find_place
-from forebay.plan import Demand, Plan, make_plan
+from forebay.plan import GROUP_NBYTES, Demand, Plan, make_plan
+from forebay.reading.choose import Need, Reading
+from forebay.reading.opening import open_reader, plan_reading
+from forebay.reading.reader import Reader
 from forebay.reason import Reason
 from forebay.runner import Runner, Work
 from forebay.slot import Slot
+from forebay.sources.base import Source
 from forebay.sources.batches import BatchStream
 from forebay.sources.items import ItemSource
 from forebay.sources.iterables import RowStream
@@ -72,6 +76,7 @@ def build(
         given=given_by(traced, afterwards),
         device=device_demand(pipeline, place, demand, resident, budget),
     )
+    demand = replace(demand, reading=_reading(pipeline, demand))
     plan = make_plan(demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()
     finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], schedule=pipeline.schedule)
@@ -187,7 +192,7 @@ def _demand(
         sized=not padded and not isinstance(source, BatchStream),
         window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
         host_nbytes=host_nbytes,
-        notes=(*_order_notes(pipeline), *notes),
+        notes=(*_order_notes(pipeline), *_read_notes(pipeline), *notes),
     )
 
 
@@ -210,17 +215,44 @@ def _order_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
     return (Reason("order", "as it comes", "a stream cannot be indexed"),)
 
 
+def _read_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
+    reads: Reason | None = getattr(pipeline.source, "reads", None)
+    return () if reads is None else (reads,)
+
+
 def _order_why(order: Any) -> str:
     if hasattr(order, "window_rows"):
         return f"blocks come anywhere, rows of a block stay within {order.window_rows} positions of each other"
     return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
 
 
+def _reading(pipeline: Pipeline, demand: Demand) -> Reading | None:
+    """How rows of files are read by our own threads; a device that fetches them takes them from their mappings."""
+    fetched = demand.device is not None and demand.device.extents
+    if fetched or not isinstance(pipeline.source, Source) or pipeline.order is None or not demand.sized:
+        return None
+    row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
+    group_rows = max(demand.batch_rows, GROUP_NBYTES // max(1, row_nbytes))
+    return plan_reading(
+        pipeline.source,
+        Need(pipeline.order, len(pipeline.source), group_rows * pipeline.shard_count, demand.host_nbytes),
+    )
+
+
+def _reader(pipeline: Pipeline, plan: Plan) -> Reader | None:
+    reading = plan.demand.reading
+    if reading is None or plan.transport is not None:
+        return None
+    assert isinstance(pipeline.source, Source)
+    return open_reader(pipeline.source, reading)
+
+
 def _work(
     pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer, place: Place
 ) -> Work:
     if pipeline.indexed:
-        return IndexedWork(pipeline, plan, finisher, recorder, _fetcher(pipeline, plan, recorder, place))
+        fetcher = _fetcher(pipeline, plan, recorder, place)
+        return IndexedWork(pipeline, plan, finisher, recorder, fetcher, _reader(pipeline, plan))
     kind = BatchWork if isinstance(pipeline.source, BatchStream) else StreamWork
     return kind(pipeline, plan, finisher, recorder, consumer)
 

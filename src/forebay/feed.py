@@ -4,6 +4,7 @@ import operator
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
+from forebay.reason import Reason
 from forebay.report import explain, summarise
 from forebay.runner import Runner
 from forebay.slot import Slot
@@ -153,11 +155,15 @@ class Feed:
 
     def stats(self) -> dict[str, Any]:
         """How long the consumer waited, and which stage is the slowest."""
-        return summarise(self._plan, self._recorder.capture())
+        counts: dict[str, int] = getattr(self._pipeline.source, "counts", dict)()
+        return summarise(self._plan, self._recorder.capture()) | ({"source": counts} if counts else {})
 
     def explain(self) -> str:
         """How this feed runs and why, and how it went so far."""
-        return explain(self._plan, self._recorder.capture())
+        capture = self._recorder.capture()
+        told: Sequence[Reason] = getattr(self._pipeline.source, "reasons", tuple)()
+        capture["notes"] |= {reason.name: [reason.choice, reason.why] for reason in told}
+        return explain(self._plan, capture)
 
     # Ending
 

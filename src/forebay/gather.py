@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from forebay.order import Order, Permutation, Scramble
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
+from forebay.reading.reader import Reader, ReadingPass
 from forebay.slot import Slot
 from forebay.sources.base import Rows, Source, row_count
 from forebay.spec import Layout
@@ -24,6 +25,7 @@ from forebay.transforms import Map
 __all__ = ["Fetches", "IndexedWork", "RowNumbers"]
 
 KEPT_CHUNKS = 3
+AHEAD_ROWS = 1 << 16  # row numbers computed at a time for whoever reads ahead
 
 
 class Fetches(Protocol):
@@ -34,6 +36,12 @@ class Fetches(Protocol):
     @property
     def keeps_all(self) -> bool: ...
     def fill(self, memory: Any, layout: Layout, rows: "GroupRows") -> None: ...
+    def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    """Something that goes on until it is closed."""
+
     def close(self) -> None: ...
 
 
@@ -141,6 +149,19 @@ class GroupRows:
         return self._numbers.drawn(self._group)
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A group to fill, and the walk of the reader it belongs to, where rows are read from files."""
+
+    group: Group
+    reading: ReadingPass | None
+
+    @property
+    def name(self) -> Hashable:
+        """What the reader knows the group by."""
+        return _name(self.group)
+
+
 class IndexedWork:
     """Fills slots from a source that can be indexed; any number of threads at once, in any order."""
 
@@ -153,29 +174,62 @@ class IndexedWork:
         finisher: Finisher,
         recorder: Recorder,
         fetcher: Fetches | None = None,
+        reader: Reader | None = None,
     ) -> None:
         assert isinstance(pipeline.source, Source)
-        self._fetcher = fetcher
+        self._fetcher, self._reader, self._pipeline = fetcher, reader, pipeline
+        self._foresight: Closable | None = None  # of a source that reads ahead
         self._source: Source = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._plan, self._finisher, self._recorder = plan, finisher, recorder
         mapped = any(isinstance(made, Map) for made in plan.demand.transforms)
-        self.quick = bool(self._source.memory()) and not mapped and plan.demand.device is None
+        reads = plan.demand.reading is not None and plan.demand.reading.reads
+        self.quick = bool(self._source.memory()) and not mapped and not reads and plan.demand.device is None
         # Somebody's array, dataset or map may be different in the next epoch; what lies in a file is not.
         self.goes_on = getattr(self._source, "fixed", False) and not mapped
         group_rows = plan.group_batches * plan.demand.batch_rows
         self._numbers = RowNumbers(pipeline, group_rows=group_rows, chunk_rows=plan.index_rows)
 
-    def tasks(self, cursor: Cursor) -> Iterator[Group]:
+    def tasks(self, cursor: Cursor) -> Iterator[Task]:
         """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
         self._begin_pass()
+        self._foresee(cursor)
+        reading = None if self._reader is None else self._reader.begin(self._coming(cursor))
+        for group in self._groups(cursor):
+            yield Task(group, reading)
+
+    def _groups(self, cursor: Cursor) -> Iterator[Group]:
         at_once = self._fetcher is not None and self._fetcher.keeps_all  # then a group comes as fast as a batch
         first = None if at_once else 1
         yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=first))
         while self.goes_on:
             cursor = Cursor(epoch=cursor.epoch + 1)
             yield from self._schedule.groups(cursor, self._plan.group_batches)
+
+    def _foresee(self, cursor: Cursor) -> None:
+        """Tell a source that reads ahead which rows it will be asked for, group by group."""
+        self._end_foresight()
+        if self._fetcher is None and hasattr(self._source, "foresee"):
+            self._foresight = self._source.foresee(rows for _, rows in self._coming(cursor))
+
+    def _coming(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
+        """The rows of the groups that `tasks` gives, computed anew: they are looked at long before."""
+        plan, schedule = self._plan, self._schedule
+        group_rows = plan.group_batches * plan.demand.batch_rows
+        numbers = RowNumbers(self._pipeline, group_rows=group_rows, chunk_rows=min(plan.index_rows, AHEAD_ROWS))
+        first: int | None = 1
+        while True:
+            for group in schedule.groups(cursor, plan.group_batches, first_batches=first):
+                yield _name(group), numbers.of(group)
+            if not self.goes_on:
+                return
+            cursor, first = Cursor(epoch=cursor.epoch + 1), None
+
+    def _end_foresight(self) -> None:
+        if self._foresight is not None:
+            self._foresight.close()
+            self._foresight = None
 
     def _checked(self, groups: Iterator[Group]) -> Iterator[Group]:
         """Whoever keeps copies of rows is told when a pass over them begins, before any of it is filled."""
@@ -191,19 +245,20 @@ class IndexedWork:
     def queues_only(self, slot: Slot) -> bool:
         return self._fetcher is not None and self._numbers.instant and self._fetcher.queues_only(slot.memory)
 
-    def read(self, slot: Slot, group: Group, worker: int) -> Group:
+    def read(self, slot: Slot, task: Task, worker: int) -> Task:
         """Nothing to do in turn: rows can be asked for in any order."""
-        return group
+        return task
 
-    def finish(self, slot: Slot, group: Group, worker: int) -> Group:
+    def finish(self, slot: Slot, task: Task, worker: int) -> Group:
         """Put the group's rows into the slot."""
+        group = task.group
         rows = GroupRows(self._numbers, group)
         try:
             if self._fetcher is not None:
                 slot.fetched = True
                 self._fetcher.fill(slot.memory, slot.layout, rows)
                 return group
-            self._gather(slot, group, rows, worker)
+            self._gather(slot, task, rows, worker)
         except CutShortError as cut:
             slot.failure = cut.error
             return self._cut_short(group, rows.numbers(), cut)
@@ -213,14 +268,14 @@ class IndexedWork:
         self._numbers.prepare(group)
         return group
 
-    def _gather(self, slot: Slot, group: Group, rows: GroupRows, worker: int) -> None:
+    def _gather(self, slot: Slot, task: Task, rows: GroupRows, worker: int) -> None:
         began = time.perf_counter()
         numbers = rows.numbers()
         self._recorder.add("order", time.perf_counter() - began)
         if self._plan.demand.transforms or not self._plan.demand.sized:
-            self._fill_transformed(slot, group, numbers, worker)
+            self._fill_transformed(slot, task, numbers, worker)
         else:
-            self._fill_plain(slot, numbers, group.rows)
+            self._fill_plain(slot, task, numbers)
 
     def _cut_short(self, group: Group, rows: Rows, cut: CutShortError) -> Group:
         """The part of the group that could be filled; the error is told which rows it was about."""
@@ -229,36 +284,51 @@ class IndexedWork:
         cut.error.add_note(f"while filling {describe_rows(part_of(rows, filled, filled + batch_rows), at)}")
         return replace(group, rows=filled, batches=cut.batches, pass_ends=False, epoch_ends=False)
 
-    def _fill_plain(self, slot: Slot, rows: Rows, count: int) -> None:
+    def _fill_plain(self, slot: Slot, task: Task, rows: Rows) -> None:
         began = time.perf_counter()
-        targets = slot.targets(count)
-        self._source.gather(rows, targets)
+        targets = slot.targets(task.group.rows)
+        self._gather_into(task, rows, targets)
         slot.commit(targets)
         self._recorder.add("gather", time.perf_counter() - began, nbytes=sum(target.nbytes for target in targets))
 
-    def _fill_transformed(self, slot: Slot, group: Group, rows: Rows, worker: int) -> None:
+    def _fill_transformed(self, slot: Slot, task: Task, rows: Rows, worker: int) -> None:
         began = time.perf_counter()
-        leaves = self._gather_raw(slot, rows, group.rows)
+        leaves = self._gather_raw(slot, task, rows)
         gathered = time.perf_counter()
         self._recorder.add("gather", gathered - began, nbytes=sum(leaf.nbytes for leaf in leaves))
-        self._finisher.finish(slot, leaves, group.cursor, worker)
+        self._finisher.finish(slot, leaves, task.group.cursor, worker)
         self._recorder.add("transform", time.perf_counter() - gathered)
 
-    def _gather_raw(self, slot: Slot, rows: Rows, count: int) -> list[Any]:
+    def _gather_raw(self, slot: Slot, task: Task, rows: Rows) -> list[Any]:
         """The rows before transforms: where a worker process reads them, or in fresh arrays."""
         if self._pad is not None:
             return pad_rows(gather_rows(self._source, rows), self._source.structure.paths, self._pad)
-        targets = self._finisher.input_targets(slot, count)
-        self._source.gather(rows, targets)
+        targets = self._finisher.input_targets(slot, task.group.rows)
+        self._gather_into(task, rows, targets)
         return targets
 
+    def _gather_into(self, task: Task, rows: Rows, targets: Sequence[Any]) -> None:
+        if task.reading is None:
+            self._source.gather(rows, targets)
+        else:
+            task.reading.gather(task.name, rows, targets)
+
     def stop(self) -> None:
+        self._end_foresight()
         self._finisher.close()
+        if self._reader is not None:
+            self._reader.stop()
 
     def close(self) -> None:
         """The source is the pipeline's, and other feeds may be reading it."""
         if self._fetcher is not None:
             self._fetcher.close()
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _name(group: Group) -> Hashable:
+    return group.cursor.epoch, group.cursor.passes, group.cursor.position
 
 
 def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:

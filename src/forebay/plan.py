@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
+from forebay.reading.choose import Reading
 from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
 from forebay.spec import ArraySpec, Layout, Structure, format_nbytes
@@ -13,6 +14,7 @@ from forebay.transport import DeviceDemand, Transport, choose_transport
 __all__ = ["Demand", "Plan", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
+READ_GROUP_NBYTES = 16 << 20  # of rows read one by one: with the last reads of a group the disk has little to do
 TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back costs some 200 us of CPU
 TASKS_A_PROCESS = 32  # an epoch is cut into at least so many for each, or one would be waited for at its end
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
@@ -22,6 +24,7 @@ INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing 
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_AHEAD = 64
 STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most of them
+READING_THREADS = 3  # where rows are read by position: while one copies, the others' reads keep the disk busy
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
 
 
@@ -46,6 +49,7 @@ class Demand:
     notes: tuple[Reason, ...] = ()
     device: DeviceDemand | None = None  # where it is a device that rows go to
     afterwards: tuple[Transform, ...] = ()  # transforms on the device, once rows have arrived
+    reading: Reading | None = None  # how rows of files are read, where it is known in which they lie
     given: tuple[tuple[ArraySpec, ...], Structure] | None = None  # what they leave; None where only running them tells
 
 
@@ -98,6 +102,8 @@ def make_plan(demand: Demand, cores: int) -> Plan:
         if draft.nbytes <= demand.host_nbytes:
             return draft.plan()
         smallest, draft = draft, draft.smaller()
+    if demand.reading is not None and demand.reading.reads:
+        return make_plan(replace(demand, reading=demand.reading.given_up(demand.host_nbytes)), cores)
     if not demand.sized:
         return smallest.plan()  # batches take what they take; the fewest possible are held
     needed = -(-smallest.nbytes // 2**20)
@@ -192,7 +198,16 @@ class _Draft:
         """What each thread, and the consumer that helps, holds while it works; row numbers; a shuffle window."""
         working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
         held = self.demand.window_nbytes + self.index_rows * INDEX_NBYTES
-        return held + (working if self.demand.transforms else 0)
+        return held + (working if self.demand.transforms else 0) + self._reading_nbytes
+
+    @property
+    def _reading_nbytes(self) -> int:
+        """What rows are read into; looking ahead takes row numbers of its own."""
+        reading = self.demand.reading
+        if reading is None:
+            return 0
+        numbers = self.index_rows * INDEX_NBYTES if reading.way == "blocks" else 0
+        return reading.held_nbytes + reading.thread_nbytes * self.threads.value + numbers
 
     @property
     def nbytes(self) -> int:
@@ -230,6 +245,8 @@ class _Draft:
         yield from demand.notes
         if demand.device is not None:
             yield Reason("transport", "stage", f"threads gather into page-locked memory: {demand.device.why_staged}")
+        if demand.reading is not None:
+            yield demand.reading.reason
         yield Reason("threads", str(self.threads.value), self.threads.why)
         if self.processes:
             yield Reason("processes", str(self.processes), _why_processes(demand))
@@ -266,6 +283,10 @@ def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
         return _Choice(1, "a stream is read by one thread, always the same")
     if processes:
         return _Choice(processes, "one to drive each worker process")
+    if demand.reading is not None and demand.reading.reads:
+        return _Choice(
+            max(READING_THREADS, min(cores // 4, MOST_THREADS)), "while one waits for the disk, another copies"
+        )
     # One core is the consumer's, which helps to fill whenever it would have to wait.
     return _Choice(max(1, min(cores - 1, MOST_THREADS)), f"{cores} cores may be used; the consumer helps when it waits")
 
@@ -288,13 +309,14 @@ def _group_batches(demand: Demand, processes: int) -> _Choice:
         return _task_batches(demand, processes, batch_nbytes)
     if demand.by_item or any(isinstance(transform, Map) for transform in demand.transforms):
         return _Choice(1, "Python code makes each batch, which costs more than handing it over")
-    fit = max(1, min(GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
+    group_nbytes = READ_GROUP_NBYTES if demand.reading is not None and demand.reading.way == "rows" else GROUP_NBYTES
+    fit = max(1, min(GROUP_BATCHES, group_nbytes // batch_nbytes))
     if demand.batches is not None and demand.batches < fit:
         return _Choice(max(1, demand.batches), "the whole epoch")
     if fit == 1:
         return _Choice(1, f"a batch has {format_nbytes(batch_nbytes)} already")
     return _Choice(
-        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
+        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(group_nbytes)}"
     )
 
 

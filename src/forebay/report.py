@@ -3,6 +3,7 @@
 from typing import Any
 
 from forebay.plan import Plan
+from forebay.reason import Reason
 from forebay.spec import format_nbytes
 
 __all__ = ["explain", "summarise"]
@@ -40,11 +41,11 @@ def explain(plan: Plan, capture: dict[str, Any]) -> str:
     """The plan as a table of choices and reasons; after a run, what was measured too."""
     demand = plan.demand
     lines = [f"feed to {demand.target} on {demand.engine}: batches of {demand.batch_rows} rows, {_fields(plan)}"]
-    width = max(len(reason.name) for reason in plan.reasons)
-    choice = max(len(reason.choice) for reason in plan.reasons)
-    lines += [f"  {reason.name:<{width}}  {reason.choice:<{choice}}  {reason.why}" for reason in plan.reasons]
-    notes = capture.get("notes", {})
-    lines += [f"  {name:<{width}}  {note[0]:<{choice}}  {note[1]}" for name, note in notes.items()]
+    notes = [Reason(name, *note) for name, note in capture.get("notes", {}).items()]
+    reasons = [*plan.reasons, *notes]
+    width = max(len(reason.name) for reason in reasons)
+    choice = max(len(reason.choice) for reason in reasons)
+    lines += [f"  {reason.name:<{width}}  {reason.choice:<{choice}}  {reason.why}" for reason in reasons]
     stats = summarise(plan, capture)
     if stats["batches"]:
         lines.append(_measured(stats))

@@ -3,6 +3,7 @@
 Every peer is used the best way its users know, and a losing row stays.
 """
 
+from forebay.bench.disk_cases import DISK_CASES
 from forebay.bench.model import Case, Column, Entry, Target, Work
 
 __all__ = ["CASES"]
@@ -181,4 +182,5 @@ CASES: tuple[Case, ...] = (
         ),
         targets=(Target("forebay", "grown", at_most=128), Target("forebay", "late", at_most=8)),
     ),
+    *DISK_CASES,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.bench.cold import write_large
 from forebay.bench.model import Skip, Work
 from forebay.bench.stamps import stamped
 
@@ -33,6 +34,8 @@ def write_file(work: Work, kind: str, folder: Path) -> Path:
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
         _write_sparse(work, path)
+    elif kind == "disk":
+        write_large(work, path)
     elif kind == "npz":
         np.savez(path, rows=array(work))
     elif work.options.get("stamped"):

@@ -12,6 +12,7 @@ Meter: TypeAlias = Literal[
     "handoff",
     "first_batch",
     "memory",
+    "disk",
     "device_throughput",
     "device_busy",
     "device_first_batch",
@@ -83,7 +84,7 @@ class Case:
     columns: tuple[Column, ...]
     entries: tuple[Entry, ...]
     baseline: str | None = None  # the label that ratios are taken to
-    files: tuple[str, ...] = ()  # kinds of file that must be there before: npy, npz, sparse
+    files: tuple[str, ...] = ()  # kinds of file that must be there before: npy, npz, sparse, disk
     targets: tuple[Target, ...] = ()
     timeout_seconds: float = 240.0  # of one answer of a contender; a permutation of a billion rows takes a minute
 

@@ -3,8 +3,6 @@
 A file without a name needs no tidying up: it is gone with the process, however that ends.
 """
 
-import ctypes
-import mmap
 import os
 import shutil
 import tempfile
@@ -16,6 +14,7 @@ import numpy as np
 
 from forebay.probing.figures import DiskFigures
 from forebay.probing.meter import SLOT_NBYTES, median
+from forebay.reading.cached import cached_share
 from forebay.spec import Array
 
 __all__ = ["filesystem_of", "measure_disk"]
@@ -79,20 +78,7 @@ def _drop(file: int) -> bool:
     if not hasattr(os, "posix_fadvise"):
         return False
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    return _cached_share(file) < _STILL_CACHED
-
-
-def _cached_share(file: int) -> float:
-    """The share of the file's pages that are in memory."""
-    nbytes = os.fstat(file).st_size
-    with mmap.mmap(file, nbytes, access=mmap.ACCESS_READ) as mapped:
-        pages = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
-        view = np.frombuffer(mapped, np.uint8)
-        address, count = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(nbytes)
-        del view
-        if ctypes.CDLL(None).mincore(address, count, ctypes.c_void_p(pages.ctypes.data)):
-            return 1.0
-    return float((pages & 1).mean())
+    return cached_share(file) < _STILL_CACHED
 
 
 def _read(file: int, buffer: Array) -> float:

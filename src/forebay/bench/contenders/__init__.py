@@ -81,6 +81,10 @@ CONTENDERS: dict[str, Contender] = {
         _peer("torch_call", "torch"),
         _peer("jax_call", "jax"),
         _peer("grain_loader", "grain"),
+        _peer("disk_fio"),
+        _peer("disk_plain"),
+        _peer("disk_feed"),
+        _peer("disk_mapped"),
         _gpu_peer("dma_peak", "cuda.bindings", install="pip install 'forebay[cu13]'"),
         _gpu_peer(
             "dma_peak_busy", "cuda.bindings", "torch", file="dma_peak", install="pip install torch 'forebay[cu13]'"

@@ -1,0 +1,207 @@
+"""Requests to the last byte: short reads, errors, files that change, and memory that nobody writes to afterwards."""
+
+import errno
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from tests.reading.readers import row_reader, space_of
+
+from forebay.errors import SourceChangedError, SourceError
+from forebay.reading import files as files_module
+from forebay.reading import reads, rows
+from forebay.reading.files import OpenFiles, aligned_memory, direct_alignment
+from forebay.reading.reads import read_all, read_one_by_one
+from forebay.reading.runs import merge
+from forebay.reading.threads import PlainThreads
+from forebay.reading.uring import DEPTH, ENTRIES, Ring
+from forebay.sources.npy import open_npy
+
+NBYTES = 3_000_000
+
+
+@pytest.fixture
+def source(tmp_path):
+    np.save(tmp_path / "bytes.npy", np.random.default_rng(0).integers(0, 256, NBYTES, np.uint8))
+    return open_npy(tmp_path / "bytes.npy")
+
+
+@pytest.fixture(params=[1, 512], ids=["through the page cache", "direct"])
+def files(request, source):
+    space = space_of(source)
+    if request.param > 1 and direct_alignment(space.paths) != request.param:
+        pytest.skip("this file system refuses direct reads of 512 bytes")
+    opened = OpenFiles(space, alignment=request.param)
+    yield opened
+    opened.close()
+
+
+def whole(files):
+    """All of the file, and memory for it."""
+    runs = merge(np.array([0]), files.nbytes[:1], alignment=files.alignment)
+    return runs.requests(), aligned_memory(runs.total_nbytes)
+
+
+def content(files):
+    return np.fromfile(files.path(0), np.uint8)
+
+
+def ring_read():
+    return Ring().read
+
+
+def threads_read():
+    return PlainThreads().read
+
+
+@pytest.mark.parametrize("make_read", [ring_read, threads_read, lambda: read_one_by_one])
+def test_a_file_is_read_to_its_last_byte(files, make_read):
+    requests, memory = whole(files)
+    read_all(make_read(), files, requests, memory)
+    assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
+
+
+@pytest.mark.parametrize("count", [1, DEPTH, DEPTH + 1, ENTRIES + 3])
+def test_a_ring_reads_any_number_of_pieces_again_and_again(files, count):
+    ring, memory = Ring(), aligned_memory(count * 512)
+    for seed in range(3):
+        offsets = np.random.default_rng(seed).integers(0, NBYTES // 512, count) * 512
+        numbers, nbytes = files.numbers[np.zeros(count, np.intp)], np.full(count, 512)
+        assert (ring.read(numbers, offsets, nbytes, memory, np.arange(count) * 512) == 512).all()
+        wanted = content(files)[offsets[:, None] + np.arange(512)]
+        assert np.array_equal(memory.reshape(count, 512), wanted)
+
+
+@pytest.mark.parametrize("most", [512, 1024, 100_000])
+def test_short_reads_are_gone_on_with(files, most):
+    def short(numbers, offsets, nbytes, memory, places):
+        return read_one_by_one(numbers, offsets, np.minimum(nbytes, most), memory, places)
+
+    requests, memory = whole(files)
+    in_pieces = merge(requests.starts, np.minimum(requests.nbytes, 20_000), alignment=files.alignment).requests()
+    wanted = aligned_memory(in_pieces.nbytes.sum())
+    read_all(read_one_by_one, files, in_pieces, wanted)
+    read_all(short, files, in_pieces, memory)
+    assert np.array_equal(memory[: wanted.nbytes], wanted)
+
+
+@pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN])
+def test_interrupted_reads_are_made_again(files, code):
+    answers = iter([-code, -code])
+
+    def interrupted(*asked):
+        code = next(answers, None)
+        return read_one_by_one(*asked) if code is None else np.full(len(asked[1]), code)
+
+    requests, memory = whole(files)
+    read_all(interrupted, files, requests, memory)
+    assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
+
+
+def test_an_error_of_the_disk_names_the_file_and_the_place(files):
+    requests, memory = whole(files)
+    with pytest.raises(SourceError, match=r"at byte 1048576 of .*bytes.npy: Input/output error") as raised:
+        read_all(lambda *asked: np.array([1 << 20, -errno.EIO, 1 << 20]), files, requests, memory)
+    assert raised.value.__cause__.errno == errno.EIO
+
+
+def test_a_disk_that_never_gives_more_is_not_asked_for_ever(files):
+    requests, memory = whole(files)
+    with pytest.raises(SourceError, match="asked 64 times"):
+        read_all(lambda *asked: np.zeros(len(asked[1]), np.int64), files, requests, memory)
+
+
+def test_a_file_that_is_cut_short_is_an_error_and_not_a_signal(files):
+    os.truncate(files.path(0), 1_000_000)
+    requests, memory = whole(files)
+    with pytest.raises(SourceChangedError, match="had 3000128 bytes when it was opened and has 1000000 now"):
+        read_all(read_one_by_one, files, requests, memory)
+
+
+def test_a_file_that_was_replaced_before_it_is_opened_again_is_refused(source):
+    path = space_of(source).paths[0]
+    path.unlink()
+    np.save(path, np.zeros(10))
+    with pytest.raises(SourceChangedError, match="was changed or replaced"):
+        OpenFiles(space_of(source), alignment=1)
+
+
+def test_a_file_that_is_gone_is_refused(source):
+    space_of(source).paths[0].unlink()
+    with pytest.raises(SourceChangedError, match="is gone now"):
+        OpenFiles(space_of(source), alignment=1)
+
+
+@pytest.mark.parametrize("name", ["_done", "_enter"])
+def test_an_interrupt_inside_a_ring_leaves_nothing_under_way(files, monkeypatch, name):
+    ring, memory, places = Ring(), aligned_memory(1 << 20), np.arange(200) * 512
+    asked = (files.numbers[np.zeros(200, np.intp)], places, np.full(200, 512), memory, places)
+    monkeypatch.setattr(ring, name, interrupted_once(getattr(ring, name)))
+    with pytest.raises(KeyboardInterrupt):
+        ring.read(*asked)
+    memory[:] = 0
+    time.sleep(0.05)
+    assert not memory.any()
+    assert (ring.read(*asked) == 512).all()
+    assert np.array_equal(memory[: 200 * 512], content(files)[: 200 * 512])
+
+
+def interrupted_once(function):
+    """The function, which is interrupted the first time, when it has done its work and before it tells."""
+    errors = [KeyboardInterrupt()]
+
+    def interrupted(*given):
+        told = function(*given)
+        if errors:
+            raise errors.pop()
+        return told
+
+    return interrupted
+
+
+def test_a_bad_file_number_is_an_error_of_its_read_alone(files):
+    numbers = np.array([files.numbers[0], -1, files.numbers[0]])
+    given = Ring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
+    assert given.tolist() == [512, -errno.EBADF, 512]
+
+
+def test_a_ring_that_cannot_be_had_is_an_os_error(monkeypatch):
+    monkeypatch.setattr("forebay.reading.uring._SETUP", 100_000)  # a system call that nobody has
+    with pytest.raises(OSError, match="io_uring: Function not implemented"):
+        Ring()
+
+
+def test_every_thread_reads_into_memory_of_its_own(source):
+    reader, found = row_reader(source), {}
+    gather = threading.Thread(target=lambda: found.update(other=reader._own()[0]))
+    gather.start()
+    gather.join()
+    assert not np.shares_memory(found["other"], reader._own()[0])
+    reader.close()
+
+
+def test_rows_that_lie_close_are_read_together(source, monkeypatch):
+    seen = []
+    monkeypatch.setattr(rows, "read_all", lambda read, files, requests, memory: seen.append(len(requests.starts)))
+    reader = row_reader(source)
+    reader.gather("group", np.arange(0, 100_000, 1000), [np.empty(100, np.uint8)])
+    assert seen == [1]
+    assert reads.read_all is read_all
+    reader.close()
+
+
+def test_a_read_that_would_end_outside_its_memory_is_refused(files):
+    with pytest.raises(ValueError, match="outside its memory"):
+        Ring().read(files.numbers[:1], np.array([0]), np.array([8192]), aligned_memory(4096), np.array([0]))
+
+
+def test_a_file_system_that_refuses_direct_reads_as_a_file_is_opened_is_noticed(source, monkeypatch):
+    monkeypatch.setattr(files_module, "_DIRECT", os.O_DIRECT | os.O_DIRECTORY)  # refused on every file system
+    assert direct_alignment(space_of(source).paths) is None
+
+
+def test_a_file_system_that_refuses_direct_reads_as_a_file_is_read_is_noticed(source, monkeypatch):
+    monkeypatch.setattr(files_module, "_ALIGNMENTS", (100,))  # refused by every disk
+    assert direct_alignment(space_of(source).paths) is None

@@ -1,0 +1,65 @@
+"""Which bytes are read for which rows: laws of merging, cutting and finding again."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.reading import runs
+from forebay.reading.runs import merge
+
+RANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 5000)), min_size=1, max_size=60)
+ALIGNMENTS = st.sampled_from([1, 512, 4096])
+
+
+def merged(ranges, alignment, gap=0):
+    starts, nbytes = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
+    return merge(starts, nbytes, alignment=alignment, gap=gap), starts, nbytes
+
+
+@given(RANGES, ALIGNMENTS, st.integers(0, 10_000))
+def test_every_range_lies_whole_in_the_run_that_it_is_found_in(ranges, alignment, gap):
+    found, starts, nbytes = merged(ranges, alignment, gap)
+    which = np.searchsorted(found.starts, starts, side="right") - 1
+    assert (found.starts[which] + found.nbytes[which] >= starts + nbytes).all()
+    assert (found.locate(starts) - found.places[which] == starts - found.starts[which]).all()
+
+
+@given(RANGES, ALIGNMENTS, st.integers(0, 10_000))
+def test_runs_are_aligned_and_further_apart_than_the_gap(ranges, alignment, gap):
+    found, _, _ = merged(ranges, alignment, gap)
+    assert not (found.starts % alignment).any()
+    assert not (found.nbytes % alignment).any()
+    assert (found.starts[1:] > (found.starts + found.nbytes)[:-1] + gap).all()
+
+
+@given(RANGES, ALIGNMENTS)
+def test_runs_lie_in_memory_one_after_the_other(ranges, alignment):
+    found, _, _ = merged(ranges, alignment)
+    assert found.places.tolist() == [0, *np.cumsum(found.nbytes)[:-1].tolist()]
+
+
+@given(RANGES, ALIGNMENTS)
+def test_without_a_gap_no_more_is_read_than_alignment_asks_for(ranges, alignment):
+    found, _, nbytes = merged(ranges, alignment)
+    assert found.total_nbytes <= (nbytes + 2 * alignment).sum()
+
+
+@given(RANGES, st.sampled_from([512, 4096]))
+def test_requests_are_the_runs_in_pieces(ranges, alignment):
+    found, _, _ = merged(ranges, alignment, gap=1 << 20)
+    cut = found.requests()
+    assert cut.nbytes.max() <= runs.REQUEST_NBYTES + runs.LITTLE_NBYTES
+    assert covered(cut) == covered(found)
+    assert np.array_equal(found.locate(cut.starts), cut.places)
+
+
+def covered(ranges):
+    """The bytes of ranges that do not overlap, as one list of stretches."""
+    ends = (ranges.starts + ranges.nbytes).tolist()
+    starts = ranges.starts.tolist()
+    return sorted(set(starts) - set(ends)), sorted(set(ends) - set(starts))
+
+
+def test_a_row_in_two_leaves_is_read_once():
+    found, _, _ = merged([(100, 50), (100, 50), (120, 10)], 512)
+    assert (found.starts.tolist(), found.nbytes.tolist()) == ([0], [512])
