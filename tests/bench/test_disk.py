@@ -45,6 +45,7 @@ def test_without_fio_the_reason_names_what_to_compare_with(work, monkeypatch):
 
 def test_a_folder_that_is_in_memory_is_not_taken_for_a_disk(work, monkeypatch):
     monkeypatch.setattr(cold, "cached_share", lambda file: 1.0)
+    monkeypatch.setattr(cold, "_TRIES", 1)
     with pytest.raises(Skip, match="Set TMPDIR to a folder on a disk"):
         disk.prepare(disk_plain, work, PACE)
 

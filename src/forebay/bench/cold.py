@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = ["cached_nbytes", "check_there", "forget", "write_large"]
 _PIECE_NBYTES = 64 << 20
 _STILL_CACHED = 0.05  # of the file: with more of it in memory, it is not the disk that is measured
 _LEFT_FREE = 2  # times the file
+_TRIES, _PAUSE_SECONDS = 10, 0.1
 
 
 def write_large(work: Work, path: Path) -> None:
@@ -43,11 +45,19 @@ def forget(path: Path) -> None:
     """Let the page cache forget the file, or say that it does not."""
     file = os.open(path, os.O_RDONLY)
     try:
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        if cached_share(file) > _STILL_CACHED:
+        if not any(_forgotten(file) for _ in range(_TRIES)):
             raise Skip(f"the page cache keeps {path.parent}: it is in memory. Set TMPDIR to a folder on a disk")
     finally:
         os.close(file)
+
+
+def _forgotten(file: int) -> bool:
+    """Ask once; pages that somebody is busy with stay for a moment."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_share(file) <= _STILL_CACHED:
+        return True
+    time.sleep(_PAUSE_SECONDS)
+    return False
 
 
 def cached_nbytes(path: Path) -> float:
