@@ -633,3 +633,8 @@ def prepared():
     """Wait until everything is page-locked and uploaded; a batch was taken before."""
     while any(thread.name == "forebay-lock" for thread in threading.enumerate()):
         time.sleep(0.0005)
+
+
+def own_threads():
+    """Those of feeds; others in this process are none of theirs."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("forebay")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fetch.plain_cuda import KERNELS, PACES, TELLING, Holding, Marking, Telling, plain_cuda, prepared
+from tests.fetch.plain_cuda import KERNELS, PACES, TELLING, Holding, Marking, Telling, own_threads, plain_cuda, prepared
 
 import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine
@@ -207,7 +207,7 @@ def test_closing_in_mid_epoch_leaves_nothing_behind(side, taken):
     expected = host_batches(pipeline)[0][:taken]
     with feed_of(pipeline, side) as feed:
         kept = list(islice(feed, taken))
-    assert threading.active_count() == 1
+    assert own_threads() == []
     found = read_all(side, kept) if kept else []
     assert [batch["x"].tolist() for batch in found] == [batch["x"].tolist() for batch in expected]
     del kept
@@ -230,7 +230,7 @@ def test_closing_while_pages_are_locked_leaves_none_locked(side):
     closing.start()
     go_on.set()
     closing.join(20)
-    assert threading.active_count() == 1
+    assert own_threads() == []
     assert side.machine.locked == {}
 
 

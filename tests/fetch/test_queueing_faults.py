@@ -6,7 +6,7 @@ import time
 from itertools import islice
 
 import pytest
-from tests.fetch.plain_cuda import forget_orders, plain_cuda, prepared
+from tests.fetch.plain_cuda import forget_orders, own_threads, plain_cuda, prepared
 from tests.fetch.queueing import HERE, PATIENCE, Failing, Held, Taker, asleep, received_until, shuffled, warm
 from tests.fetch.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
 
@@ -57,7 +57,7 @@ def test_closing_in_mid_epoch_ends_the_iteration(side, taken):
         next(epoch)
     with pytest.raises(FeedClosedError):
         iter(feed)
-    assert threading.active_count() == 1
+    assert own_threads() == []
 
 
 def test_ctrl_c_while_the_consumer_fills_comes_out_at_once_and_the_feed_goes_on(side, monkeypatch):
