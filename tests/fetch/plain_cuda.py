@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from forebay import order, transport
-from forebay.engines.cuda import engine, memory, staging, transports
+from forebay.engines.cuda import engine, lead, memory, staging, transports
 from forebay.engines.cuda.locks import PageLocks
 from forebay.errors import DeviceError, DeviceMemoryError
 from forebay.fetch import fetcher, resident, stage
@@ -596,9 +596,10 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
     device = Device(machine)
     locks = PageLocks(device)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, memory, staging):
+        for module in (engine, lead, memory, staging):
             patch.setattr(module, "Event", Event)
-        patch.setattr(engine, "Stream", Stream)
+        for module in (engine, lead):
+            patch.setattr(module, "Stream", Stream)
         patch.setattr(engine, "device_at", lambda index: device)
         patch.setattr(engine, "page_locks", lambda: locks)
         patch.setattr(fetcher, "page_locks", lambda: locks)

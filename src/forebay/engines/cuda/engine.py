@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from forebay.engines.cuda.driver import Device, Event, Stream, captures
+from forebay.engines.cuda.lead import Lead
 from forebay.engines.cuda.locks import PageLocks
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.errors import FeedClosedError
@@ -50,7 +51,8 @@ class CudaEngine:
         self._streams = [Stream(self.device, urgent=True) for _ in range(STREAMS)]
         self._turn = itertools.cycle(self._streams)
         self._slow: Stream | None = None
-        self._pace: Pace | None = None
+        self._lead: Lead | None = None
+        self._mark: Any = None  # the newest, until the consumer's lead is counted by it
         self._mutex = threading.Lock()
 
     def attend(self) -> None:
@@ -112,20 +114,21 @@ class CudaEngine:
         if self.side.stream() is not None:
             return
         if self.side.waits_on_import:
-            self._keep_pace()
+            self._limit_lead()
         else:
             memory.wait_for_arrival()
 
-    def _keep_pace(self) -> None:
+    def _limit_lead(self) -> None:
         """Hold the consumer until its device has come to the last group but one.
 
         It queues work without waiting for any, and all of it holds the batches it reads: slot after slot would be
         made for batches that are only waiting for their turn.
         """
         with self.device:
-            if self._pace is None:
-                self._pace = Pace(self.device)
-            self._pace.step(self.side.mark())
+            if self._lead is None:
+                self._lead = Lead(self.device)
+            mark, self._mark = self._mark or self.side.mark(), None
+            self._lead.step(mark)
 
     def lend(self, memory: CudaMemory) -> None:
         """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards."""
@@ -152,7 +155,7 @@ class CudaEngine:
     def _order_behind_consumer(self, memories: Sequence[CudaMemory], streams: Sequence[int | None]) -> None:
         """Note what must be passed before these are filled; our streams wait for it then, not before."""
         if None in streams:
-            mark = self.side.mark()
+            mark = self._mark = self.side.mark()
             for memory in memories:
                 memory.behind = mark
             return
@@ -173,33 +176,8 @@ class CudaEngine:
         self.drain()
         for stream in [*self._streams, *([self._slow] if self._slow else [])]:
             stream.close()
-        if self._pace is not None:
-            self._pace.close()
-
-
-class Pace:
-    """How far a consumer is ahead of its device: by a group, at most."""
-
-    def __init__(self, device: Device) -> None:
-        self._device, self._stream = device, Stream(device)
-        self._passed = Event(device), Event(device)
-        self._steps = 0
-
-    def step(self, mark: Any) -> None:
-        """The consumer has queued everything up to this mark; wait until the device is past the one before."""
-        before, now = self._passed if self._steps % 2 else self._passed[::-1]
-        self._stream.wait_for_value(mark.pointer, mark.value)
-        now.record(self._stream)
-        if self._steps:
-            before.wait()
-        self._steps += 1
-
-    def close(self) -> None:
-        with self._device:
-            self._stream.wait()
-        self._stream.close()
-        for event in self._passed:
-            event.close()
+        if self._lead is not None:
+            self._lead.close()
 
 
 class _Filling:
