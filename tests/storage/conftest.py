@@ -9,14 +9,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import boto3
 import numpy as np
 import pytest
-
-boto3 = pytest.importorskip("boto3")
-pytest.importorskip("s3fs")
-pytest.importorskip("moto")
-
-from tests.storage.faulty_proxy import FaultyProxy  # noqa: E402 - after what may be missing
+from tests.storage.faulty_proxy import FaultyProxy
 
 KEY, SECRET = "AKIATESTKEY", "a-very-secret-secret"
 _NAMES = itertools.count()

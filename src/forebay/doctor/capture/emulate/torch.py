@@ -59,7 +59,7 @@ def _take(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dic
 
 
 def _length(iterator: Any) -> int | None:
-    with suppress(TypeError, NotImplementedError):
+    with suppress(TypeError, NotImplementedError):  # what a loader of a stream says, having no length
         return len(iterator)
     return None
 

@@ -92,4 +92,4 @@ def _hashable(value: Any) -> Hashable:
         hash(value)
     except TypeError:
         return repr(value)
-    return value  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]  # it was hashed just now

@@ -36,7 +36,7 @@ class _Transformed(StandIn):
         # As of a jitted function: what passes for something else answers slowly for itself.
         self._call = partial(calls.call, original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # an attribute everywhere else; Python looks a property up all the same
     def __class__(self) -> Any:
         """What passes for a function is taken apart by those who pickle functions, and what is behind it with it."""
         return _Transformed
