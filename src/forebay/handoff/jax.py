@@ -119,26 +119,45 @@ def _device(index: int | None) -> Any:
 
 
 def _fast_import(device: Any) -> Callable[[Any], Any] | None:
-    """What the public `from_dlpack` comes down to, in half its time; that also narrows 64-bit types, which go there."""
+    """What the public `from_dlpack` comes down to, in half its time; where JAX narrows 64-bit types, in a fifth."""
     try:
         from jax._src.lib import _jax
 
         take_over, stream_of = _jax.dlpack_managed_tensor_to_buffer, device.get_stream_for_external_ready_events
     except (ImportError, AttributeError):
         return None
-    known = True
+    known, narrow = True, _narrowing()
 
     def import_root(root: Any) -> Any:
         nonlocal known
-        if known and _held_as_it_is(root.shadow.dtype):
+        if known:
             stream = stream_of()
             try:
-                return take_over(root.__dlpack__(stream=stream), device, stream, None, DLPACK_CUDA)
+                taken = take_over(root.__dlpack__(stream=stream), device, stream, None, DLPACK_CUDA)
             except TypeError:  # another signature
                 known = False
+            else:
+                return taken if _held_as_it_is(root.shadow.dtype) else narrow(taken)
         return jax.dlpack.from_dlpack(root)
 
     return import_root
+
+
+def _narrowing() -> Callable[[Any], Any]:
+    """A compiled conversion of 64-bit arrays, which JAX lets exist only where it is told to."""
+    try:
+        from jax import enable_x64
+    except ImportError:  # as it was called before
+        from jax.experimental import enable_x64
+    narrowed = lru_cache(lambda dtype: np.dtype(jax.dtypes.canonicalize_dtype(dtype)))
+    convert = jax.jit(jax.numpy.astype, static_argnums=1)
+
+    def narrow(array: Any) -> Any:
+        dtype = narrowed(array.dtype)  # asked outside: inside, nothing needs narrowing
+        with enable_x64(True):
+            return convert(array, dtype)
+
+    return narrow
 
 
 def _held_as_it_is(dtype: np.dtype[Any]) -> bool:
@@ -154,7 +173,7 @@ def _fast_put() -> Callable[[Any], Any] | None:
     batched_device_put = getattr(xla_client, "batched_device_put", None)
     if batched_device_put is None:
         return None
-    device = jax.devices("cpu")[0]
+    device = jax.local_devices(backend="cpu")[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
     abstract = lru_cache(maxsize=64)(core.ShapedArray)
 
@@ -170,5 +189,5 @@ def _fast_put() -> Callable[[Any], Any] | None:
 
 
 def _plain_put() -> Callable[[Any], Any]:
-    device = jax.devices("cpu")[0]
+    device = jax.local_devices(backend="cpu")[0]
     return lambda root: jax.device_put(root, device)
