@@ -5,18 +5,31 @@ against the cured program run on the same machine.
 """
 
 from dataclasses import replace
+from enum import IntEnum
 
 import numpy as np
 from tests.doctor.captures import LINES, LOOP, OTHER, STEP_LINE, capture_of
 
 from forebay.doctor.captured import Window
 from forebay.doctor.events import Event, Kind
-from forebay.doctor.recorded import RECORD, ApiCall, CopyKind, MemoryKind, Recorded, RecordKind, in_order
+from forebay.doctor.recorded import RECORD, CopyKind, MemoryKind, Recorded, RecordKind, in_order
 
 US = 1_000  # nanoseconds
 PAGEABLE, PINNED = 8e9, 55e9  # bytes a second
 STREAM, COPY_STREAM = 7, 13
 WATCHED, TRACED, UNTRACED = 20, 10, 20  # steps
+
+
+class ApiCall(IntEnum):
+    """CUPTI's numbers of some calls of the runtime."""
+
+    MEMCPY_ASYNC = 41
+    STREAM_SYNCHRONIZE = 131
+    DEVICE_SYNCHRONIZE = 165
+    LAUNCH_KERNEL = 211
+
+
+WAITS = {ApiCall.STREAM_SYNCHRONIZE: 3, ApiCall.DEVICE_SYNCHRONIZE: 4}  # as CUPTI counts what is waited for
 
 
 class Rig:
@@ -38,9 +51,7 @@ class Rig:
 
     def wait_for_room(self, us):
         """A launch that stands still, because the device's queue is full."""
-        began = self.now
-        self.now += us * US
-        self._call(ApiCall.LAUNCH_KERNEL, began, self.now, LOOP)
+        self.launch(0, host_us=us)
 
     def wait_for_input(self, us, *, line=1):
         began = self.now
@@ -75,14 +86,14 @@ class Rig:
         self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
         waited = self.now
         self.now = max(self.now, done) + 3 * US
-        self._call(ApiCall.STREAM_SYNCHRONIZE, waited, self.now, thread)
+        self._wait(ApiCall.STREAM_SYNCHRONIZE, waited, thread)
         self.now += 2 * US
         self._event(Kind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
 
     def synchronize(self, *, line=4):
         began = self.now
         self.now = max(self.now, *self.streams.values(), 0) + 3 * US
-        self._call(ApiCall.DEVICE_SYNCHRONIZE, began, self.now, LOOP)
+        self._wait(ApiCall.DEVICE_SYNCHRONIZE, began, LOOP)
         self._event(Kind.SYNC, "torch.cuda.synchronize", line, began)
 
     def stream_waits(self, stream, other):
@@ -108,6 +119,10 @@ class Rig:
     def _call(self, what, began, ended, thread):
         self._correlation += 1
         self._row(began, ended, kind=RecordKind.RUNTIME, what=what, thread=thread)
+
+    def _wait(self, what, began, thread):
+        self._call(what, began, self.now, thread)
+        self._row(began, self.now, kind=RecordKind.SYNCHRONIZATION, what=WAITS[what])
 
     def _row(self, start, end, **fields):
         if self.tracing:

@@ -9,8 +9,9 @@ from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
 from forebay.doctor.captured import Capture, Window
 from forebay.doctor.events import Event, Kind, Line
-from forebay.doctor.recorded import RECORD, ApiCall, CopyKind, Recorded, RecordKind, in_order
+from forebay.doctor.recorded import RECORD, CopyKind, Recorded, RecordKind, in_order
 
+LAUNCH_KERNEL = 211  # CUPTI's number of cudaLaunchKernel
 MS = 1_000_000  # nanoseconds
 LOOP, WORKER = 140001, 140002  # threads
 HOSTILE = '</script><img src=x onerror="document.title=1"><b>&\'{{ 7 * 7 }}'
@@ -194,7 +195,7 @@ def recorded(edges, kernels):
     rows = []
     for edge in edges[:-1]:
         rows.append((edge + MS, edge + 2 * MS, 12_000_000, 0, RecordKind.MEMCPY, CopyKind.HOST_TO_DEVICE, 7, 1, 3))
-        rows.append((edge, edge + MS, 0, 0, RecordKind.RUNTIME, ApiCall.LAUNCH_KERNEL, 0, 0, 0))
+        rows.append((edge, edge + MS, 0, 0, RecordKind.RUNTIME, LAUNCH_KERNEL, 0, 0, 0))
         first, length = edge + 3 * MS, 5 * MS // kernels
         starts = range(first, first + kernels * length, length)
         rows += [(at, at + length // 2, 0, 1, RecordKind.CONCURRENT_KERNEL, 0, 13, 0, 0) for at in starts]

@@ -107,6 +107,21 @@ def test_every_kind_is_read_right_from_every_version(libraries, sizes):
     assert (wait["what"], wait["stream"], wait["correlation"]) == (3, 7, 5)
 
 
+def test_calls_that_queued_nothing_and_waited_for_nothing_are_left_out(libraries, sizes):
+    kernel = kernel_record(sizes, start=300, end=350, correlation=2)
+    launch = call_record(start=90, end=95, number=211, correlation=2)
+    seen = read(libraries, kernel + launch + call_record(start=96, end=97, number=17, correlation=3))
+    assert seen.records["correlation"].tolist() == [2, 2]
+
+
+def test_chatter_is_silenced_and_cupti_is_detached_in_the_end(libraries, sizes):
+    cupti = libraries[0]
+    silenced, detached = cupti.stand_in_silenced(), cupti.stand_in_detached()
+    read(libraries, kernel_record(sizes, start=0, end=1000, correlation=1))
+    assert cupti.stand_in_silenced() > silenced
+    assert cupti.stand_in_detached() == detached + 1
+
+
 def test_records_come_by_their_time(libraries, sizes):
     starts = [500, 100, 300]
     seen = read(libraries, b"".join(kernel_record(sizes, start=at, end=at + 1, correlation=at) for at in starts))

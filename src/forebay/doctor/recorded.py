@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RECORD", "ApiCall", "CopyKind", "MemoryKind", "RecordKind", "Recorded", "in_order"]
+__all__ = ["RECORD", "CopyKind", "MemoryKind", "RecordKind", "Recorded", "in_order"]
 
 # As in buffers.c.
 RECORD = np.dtype(
@@ -67,24 +67,6 @@ class MemoryKind(IntEnum):
 
 
 ASYNC = 1  # in a copy's flags: it was asked for without waiting
-
-
-class ApiCall(IntEnum):
-    """Calls of the runtime worth their records, by CUPTI's numbers, which never change."""
-
-    MALLOC = 20
-    MALLOC_HOST = 25
-    HOST_ALLOC = 27
-    MEMCPY = 31
-    MEMCPY_ASYNC = 41
-    STREAM_SYNCHRONIZE = 131
-    EVENT_SYNCHRONIZE = 137
-    STREAM_WAIT_EVENT = 147
-    HOST_REGISTER = 152
-    DEVICE_SYNCHRONIZE = 165
-    LAUNCH_KERNEL = 211
-    GRAPH_LAUNCH = 311
-    LAUNCH_KERNEL_EX = 430
 
 
 def in_order(records: Any) -> Any:

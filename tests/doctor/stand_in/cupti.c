@@ -7,16 +7,20 @@ static void (*requested)(uint8_t**, size_t*, size_t*);
 static void (*completed)(void*, uint32_t, uint8_t*, size_t, size_t);
 static const uint8_t* records;
 static size_t records_nbytes, sizes[64], dropped;
-static int refusing;
+static int refusing, silenced, detached;
 
 void stand_in_records(const uint8_t* given, size_t nbytes) { records = given; records_nbytes = nbytes; }
 void stand_in_size(uint32_t kind, size_t nbytes) { sizes[kind] = nbytes; }
 void stand_in_refuse(int code) { refusing = code; }
+int stand_in_silenced(void) { return silenced; }
+int stand_in_detached(void) { return detached; }
 
 int cuptiActivityRegisterCallbacks(void* ask, void* give) { requested = ask; completed = give; return refusing; }
 int cuptiActivityEnable(int kind) { (void)kind; return 0; }
 int cuptiActivityDisable(int kind) { (void)kind; return 0; }
-int cuptiActivityEnableRuntimeApi(uint32_t call, uint8_t on) { (void)call; (void)on; return 0; }
+int cuptiActivityEnableRuntimeApi(uint32_t call, uint8_t on) { (void)call; silenced += !on; return 0; }
+int cuptiActivityEnableDriverApi(uint32_t call, uint8_t on) { (void)call; silenced += !on; return 0; }
+int cuptiFinalize(void) { detached++; return 0; }
 int cuptiGetVersion(uint32_t* version) { *version = 26; return 0; }
 int cuptiGetResultString(int code, const char** text) { (void)code; *text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS"; return 0; }
 

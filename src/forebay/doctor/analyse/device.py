@@ -22,7 +22,7 @@ from forebay.doctor.analyse.periods import period_of
 from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.captured import Capture
 from forebay.doctor.events import Event, Kind
-from forebay.doctor.recorded import ASYNC, ApiCall, CopyKind, MemoryKind, RecordKind
+from forebay.doctor.recorded import ASYNC, CopyKind, MemoryKind, RecordKind
 
 __all__ = ["Copies", "DeviceView", "view_of"]
 
@@ -32,7 +32,6 @@ WHOLE_LAG = 0.97  # of the operations of all steps: where it did less, the rest 
 WHOLE = 0.9  # of the operations of the median step: one with less was still under way when recording ended
 
 KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
-LAUNCHES = (ApiCall.LAUNCH_KERNEL, ApiCall.LAUNCH_KERNEL_EX, ApiCall.GRAPH_LAUNCH)
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
     CopyKind.DEVICE_TO_HOST: "device to host",
@@ -118,9 +117,10 @@ class DeviceView:
     def kernels_per_step(self) -> float:
         return float(self.are_kernels.sum()) / len(self)
 
-    @property
-    def launches(self) -> Any:
-        return self.calls[np.isin(self.calls["what"], LAUNCHES) & (self.calls["kind"] == RecordKind.RUNTIME)]
+    @cached_property
+    def are_launches(self) -> Any:
+        """Which calls queued a kernel or a graph of them."""
+        return np.isin(np.arange(len(self.calls)), self.call_of[self.are_kernels])
 
     @cached_property
     def computing(self) -> Intervals:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.device import LAUNCHES, DeviceView
+from forebay.doctor.analyse.device import DeviceView
 from forebay.doctor.analyse.owners import NOBODY, THREAD_BITS
 from forebay.doctor.events import Kind
 from forebay.doctor.predict.host import WAITS, Piece
-from forebay.doctor.recorded import ApiCall, CopyKind, RecordKind
+from forebay.doctor.recorded import CopyKind
 
 __all__ = ["Call", "Queued", "calls_in"]
 
@@ -23,7 +23,6 @@ SLACK = 3_000  # nanoseconds that the clocks of host and device may be apart
 LONGEST_LAUNCH = 20_000  # nanoseconds: a longer one waits for room in the device's queue
 SHORTEST_STAGING = 50_000  # nanoseconds between an upload's end and its copy: somebody made the data ready meanwhile
 
-_WAITS = (ApiCall.STREAM_SYNCHRONIZE, ApiCall.EVENT_SYNCHRONIZE, ApiCall.DEVICE_SYNCHRONIZE)
 _ASKS = (1, 3, 4)  # CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*: of an event, a stream, a context
 _CROSSINGS: dict[str, tuple[int, ...]] = {
     Kind.UPLOAD: (CopyKind.HOST_TO_DEVICE,),
@@ -111,8 +110,7 @@ def _add_recorded(queued: Queued, view: DeviceView, loop: _Loop) -> None:
     starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     own = calls["thread"] == view.thread & THREAD_BITS
     queues = np.isin(np.arange(len(calls)), view.call_of)
-    here = (loop.at(starts) >= 0) & (own | queues)
-    launches = np.isin(calls["what"], LAUNCHES) & (calls["kind"] == RecordKind.RUNTIME)
+    here, launches = (loop.at(starts) >= 0) & (own | queues), view.are_launches
     found = {
         place: Call(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
         for place in np.flatnonzero(here).tolist()
@@ -122,7 +120,6 @@ def _add_recorded(queued: Queued, view: DeviceView, loop: _Loop) -> None:
         queued.when[number] = starts[place]
         if place in found:
             found[place].queues.append(number)
-            found[place].launches |= bool(view.are_kernels[number])
     _stand_still(view, {place: call for place, call in found.items() if own[place] and not call.launches})
     queued.calls += found.values()
 
@@ -139,10 +136,9 @@ def _stand_still(view: DeviceView, calls: dict[int, Call]) -> None:
 
 
 def _are_waits(view: DeviceView) -> Any:
-    """Which calls stand still until the device is done: by their number, or because CUPTI counts a wait for them."""
-    named = np.isin(view.calls["what"], _WAITS) & (view.calls["kind"] == RecordKind.RUNTIME)
+    """Which calls stand still until the device is done: CUPTI counts a wait for them."""
     counted = view.syncs["correlation"][np.isin(view.syncs["what"], _ASKS)]
-    return named | np.isin(view.calls["correlation"], counted)
+    return np.isin(view.calls["correlation"], counted)
 
 
 class _Ended:

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.capture.device.library import open_buffers, open_cupti
-from forebay.doctor.recorded import RECORD, ApiCall, Recorded, RecordKind, in_order
+from forebay.doctor.recorded import RECORD, Recorded, RecordKind, in_order
 from forebay.errors import DeviceError
 
 __all__ = ["Activity"]
 
 RECORDED = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
+CALLS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # XLA calls the driver, most others the runtime
+# Calls that queue nothing and come by the thousand, by CUPTI's numbers, which never change: what the last error was,
+# which device is meant, whether a stream is being captured, what a kernel is called.
+CHATTER = {"cuptiActivityEnableRuntimeApi": (10, 16, 17, 317), "cuptiActivityEnableDriverApi": (303, 392, 719)}
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers that are not full
 _SMALLEST_RECORD = 32  # bytes: none of those asked for is smaller
 
@@ -31,31 +35,32 @@ class Activity:
         """Record from now on."""
         self._call("cuptiActivityRegisterCallbacks", self._buffers.forebay_buffer_requested,
                    self._buffers.forebay_buffer_completed)  # fmt: skip
-        for kind in RECORDED:
+        for kind in (*RECORDED, *CALLS):
             self._call("cuptiActivityEnable", ctypes.c_int(kind))
-        self._enable_calls()
+        self._silence_chatter()
         self._clocks = [self._both_clocks()]
 
     def stop(self) -> Recorded:
-        """Record no more; everything since `start`."""
+        """Record no more, and leave the process as it was; everything since `start`."""
         self._clocks.append(self._both_clocks())
-        for kind in (*RECORDED, RecordKind.RUNTIME):
+        for kind in (*RECORDED, *CALLS):
             self._cupti.cuptiActivityDisable(ctypes.c_int(kind))
         self._call("cuptiActivityFlushAll", ctypes.c_uint32(_FORCED))
         records = self._read()
-        records = records[records["end"] > 0]  # what was not done by then has no times
+        records = _of_the_device(records[records["end"] > 0])  # what was not done by then has no times
         names = self._name(records)
         self._set_clock(records)
-        return Recorded(in_order(records), names, self._dropped(), self._version())
+        recorded = Recorded(in_order(records), names, self._dropped(), self._version())
+        # A launch costs a third more as long as CUPTI is attached, even where nothing is recorded any more.
+        self._call("cuptiFinalize")
+        return recorded
 
-    def _enable_calls(self) -> None:
-        """Only the calls that matter, where CUPTI can be asked so; with older ones, all of them."""
-        enable = getattr(self._cupti, "cuptiActivityEnableRuntimeApi", None)
-        if enable is None:
-            self._call("cuptiActivityEnable", ctypes.c_int(RecordKind.RUNTIME))
-            return
-        for call in ApiCall:
-            self._check(enable(ctypes.c_uint32(call), ctypes.c_uint8(1)), "cuptiActivityEnableRuntimeApi")
+    def _silence_chatter(self) -> None:
+        """Where CUPTI can be told so; what older ones record of it is left out in the end."""
+        for name, numbers in CHATTER.items():
+            enable = getattr(self._cupti, name, None)
+            for number in numbers if enable else ():
+                enable(ctypes.c_uint32(number), ctypes.c_uint8(0))
 
     def _read(self) -> Any:
         room = self._buffers.forebay_buffer_nbytes() // _SMALLEST_RECORD
@@ -105,3 +110,9 @@ class Activity:
         self._cupti.cuptiGetResultString(ctypes.c_int(code), ctypes.byref(text))
         told = text.value.decode() if text.value else f"code {code}"
         raise DeviceError(f"CUPTI refused {name}: {told}. Another profiler may hold it; the rest is seen without it.")
+
+
+def _of_the_device(records: Any) -> Any:
+    """Without the calls that neither queued anything nor waited for it."""
+    calls = np.isin(records["kind"], CALLS)
+    return records[~calls | np.isin(records["correlation"], records["correlation"][~calls])]
