@@ -18,6 +18,7 @@ from forebay.spec import ArraySpec
 __all__ = ["JaxDeviceHandOff", "JaxHandOff"]
 
 DLPACK_CUDA = 2  # kDLCUDA
+_WIDE_NBYTES = 8
 
 
 class JaxHandOff:
@@ -161,7 +162,8 @@ def _narrowing() -> Callable[[Any], Any]:
 
 
 def _held_as_it_is(dtype: np.dtype[Any]) -> bool:
-    return bool(jax.dtypes.canonicalize_dtype(dtype) == dtype)
+    """What has 32 bits or less always is; of others JAX is asked, which takes a while."""
+    return dtype.itemsize < _WIDE_NBYTES or bool(jax.dtypes.canonicalize_dtype(dtype) == dtype)
 
 
 def _fast_put() -> Callable[[Any], Any] | None:
