@@ -16,7 +16,8 @@ from forebay.doctor.recorded import RECORD, CopyKind, MemoryKind, Recorded, Reco
 
 US = 1_000  # nanoseconds
 PAGEABLE, PINNED = 8e9, 55e9  # bytes a second
-STREAM, COPY_STREAM = 7, 13
+LITTLE = 64 << 10  # bytes, which CUDA takes along
+STREAM, COPY_STREAM, BACK_STREAM = 7, 13, 14
 WATCHED, TRACED, UNTRACED = 20, 10, 20  # steps
 
 
@@ -39,6 +40,7 @@ class Rig:
         self.now, self.launch_cost = 0, launch_cost
         self.streams, self.events, self.rows = {}, [], []
         self.tracing, self._correlation = False, 0
+        self.ready = 0  # when what another thread sends is
 
     def python(self, us):
         self.now += us * US
@@ -58,8 +60,11 @@ class Rig:
         self.now += us * US
         self._event(Kind.INPUT, "DataLoader", line, began)
 
-    def upload(self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0):
-        """From ordinary memory the call ends with the copy; from page-locked memory at once."""
+    def upload(
+        self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0, early_us=-1
+    ):
+        """From ordinary memory the call ends about when the copy does; from page-locked memory at once, and so it does
+        where there is little to copy."""
         began = self.now
         self.now += (5 + conversion_us) * US
         called = self.now
@@ -68,7 +73,7 @@ class Rig:
         memory = MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE
         lasts = int(nbytes / (PINNED if pinned else PAGEABLE) * 1e9)
         done = self._copy(CopyKind.HOST_TO_DEVICE, lasts, stream, nbytes, memory, MemoryKind.DEVICE)
-        self.now = self.now if pinned else done + US
+        self.now = self.now if pinned or nbytes <= LITTLE else done - early_us * US
         self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
         self.now += 2 * US
         if told:
@@ -86,9 +91,40 @@ class Rig:
         self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
         waited = self.now
         self.now = max(self.now, done) + 3 * US
-        self._wait(ApiCall.STREAM_SYNCHRONIZE, waited, thread)
+        self._wait(ApiCall.STREAM_SYNCHRONIZE, waited, thread, stream)
         self.now += 2 * US
         self._event(Kind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
+
+    def send_by_another(self, nbytes, *, ready_us, line=2):
+        """The call returns at once; another thread makes the data ready, for so long, and only then copies it."""
+        began = self.now
+        self.now += 20 * US
+        ready = max(self.now, self.ready) + ready_us * US
+        self._correlation += 1
+        self._row(ready, ready + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
+        lasts = int(nbytes / PINNED * 1e9)
+        to_device = CopyKind.HOST_TO_DEVICE, lasts, COPY_STREAM, nbytes, MemoryKind.PINNED, MemoryKind.DEVICE
+        self._copy(*to_device, asked=ready + 5 * US)
+        self.ready = ready
+        self._event(Kind.UPLOAD, "jax.device_put", line, began, nbytes, {"device": "cuda:0"})
+
+    def call_compiled(self, us, *, line=5):
+        """A program that waits, on the host, until what was sent is on its way."""
+        began = self.now
+        self.now = max(self.now, self.ready) + 30 * US
+        self.stream_waits(STREAM, COPY_STREAM)
+        self.launch(us, host_us=20)
+        self._event(Kind.RUN, "train(x)", line, began)
+
+    def read_by_another(self, *, line=3):
+        """Another thread asks for the value once it is there, and wakes the loop."""
+        began = self.now
+        there = max(self.now, self.streams.get(STREAM, 0)) + 100 * US
+        self._correlation += 1
+        self._row(there, there + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
+        back = CopyKind.DEVICE_TO_HOST, US, BACK_STREAM, 4, MemoryKind.DEVICE, MemoryKind.PINNED
+        self.now = self._copy(*back, asked=there + 5 * US) + 50 * US
+        self._event(Kind.DOWNLOAD, "float(array)", line, began, 4, {"device": "cuda:0"})
 
     def synchronize(self, *, line=4):
         began = self.now
@@ -106,23 +142,23 @@ class Rig:
         self._event(Kind.STEP, "optimizer.step", STEP_LINE, self.now - US)
         return self.now
 
-    def _operation(self, lasts, stream, **fields):
-        begins = max(self.now + US, self.streams.get(stream, 0))
+    def _operation(self, lasts, stream, *, asked=None, **fields):
+        begins = max((self.now if asked is None else asked) + US, self.streams.get(stream, 0))
         self.streams[stream] = begins + lasts
         self._row(begins, begins + lasts, stream=stream, **fields)
         return begins + lasts
 
-    def _copy(self, direction, lasts, stream, nbytes, source, target):
+    def _copy(self, direction, lasts, stream, nbytes, source, target, *, asked=None):
         fields = {"what": direction, "nbytes": nbytes, "source": source, "target": target, "flags": 1}
-        return self._operation(lasts, stream, kind=RecordKind.MEMCPY, **fields)
+        return self._operation(lasts, stream, asked=asked, kind=RecordKind.MEMCPY, **fields)
 
     def _call(self, what, began, ended, thread):
         self._correlation += 1
         self._row(began, ended, kind=RecordKind.RUNTIME, what=what, thread=thread)
 
-    def _wait(self, what, began, thread):
+    def _wait(self, what, began, thread, stream=0):
         self._call(what, began, self.now, thread)
-        self._row(began, self.now, kind=RecordKind.SYNCHRONIZATION, what=WAITS[what])
+        self._row(began, self.now, kind=RecordKind.SYNCHRONIZATION, what=WAITS[what], stream=stream)
 
     def _row(self, start, end, **fields):
         if self.tracing:

@@ -8,7 +8,7 @@ from forebay.doctor.analyse.case import Case
 from forebay.doctor.predict.build import build
 from forebay.doctor.predict.calibrate import model_of
 from forebay.doctor.predict.cures import defer_waits, prefetch_input
-from forebay.doctor.predict.timeline import steady
+from forebay.doctor.predict.timeline import run, steady
 from forebay.doctor.predict.upload_cures import copy_faster, overlap_copies, remove_uploads
 
 MB = 1_000_000
@@ -57,6 +57,36 @@ def by_another_thread(machine):
     machine.python(100)
 
 
+def told_before_it_is_done(machine):
+    machine.upload(8 * MB, line=2, early_us=10)
+    machine.launch(600)
+    machine.python(700)
+
+
+def sends_little(machine):
+    """What is called while the device computes is not waited for."""
+    machine.launch(800)
+    machine.upload(4, line=2)
+    machine.python(900)
+
+
+def gradients(machine):
+    """Half of the operations are launched by another thread, for which the loop waits."""
+    machine.launch(300)
+    for _ in range(5):
+        machine.python(10)
+        machine.launch(60, thread=OTHER)
+    machine.read(4, line=3)
+
+
+def as_jax_does(machine, *, reads=True):
+    """A step ends when its program was called: the device does the work of a step in the next one."""
+    if reads:
+        machine.read_by_another(line=3)
+    machine.send_by_another(20 * MB, ready_us=900, line=2)
+    machine.call_compiled(1500)
+
+
 PROGRAMS = [
     uploads_and_reads,
     launch_bound,
@@ -64,6 +94,10 @@ PROGRAMS = [
     waits_for_input,
     on_two_streams,
     by_another_thread,
+    told_before_it_is_done,
+    sends_little,
+    gradients,
+    as_jax_does,
 ]
 
 
@@ -115,10 +149,36 @@ def test_cures_together_take_what_the_script_with_all_of_them_takes():
     assert simulated(uploads_and_reads, *changes) == pytest.approx(rig.step_seconds(program), rel=0.03)
 
 
+def test_without_the_read_a_program_is_called_while_the_device_computes():
+    cured = rig.step_seconds(lambda machine: as_jax_does(machine, reads=False))
+    assert simulated(as_jax_does, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+
+
+def test_sent_ahead_data_is_there_when_the_device_wants_it():
+    ahead = simulated(as_jax_does, overlap_copies(2))
+    assert ahead < rig.step_seconds(as_jax_does) - 20 * MB / rig.PINNED
+
+
+def test_the_first_step_waits_for_the_last_of_the_round_before():
+    lengths = run(build(Case(rig.run(as_jax_does))), rounds=3)
+    assert lengths[-10:] == pytest.approx([rig.step_seconds(as_jax_does)] * 10, rel=0.01)
+
+
 def test_input_made_ahead_takes_what_is_longer_the_making_or_the_step():
     short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
     assert simulated(waits_for_input, prefetch_input(producer_seconds=1e-4)) == pytest.approx(short, rel=0.03)
     assert simulated(waits_for_input, prefetch_input(producer_seconds=2e-3)) == pytest.approx(2e-3, rel=0.03)
+
+
+def test_a_wait_for_what_was_done_by_then_is_a_wait_once_it_is_not():
+    def program(machine, *, us=2000):
+        machine.launch(800)
+        machine.wait_for_input(us, line=1)
+        machine.synchronize()
+        machine.python(500)
+
+    cured = rig.step_seconds(lambda machine: program(machine, us=0))
+    assert simulated(program, prefetch_input(producer_seconds=1e-4)) == pytest.approx(cured, rel=0.03)
 
 
 def test_a_gpu_that_was_not_recorded_leaves_nothing_to_run_again():

@@ -145,6 +145,14 @@ def test_a_graph_leaves_what_the_device_needs():
     assert typical(launch_together(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
 
 
+def test_a_program_takes_what_calling_it_takes_where_that_is_longer():
+    called = launch_together(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
+    assert typical(called) == pytest.approx(3.0)
+    assert typical(launch_together(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
+        steps(launch_bound)
+    )
+
+
 def test_half_the_bytes_take_half_the_copy():
     assert typical(narrow(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
 

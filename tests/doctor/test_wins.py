@@ -72,6 +72,41 @@ def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
     assert "bounds only: run again, the timeline misses the measured step by" in cure.how
 
 
+def test_a_machine_that_drifts_a_little_is_believed():
+    capture = rig.run(trains)
+    window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
+    assert Simulation.of(Case(replace(capture, window=window))).believed
+
+
+def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured():
+    def program(machine):
+        machine.upload(8 * MB)
+        machine.launch(1500 if machine.tracing else 900)
+        machine.read(4)
+        machine.python(300)
+
+    model = Simulation.of(Case(rig.run(program))).model
+    assert model.structure_error < 0.01
+    assert model.pace_error < 0.01
+    assert model.cost_error > 0.1
+
+
+def test_where_the_device_bounds_a_loop_its_own_steps_tell_the_hosts_pace():
+    numbers = count()
+
+    def program(machine, *, stream=rig.STREAM):
+        machine.upload(22 * MB, pinned=True, stream=stream)
+        machine.launch(800)
+        machine.python(1000)
+        if next(numbers) % 10 == 9:
+            machine.synchronize()
+
+    case = Case(rig.run(program, launch_cost=400 * rig.US))
+    (cure,) = Simulation.of(case).settled(finding(2, overlap_copies(2))).cures
+    truly = case.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
+    assert cure.low <= truly <= cure.high
+
+
 def test_a_loop_that_runs_ahead_goes_at_the_pace_of_its_device():
     numbers = count()
 

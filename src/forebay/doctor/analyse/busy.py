@@ -68,9 +68,9 @@ def threads_of(operations: Any) -> Any:
 
 def won_on_device(case: Case, view: DeviceView, low: float, high: float) -> tuple[float, float]:
     """At least what is saved beyond the time that the device stands still anyway; at most, what somebody waits for."""
-    idle = view.seconds * (1 - min(1.0, view.busy_share))
+    idle = max(0.0, case.step_seconds - seconds_of(view, view.busy))  # of a step that nobody recorded
     beyond = max(0.0, high - idle)
-    most = high if idle <= HARDLY * view.seconds else min(high, beyond + _waited_for(case))
+    most = high if idle <= HARDLY * case.step_seconds else min(high, beyond + _waited_for(case))
     most = min(most, case.step_seconds)
     return min(most, max(0.0, low - idle)), most
 

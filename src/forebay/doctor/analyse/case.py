@@ -72,7 +72,7 @@ class Case:
         measured = self.steps.seconds if self.steps else 0.0
         if self.steps is not None and self.untraced:
             measured = median(self.untraced)
-        return max(measured, self.device.bound_seconds) if self.device else measured
+        return max(measured, self.device.bound_seconds, self.device.busy_seconds) if self.device else measured
 
     @cached_property
     def overhead(self) -> float | None:

@@ -9,51 +9,38 @@ waiting. Pure.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.gaps import Gap, charge_gaps
+from forebay.doctor.analyse.copies import DIRECTIONS, Copies, copies_of
+from forebay.doctor.analyse.gaps import WAY, Gap, charge_gaps, launching_between
 from forebay.doctor.analyse.intervals import Intervals
-from forebay.doctor.analyse.owners import NOBODY, THREAD_BITS, calls_of, owners_of
+from forebay.doctor.analyse.owners import NOBODY, calls_of, owners_of
 from forebay.doctor.analyse.periods import period_of
 from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.captured import Capture
 from forebay.doctor.events import Event, Kind
-from forebay.doctor.recorded import ASYNC, CopyKind, MemoryKind, RecordKind
+from forebay.doctor.recorded import MemoryKind, RecordKind
 
-__all__ = ["Copies", "DeviceView", "view_of"]
+__all__ = ["DeviceView", "view_of"]
 
 FEWEST = 2  # whole steps, or nothing is said
+AT_ONCE = 2_000  # nanoseconds from one operation to the next that lies ready, at most
 BOUND = 0.9  # of the time busy: the device is what the loop goes at the pace of
 WHOLE_LAG = 0.97  # of the operations of all steps: where it did less, the rest was still to come
 WHOLE = 0.9  # of the operations of the median step: one with less was still under way when recording ended
 
+CALLS = (RecordKind.RUNTIME, RecordKind.DRIVER)
 KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
-DIRECTIONS: dict[int, str] = {
-    CopyKind.HOST_TO_DEVICE: "host to device",
-    CopyKind.DEVICE_TO_HOST: "device to host",
-    CopyKind.DEVICE_TO_DEVICE: "device to device",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Copies of one line that are alike, in a mean step."""
-
-    line: int  # as events count them; -1 where nobody's
-    direction: str  # host to device, device to host, device to device
-    pageable: bool  # the host's side is ordinary memory
-    asynchronous: bool  # asked for without waiting; from pageable memory it waits all the same
-    per_step: float
-    nbytes: float
-    seconds: float  # of the device's copying
 
 
 class DeviceView:
-    """Some whole steps, as the device saw them. Arrays are of RECORD; owners and lines are beside `operations`."""
+    """Some whole steps, as the device saw them. Arrays are of RECORD; owners and lines are beside `operations`.
+
+    `calls` are what the host asked CUDA for, on any thread, before these steps too: their work may have been left.
+    """
 
     def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
         assert capture.device is not None
@@ -61,8 +48,9 @@ class DeviceView:
         self.names = capture.device.names
         self.events: Sequence[Event] = _near(capture.events, int(edges[0]), int(edges[-1]))
         records = capture.device.records
-        inside = (records["start"] >= edges[0]) & (records["start"] < edges[-1])
-        self._records = records[inside]
+        before = records["start"] < edges[-1]
+        self._records = records[before & (records["start"] >= edges[0])]
+        self.calls = records[before & np.isin(records["kind"], CALLS)]
         self._lines = np.array([event.line for event in self.events] + [NOBODY])
 
     def __len__(self) -> int:
@@ -80,11 +68,6 @@ class DeviceView:
         return self._records[np.isin(self._records["kind"], (*KERNELS, RecordKind.MEMCPY))]
 
     @cached_property
-    def calls(self) -> Any:
-        """What the host asked CUDA for, on any thread."""
-        return self._records[np.isin(self._records["kind"], (RecordKind.RUNTIME, RecordKind.DRIVER))]
-
-    @cached_property
     def syncs(self) -> Any:
         """Waits of the host's for the device, and of streams for each other, as the device counts them."""
         return self._records[self._records["kind"] == RecordKind.SYNCHRONIZATION]
@@ -93,6 +76,19 @@ class DeviceView:
     def call_of(self) -> Any:
         """For each operation the place of its call, or -1."""
         return calls_of(self.operations, self.calls)
+
+    @cached_property
+    def asked(self) -> Any:
+        """For each operation when its call began; where that was not recorded, when it began itself."""
+        starts = self.operations["start"].astype(np.int64)
+        called = self.calls["start"].astype(np.int64)
+        return np.where(self.call_of >= 0, called[self.call_of], starts) if len(called) else starts
+
+    @cached_property
+    def are_whole(self) -> Any:
+        """Of which steps the device has done all that they asked for, while it was recorded."""
+        counts = np.diff(np.searchsorted(np.sort(self.asked), self.edges))
+        return counts >= WHOLE * np.median(counts)
 
     @cached_property
     def owners(self) -> Any:
@@ -107,6 +103,12 @@ class DeviceView:
     @cached_property
     def are_kernels(self) -> Any:
         return np.isin(self.operations["kind"], KERNELS)
+
+    @cached_property
+    def are_pageable(self) -> Any:
+        """Which are copies out of ordinary memory, or into it."""
+        sides = (self.operations["source"], self.operations["target"])
+        return ~self.are_kernels & np.logical_or(*(side == MemoryKind.PAGEABLE for side in sides))
 
     @property
     def kernels(self) -> Any:
@@ -140,6 +142,16 @@ class DeviceView:
     def busy_share(self) -> float:
         return self.busy.length / float(self.edges[-1] - self.edges[0])
 
+    @property
+    def busy_seconds(self) -> float:
+        """Of a step, without what the host copies itself, and with what the device takes from one operation to the
+        next that lies ready: no step can be shorter for long, however far a loop runs ahead."""
+        busy = self._when(~self.are_pageable)
+        turns = busy.starts[1:] - busy.ends[:-1]
+        at_once = turns[turns <= AT_ONCE]
+        turning = float(np.median(at_once)) * len(turns) if len(at_once) else 0.0
+        return (busy.length + turning) / 1e9 / len(self)
+
     def copying(self, direction: str) -> Intervals:
         return self._when(self._are(direction))
 
@@ -150,8 +162,13 @@ class DeviceView:
 
     @property
     def lags(self) -> bool:
-        """Whether the device does the work of earlier steps, because the loop runs ahead of it."""
-        return self.bound_seconds > 0 and len(self.operations) < WHOLE_LAG * self.period * len(self)
+        """Whether the device does the work of earlier steps, because the loop runs ahead of it, and calls do not tell
+        which."""
+        return (
+            not len(self.calls)
+            and self.bound_seconds > 0
+            and len(self.operations) < WHOLE_LAG * self.period * len(self)
+        )
 
     @cached_property
     def bound_seconds(self) -> float:
@@ -164,20 +181,16 @@ class DeviceView:
     @cached_property
     def copies(self) -> tuple[Copies, ...]:
         """By line and direction, the longest first."""
-        groups: dict[tuple[int, str, bool, bool], list[int]] = {}
-        for place in np.flatnonzero(~self.are_kernels).tolist():
-            groups.setdefault(self._alike(place), []).append(place)
-        found = [self._copies(key, np.array(places)) for key, places in groups.items()]
-        return tuple(sorted(found, key=lambda copies: -copies.seconds))
+        return copies_of(self.operations, self.lines, np.flatnonzero(~self.are_kernels), len(self))
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
         """When the device stood still, by what kept it waiting; the longest first."""
         gaps = self.busy.rest(int(self.edges[0]), int(self.edges[-1]))
-        own = self.calls[self.calls["thread"] == self.thread & THREAD_BITS]
-        calls = Intervals(own["start"], own["end"])
+        queueing = self.calls[np.unique(self.call_of[self.call_of >= 0])]  # on any thread: the loop waits for some
+        launching = launching_between(queueing["start"].astype(np.int64), queueing["end"].astype(np.int64))
         return charge_gaps(
-            gaps, self.events, self.thread, len(self), calls=calls, queued=self._queued, pending=self._pending
+            gaps, self.events, self.thread, len(self), launching=launching, queued=self._queued, pending=self._pending
         )
 
     def coverage(self, direction: str) -> float | None:
@@ -189,10 +202,10 @@ class DeviceView:
 
     @property
     def _queued(self) -> Intervals:
-        """When at least one operation had been asked for and had not begun."""
+        """When at least one operation had been asked for, could have been there, and had not begun."""
         known = self.call_of >= 0
         asked = self.calls["end"][self.call_of[known]] if len(self.calls) else self.operations["start"][known]
-        return Intervals(asked, self.operations["start"][known])
+        return Intervals(asked.astype(np.int64) + WAY, self.operations["start"][known])
 
     @property
     def _pending(self) -> dict[int, Intervals]:
@@ -214,17 +227,6 @@ class DeviceView:
         return Intervals(
             found["start"].astype(np.int64).clip(first, last), found["end"].astype(np.int64).clip(first, last)
         )
-
-    def _alike(self, place: int) -> tuple[int, str, bool, bool]:
-        copy = self.operations[place]
-        direction = DIRECTIONS.get(int(copy["what"]), "elsewhere")
-        host = copy["target"] if direction == "device to host" else copy["source"]
-        return int(self.lines[place]), direction, bool(host == MemoryKind.PAGEABLE), bool(copy["flags"] & ASYNC)
-
-    def _copies(self, key: tuple[int, str, bool, bool], places: Any) -> Copies:
-        found, steps = self.operations[places], len(self)
-        lasted = float((found["end"].astype(np.int64) - found["start"].astype(np.int64)).sum()) / 1e9
-        return Copies(*key, len(found) / steps, float(found["nbytes"].sum()) / steps, lasted / steps)
 
 
 def view_of(capture: Capture, steps: Steps | None) -> DeviceView | None:

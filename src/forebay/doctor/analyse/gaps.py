@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.events import Event, Kind
 
-__all__ = ["CAUSES", "IDLE", "LAUNCHING", "PYTHON", "Gap", "charge_gaps"]
+__all__ = ["CAUSES", "IDLE", "LAUNCHING", "PYTHON", "WAY", "Gap", "charge_gaps", "launching_between"]
 
 # By which name a moment is charged; of several at once, the first.
 CAUSES: dict[str, frozenset[str]] = {
@@ -24,6 +26,7 @@ CAUSES: dict[str, frozenset[str]] = {
 LAUNCHING, PYTHON, IDLE = "launching", "Python", "idle"
 WAITS, SENDS = "device to host", "host to device"
 LONGEST_LAUNCH = 200_000  # nanoseconds between two operations: Python that takes longer does something else
+WAY = 10_000  # nanoseconds from a call to the device and back, at most: so long no work lies there
 LAUNCHES = frozenset({Kind.RUN, Kind.TRANSFORM, Kind.OPS})
 
 
@@ -43,13 +46,13 @@ def charge_gaps(
     thread: int,
     steps: int,
     *,
-    calls: Intervals,
+    launching: Intervals,
     queued: Intervals,
     pending: Mapping[int, Intervals],
 ) -> tuple[Gap, ...]:
     """Every moment of these gaps, once.
 
-    `calls`: when the loop was inside a call that launches; `queued`: when something lay in the device's queue;
+    `launching`: when operations were called, one after the other; `queued`: when something lay in the device's queue;
     `pending`: by line, when data that was to be uploaded was made ready.
     """
     own = [event for event in events if event.thread == thread]
@@ -59,13 +62,20 @@ def charge_gaps(
     charges += [(WAITS, line, when) for line, when in _waited(gaps, own).items()]
     charges.append((IDLE, -1, queued))
     charges += [(LAUNCHING, line, when) for line, when in _by_line(own, LAUNCHES).items()]
-    charges.append((LAUNCHING, -1, calls if len(calls) else _short(gaps)))
+    charges.append((LAUNCHING, -1, launching if len(launching) else _short(gaps)))
     found, left = [], gaps
     for cause, line, when in charges:
         found.append((cause, line, left.within(when)))
         left = left.without(when)
     found.append((PYTHON, -1, left))
     return tuple(sorted(_added(found, steps), key=lambda gap: -gap.seconds))
+
+
+def launching_between(starts: Any, ends: Any) -> Intervals:
+    """Inside calls that queue something, and from one of them to the next where that follows soon: what a framework
+    does there it does to call an operation. Calls come in the order of time."""
+    before = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
+    return Intervals(np.where(starts - before < LONGEST_LAUNCH, np.minimum(before, starts), starts), ends)
 
 
 def _short(gaps: Intervals) -> Intervals:

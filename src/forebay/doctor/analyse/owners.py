@@ -19,6 +19,7 @@ __all__ = ["NOBODY", "THREAD_BITS", "calls_of", "owners_of"]
 NOBODY = -1
 THREAD_BITS = 0xFFFFFFFF  # CUPTI keeps so much of a thread's number
 SLACK = 3_000  # nanoseconds that the two ledgers' clocks may be apart
+TOGETHER = 5_000_000  # nanoseconds of operations that are counted together
 LATE = 50_000_000  # nanoseconds after a call within which its copy begins
 
 _DIRECTIONS = {
@@ -49,7 +50,24 @@ def owners_of(operations: Any, calls: Any, call_of: Any, events: Sequence[Event]
     lost = np.flatnonzero(owners == NOBODY)
     began = np.where(known[lost], calls["start"][call_of[lost]] if len(calls) else 0, operations["start"][lost])
     owners[lost] = _holding(events, np.full(len(lost), thread & THREAD_BITS), began)
+    still = owners[lost] == NOBODY
+    owners[lost[still]] = _counted_near(events, thread, began[still].astype(np.int64))
     return owners
+
+
+def _counted_near(events: Sequence[Event], thread: int, times: Any) -> Any:
+    """Operations are counted together, some milliseconds of a line's, and only some of many are looked at: what was
+    queued between two such events of the loop's is the nearer one's."""
+    places = np.array([p for p, event in enumerate(events) if event.kind == Kind.OPS and event.thread == thread], int)
+    if not len(places):
+        return np.full(len(times), NOBODY)
+    starts, ends = _times(events, places)
+    order = np.argsort(starts, kind="stable")
+    after = np.searchsorted(starts[order], times)
+    before, after = order[(after - 1).clip(min=0)], order[after.clip(max=len(order) - 1)]
+    passed, coming = np.abs(times - ends[before]), np.abs(starts[after] - times)
+    near = np.minimum(passed, coming) <= TOGETHER
+    return np.where(near, places[np.where(passed <= coming, before, after)], NOBODY)
 
 
 def _says(owners: Any, events: Sequence[Event], kinds: tuple[Kind, ...]) -> Any:

@@ -1,7 +1,10 @@
-"""A timeline set to the pace of steps that nobody recorded: the host's own time is what recording makes longer. Pure.
+"""A timeline at the pace of steps that nobody recorded: the host's own time is what recording makes longer. Pure.
 
-Each kind of call takes what it took while only calls were watched; then all of the host's own time, and what crosses
-out of ordinary memory, is stretched or shortened a little, until the step takes what steps took that nobody watched.
+What recording costs is taken off first: each line's calls, and the work between them, take what they took while only
+calls were watched. Such a timeline owes nothing to how long a step took afterwards, so it can be held against that:
+where it misses what was measured, it is not believed. Only then the pace is set: machines drift from one second to
+the next, so the host's own time, and what crosses out of ordinary memory, is stretched or shortened until the step
+takes what steps took that nobody watched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,13 +12,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
+import numpy as np
+
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.device import DeviceView
 from forebay.doctor.events import Event
 from forebay.doctor.predict.build import typical_steps
 from forebay.doctor.predict.host import WAITS, WORK, pieces_of
 from forebay.doctor.predict.simulate import MOST_ERROR
-from forebay.doctor.predict.timeline import Timeline, steady
+from forebay.doctor.predict.timeline import Operation, Timeline, steady
 
 __all__ = ["Model", "model_of"]
 
@@ -24,6 +29,7 @@ PACE_LEAST, PACE_MOST = 0.5, 1.5  # hooks that count every operation of TensorFl
 LAUNCH_SECONDS = 15e-6  # that PyTorch takes for an operation, with its part of the gradient
 CLOSE = 0.002  # of the step
 MOST_TRIES = 12
+MIDDLE = 0.25, 0.75  # between which half of all steps lie
 
 Site = tuple[str, int]  # kind and line
 
@@ -35,27 +41,37 @@ class Model:
     timeline: Timeline
     measured: float  # seconds of a step
     structure_error: float  # of the recorded steps, run again as they were
+    cost_error: float  # of steps that nobody recorded, once the cost of recording is taken off
     pace_error: float  # of a step that nobody watched, after all
 
     @property
     def error(self) -> float:
-        return max(self.structure_error, self.pace_error)
+        return max(self.structure_error, self.cost_error, self.pace_error)
 
 
 def model_of(case: Case, timeline: Timeline) -> Model:
     """The timeline of a case, at the pace of a step that nobody watched."""
     measured = case.step_seconds
     if case.device is None:
-        return Model(timeline, measured, 0.0, _apart(steady(timeline), measured))
+        return Model(timeline, measured, 0.0, 0.0, _apart(steady(timeline), measured))
     recorded = case.device.bound_seconds or _recorded_seconds(case.device)
     structure_error = _apart(steady(timeline), recorded)
     scaled = _scaled(timeline, _ratios(case, case.device))
-    paced = _paced(scaled, measured)
-    return Model(paced, measured, structure_error, _apart(steady(paced), measured))
+    paced = _paced(scaled, measured, median(case.untraced) if case.untraced else 0.0)
+    return Model(paced, measured, structure_error, _missed(steady(scaled), case), _apart(steady(paced), measured))
 
 
 def _apart(value: float, wanted: float) -> float:
     return abs(value - wanted) / wanted if wanted else 1.0
+
+
+def _missed(seconds: float, case: Case) -> float:
+    """How far this is from all that was measured of a step: the middle half of those that were watched, and of those
+    that nobody watched, which differ by what hooks cost and by how the machine drifts."""
+    assert case.steps is not None
+    watched = np.diff(case.steps.edges) / 1e9
+    known = [case.step_seconds, *np.quantile(watched, MIDDLE), *np.quantile(case.untraced or watched, MIDDLE)]
+    return float(max(0.0, min(known) - seconds, seconds - max(known))) / case.step_seconds
 
 
 def _recorded_seconds(view: DeviceView) -> float:
@@ -102,26 +118,39 @@ def _scaled(timeline: Timeline, ratios: dict[Site, float]) -> Timeline:
         for action, site in ((action, (action.kind, action.line)) for action in timeline.actions)
     ]
     operations = [
-        replace(each, seconds=each.seconds * ratios.get(("upload", each.line), 1.0)) if each.pageable else each
+        replace(each, seconds=each.seconds * ratios.get(("upload", each.line), 1.0)) if _is_copied(each) else each
         for each in timeline.operations
     ]
     return timeline.changed(actions=actions, operations=operations)
 
 
-def _paced(timeline: Timeline, measured: float) -> Timeline:
-    """Halve the interval in which the right pace lies; as it was, where a step is close or no pace makes it so."""
-    low, high = PACE_LEAST, PACE_MOST
-    pace, paced = 1.0, timeline
-    if _apart(steady(timeline), measured) <= MOST_ERROR and _is_devices(timeline):
+def _paced(timeline: Timeline, measured: float, untraced: float) -> Timeline:
+    """At the host's pace; where steps take what the device takes, the loop runs ahead of it, and what its own steps
+    take tells the host's."""
+    if not (_apart(steady(timeline), measured) <= MOST_ERROR and _is_devices(timeline)):
+        return _at_pace(timeline, _pace_of(timeline, measured))
+    if not 0 < untraced < measured * (1 - MOST_ERROR):
         return timeline
+    return _at_pace(timeline, _pace_of(_at_once(timeline), untraced))
+
+
+def _pace_of(timeline: Timeline, wanted: float) -> float:
+    """Halve the interval in which the right pace lies, until a step is close or no pace makes it so."""
+    low, high, pace = PACE_LEAST, PACE_MOST, 1.0
     for _ in range(MOST_TRIES):
-        takes = steady(paced)
-        if _apart(takes, measured) <= CLOSE:
+        takes = steady(_at_pace(timeline, pace))
+        if _apart(takes, wanted) <= CLOSE:
             break
-        low, high = (low, pace) if takes > measured else (pace, high)
+        low, high = (low, pace) if takes > wanted else (pace, high)
         pace = (low + high) / 2
-        paced = _at_pace(timeline, pace)
-    return paced
+    return pace
+
+
+def _at_once(timeline: Timeline) -> Timeline:
+    """With a device that takes no time."""
+    return timeline.changed(
+        operations=[replace(each, seconds=0.0, turn=0.0, latency=0.0) for each in timeline.operations]
+    )
 
 
 def _is_devices(timeline: Timeline) -> bool:
@@ -133,3 +162,8 @@ def _at_pace(timeline: Timeline, pace: float) -> Timeline:
     actions = [replace(action, seconds=action.seconds * pace) for action in timeline.actions]
     operations = [replace(each, seconds=each.seconds * pace) if each.pageable else each for each in timeline.operations]
     return timeline.changed(actions=actions, operations=operations)
+
+
+def _is_copied(operation: Operation) -> bool:
+    """Whether the call that queues it copies it, for as long as that takes; what others make ready is no call's."""
+    return operation.pageable and operation.engine != "compute"

@@ -97,9 +97,9 @@ def prefetch_input(*, producer_seconds: float) -> Change:
     return change
 
 
-def launch_together(*, seconds_each: float, device_share: float = 1.0) -> Change:
-    """Operations are queued as one graph: the host takes so long for each, instead of what it takes now; the device
-    takes a share of what it takes now, where the compiler puts small operations together."""
+def launch_together(*, seconds_each: float, device_share: float = 1.0, seconds_once: float = 0.0) -> Change:
+    """Operations are queued as one graph: the host takes so long for each, and once a step, instead of what it takes
+    now; the device takes a share of what it takes now, where the compiler puts small operations together."""
 
     def change(timeline: Timeline) -> Timeline:
         actions, spent = [], 0.0  # what the host spent on queueing before, and has not been given to a launch
@@ -109,9 +109,12 @@ def launch_together(*, seconds_each: float, device_share: float = 1.0) -> Change
                 seconds = min(spent, seconds_each * len(action.queues))
                 spent -= seconds
                 action = replace(action, seconds=seconds)
+            if action.ends_step:
+                actions.append(Action(min(spent, seconds_once), kind="launch"))
+                spent = 0.0
             actions.append(action)
         operations = [
-            replace(operation, seconds=operation.seconds * device_share, latency=0.0)
+            replace(operation, seconds=operation.seconds * device_share, turn=0.0, latency=0.0)
             if operation.engine == "compute"
             else operation
             for operation in timeline.operations

@@ -28,9 +28,10 @@ __all__ = [
 ]
 
 MAKING_BYTES_PER_SECOND = 3.5e9  # rows put together by NumPy in fresh memory, at the slowest
-WORKERS_BYTES_PER_SECOND = 2.3e9  # batches out of a loader's processes, through its pinning thread: 2.1 and 2.4 seen
+WORKERS_BYTES_PER_SECOND = 2.1e9  # batches out of a loader's processes, through its pinning thread: 1.8 to 2.4 seen
 FEED_BYTES_PER_SECOND = 17e9  # rows gathered into page-locked memory by four threads
-GRAPH_SECONDS = 5e-7  # of the host for each operation of a CUDA graph, or of a program of XLA's
+GRAPH_SECONDS = 5e-7  # of the host for each operation of a CUDA graph
+PROGRAM_SECONDS = 2.5e-4, 6e-4  # of the host to call a jitted function with ten arrays: of nine in ten calls, as seen
 EXECUTOR_SECONDS = 5e-6, 15e-6  # of the host for each operation of a tf.function, which launches them one by one
 FUSED = 0.6  # of the device's time, where a compiler puts what lies between matrix products together
 Changes = tuple[Change, ...]
@@ -140,15 +141,21 @@ def moved(case: Case, *sites: Site) -> Changes:
     return _with(case, lambda figures: (cures.one_after_the_other(there),))
 
 
-def compiled(case: Case, framework: str) -> Changes:
-    """The step is one call: a graph of the same operations, or a program whose compiler puts some of them together."""
+def compiled(case: Case, framework: str, *, beside: float = 0.0) -> Changes:
+    """The step is one call: a graph of the same operations, or a program whose compiler puts some of them together.
+    What is called beside it takes so many seconds as before."""
     if framework in ("tensorflow", "keras"):
-        ways = [(each, 1.0) for each in EXECUTOR_SECONDS]
+        ways = [(each, 1.0, 0.0) for each in EXECUTOR_SECONDS]
+    elif framework == "jax":
+        ways = [(0.0, share, once) for share, once in zip((FUSED, 1.0), PROGRAM_SECONDS, strict=True)]
     else:
-        ways = [(GRAPH_SECONDS, share) for share in ((1.0,) if framework == "torch" else (1.0, FUSED))]
+        ways = [(GRAPH_SECONDS, share, 0.0) for share in ((1.0,) if framework == "torch" else (1.0, FUSED))]
     return _with(
         case,
-        lambda figures: tuple(cures.launch_together(seconds_each=each, device_share=share) for each, share in ways),
+        lambda figures: tuple(
+            cures.launch_together(seconds_each=each, device_share=share, seconds_once=once + beside)
+            for each, share, once in ways
+        ),
     )
 
 

@@ -24,6 +24,7 @@ class Operation:
     line: int = -1  # which line of the script had it queued
     nbytes: int = 0
     after: tuple[int, ...] = ()  # operations of other streams that must be done before
+    turn: float = 0.0  # seconds that its stream takes from the operation before
     latency: float = 0.0  # seconds from when it is queued, or those are done, until it may begin
     pageable: bool = False  # a copy out of ordinary memory
     multiplies: bool = False  # a kernel that is a matrix product or a convolution
@@ -79,7 +80,8 @@ class _Device:
     done: float = 0.0  # when the last of them is
 
     def queue(self, number: int, operation: Operation, now: float) -> None:
-        begins = max(now if operation.after else now + operation.latency, self.streams.get(operation.stream, 0.0))
+        free = self.streams.get(operation.stream, -operation.turn) + operation.turn
+        begins = max(now if operation.after else now + operation.latency, free)
         for before in operation.after:
             begins = max(begins, self.ends.get(before, 0.0) + operation.latency)
         if operation.engine != "compute":  # copies of one direction take turns; kernels of several streams share
@@ -95,7 +97,6 @@ def run(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
     now, device, edges = 0.0, _Device(), [0.0]
     operations = timeline.operations
     for _ in range(rounds):
-        device.ends.clear()
         for action in timeline.actions:
             for awaited in action.awaits:
                 now = max(now, device.ends.get(awaited, 0.0))

@@ -5,7 +5,7 @@ import numpy as np
 from stopwatch import Stopwatch
 
 large = cupy.cuda.runtime.memGetInfo()[1] > 32e9
-rounds, rows, width = (800, 2048, 4096) if large else (60, 128, 256)
+rounds, rows, width = (1500, 2048, 4096) if large else (60, 128, 256)
 
 generator = np.random.default_rng(0)
 positions = generator.random((rows, width), dtype="float32")

@@ -17,6 +17,7 @@ LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
 # What a framework spends on calling one operation, before it does anything; measured, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW = 3  # times that, on a slow core and with gradients
+TOP_LEVEL = "<module>"  # Python's name for what is in no function
 LONG = 10  # times that: an operation which takes longer computes
 
 
@@ -87,7 +88,7 @@ def examine(case: Case) -> Iterator[Finding]:
     framework = framework_of(case, most.api)
     least, high = calling(case, sites)
     how = f"{total:.0f} calls become one; {told_how(sites)}"
-    one_call = compiled(case, framework)
+    one_call = compiled(case, framework, beside=_beside(sites))
     yield Finding(
         rule="eager",
         title=f"{total:.0f} operations a step are called one by one from Python",
@@ -96,6 +97,16 @@ def examine(case: Case) -> Iterator[Finding]:
         cures=(Cure("compile the step", _COMPILE.get(framework, _COMPILE["torch"]), least / 2, high, how, one_call),),
         evidence=("no compiled call was seen in the loop", *_lines(sites, total)),
     )
+
+
+def _beside(sites: Sequence[Site]) -> float:
+    """Seconds of a step for operations that the script's top level calls beside those of its functions, which can be
+    compiled where the loop around them cannot."""
+    beside = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
+    if len(beside) == len(sites):
+        return 0.0
+    calling = sum(sum(site.values("calling_seconds")) for site in beside)
+    return (_inside(beside) + float(calling)) / sites[0].steps
 
 
 def _transforming_line(case: Case) -> Line | None:

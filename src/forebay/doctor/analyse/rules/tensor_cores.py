@@ -38,7 +38,7 @@ class Slow:
 
 def examine(case: Case) -> Iterator[Finding]:
     view = case.device
-    if view is None or not case.step_seconds or seconds_of(view, view.computing) < LEAST_COMPUTING * view.seconds:
+    if view is None or not case.step_seconds or seconds_of(view, view.computing) < LEAST_COMPUTING * case.step_seconds:
         return
     for slow in _SLOW:
         products = named(view, slow.pattern.search)
