@@ -59,7 +59,9 @@ class Activity:
         """Where CUPTI can be told so; what older ones record of it is left out in the end."""
         for name, numbers in CHATTER.items():
             enable = getattr(self._cupti, name, None)
-            for number in numbers if enable else ():
+            if enable is None:
+                continue
+            for number in numbers:
                 enable(ctypes.c_uint32(number), ctypes.c_uint8(0))
 
     def _read(self) -> Any:
