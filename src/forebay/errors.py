@@ -15,7 +15,9 @@
     ├── FeedError (RuntimeError)          a feed used in a way it cannot be
     │   └── FeedClosedError
     ├── WorkerError (RuntimeError)        a worker process that died
-    └── CaptureError (ValueError)         a capture of the doctor's that cannot be read
+    │   └── ClusterError (ConnectionError)  a cluster that cannot be reached, or whose nodes do not fit
+    ├── CaptureError (ValueError)         a capture of the doctor's that cannot be read
+    └── ScenarioError (ValueError)        a cluster described in a way that cannot be simulated
 
 Each also is the built-in error a caller would think of catching. An error raised by the user's own code
 (a map, a generator) keeps its type and its traceback; where it happened is added as a note.
@@ -24,6 +26,7 @@ Each also is the built-in error a caller would think of catching. An error raise
 __all__ = [
     "BudgetError",
     "CaptureError",
+    "ClusterError",
     "DeviceError",
     "DeviceMemoryError",
     "FeedClosedError",
@@ -31,6 +34,7 @@ __all__ = [
     "ForebayError",
     "FrameworkError",
     "PipelineError",
+    "ScenarioError",
     "SourceChangedError",
     "SourceError",
     "SpecError",
@@ -101,5 +105,13 @@ class WorkerError(ForebayError, RuntimeError):
     """A worker process that died before it gave its answer."""
 
 
+class ClusterError(WorkerError, ConnectionError):
+    """A cluster that cannot be reached, has no room, or whose nodes do not fit together."""
+
+
 class CaptureError(ForebayError, ValueError):
     """A file that is not a capture, or one of another version."""
+
+
+class ScenarioError(ForebayError, ValueError):
+    """A cluster described in a way that cannot be simulated."""

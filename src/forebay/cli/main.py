@@ -16,7 +16,7 @@ from forebay.errors import ForebayError
 
 __all__ = ["main"]
 
-COMMANDS = ("doctor", "demo", "probe", "plan", "bench", "info")
+COMMANDS = ("doctor", "demo", "probe", "plan", "bench", "scale", "info")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
