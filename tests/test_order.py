@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import PipelineError
-from forebay.order import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, _ranks, derive_key
+from forebay.order import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, derive_key
+from forebay.permutation import _ranks
 from forebay.testing.strategies import seeds
 
 
@@ -27,24 +28,71 @@ def test_any_position_can_be_asked_for_alone(length, seed, data):
     assert np.array_equal(order.rows(3, positions), order.rows(3, np.arange(length))[positions])
 
 
-@given(
-    length=st.integers(1, 5000), block=st.integers(1, 700), mix=st.integers(1, 9), seed=seeds, epoch=st.integers(0, 50)
+blocked = st.builds(
+    lambda length, seed, block, mix: BlockShuffled(Natural(length), seed, block, mix),
+    st.integers(1, 20_000),
+    seeds,
+    st.integers(1, 700) | st.sampled_from([1, 2, 64, 128, 256]),
+    st.integers(1, 40),
 )
+
+
+@given(order=blocked, epoch=st.integers(0, 50))
 @settings(max_examples=60, deadline=None)
-def test_a_block_shuffle_is_a_permutation_and_keeps_blocks_together(length, block, mix, seed, epoch):
-    order = BlockShuffled(Natural(length), seed, block, mix)
-    found = order.rows(epoch, np.arange(length))
-    assert np.array_equal(np.sort(found), np.arange(length))
-    positions = np.empty(length, np.int64)
-    positions[found] = np.arange(length)
-    spans = [np.ptp(positions[start : start + block]) for start in range(0, length, block)]
-    assert max(spans) < order.window_rows
+def test_a_block_shuffle_is_a_permutation_and_keeps_blocks_together(order, epoch):
+    found = order.rows(epoch, np.arange(order.length))
+    assert np.array_equal(np.sort(found), np.arange(order.length))
+    positions = np.empty(order.length, np.int64)
+    positions[found] = np.arange(order.length)
+    spans = [np.ptp(positions[start : start + order.block_rows]) for start in range(0, order.length, order.block_rows)]
+    assert max(spans) < order.spread_rows
+
+
+@given(order=blocked, data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_any_position_of_a_block_shuffle_can_be_asked_for_alone(order, data):
+    positions = np.array(data.draw(st.lists(st.integers(0, order.length - 1), min_size=1, max_size=20)))
+    assert np.array_equal(order.rows(3, positions), order.rows(3, np.arange(order.length))[positions])
+
+
+@given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
+@settings(max_examples=60, deadline=None)
+def test_neighbouring_positions_need_no_more_blocks_than_said(order, epoch, rows):
+    blocks = order.rows(epoch, np.arange(order.length)) // order.block_rows
+    needed = [len(np.unique(blocks[start : start + rows])) for start in range(0, order.length, max(1, rows // 3))]
+    assert max(needed) <= order.blocks_within(rows)
+
+
+@given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
+@settings(max_examples=60, deadline=None)
+def test_nor_do_those_that_reach_into_the_next_pass(order, epoch, rows):
+    passes = np.concatenate([order.rows(epoch + number, np.arange(order.length)) for number in (0, 1)])
+    rows = min(rows, order.length)
+    blocks = passes[order.length - rows : order.length + rows] // order.block_rows
+    needed = [len(np.unique(blocks[start : start + rows])) for start in range(0, len(blocks), max(1, rows // 5))]
+    assert max(needed) <= order.blocks_within(rows, passes=2)
 
 
 def test_a_block_shuffle_reads_from_few_blocks_at_a_time():
-    order = BlockShuffled(Natural(80_000), 0, 1000, 8)
-    windows = order.rows(0, np.arange(80_000)).reshape(-1, order.window_rows)
-    assert {len(np.unique(window // 1000)) for window in windows} == {8}
+    order = BlockShuffled(Natural(80 * 1024), 0, 1024, 8)
+    blocks = order.rows(0, np.arange(80 * 1024)) // 1024
+    held = [len(np.unique(blocks[start : start + 100])) for start in range(0, 80 * 1024, 100)]
+    assert max(held) <= 9  # the eight that are mixed, and the one that follows
+    assert sorted(held)[len(held) // 10] == 8
+
+
+def test_a_block_shuffle_opens_blocks_at_an_even_pace():
+    order = BlockShuffled(Natural(160 * 1024), 0, 1024, 8)
+    blocks = order.rows(0, np.arange(160 * 1024)) // 1024
+    opened = np.sort(np.unique(blocks, return_index=True)[1])
+    assert np.diff(opened[8:]).min() > 900
+    assert np.diff(opened[8:]).max() < 1100
+
+
+def test_a_block_shuffle_mixes_the_rows_of_its_blocks_evenly():
+    order = BlockShuffled(Natural(1 << 18), 0, 1024, 32)
+    blocks = order.rows(0, np.arange(1 << 18)) // 1024
+    assert np.mean(blocks[1:] == blocks[:-1]) < 1.2 / 32
 
 
 def test_blocks_land_anywhere():

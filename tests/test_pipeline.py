@@ -205,3 +205,17 @@ def test_whole_batches_are_asked_for_where_that_is_possible():
 def test_what_is_no_source_is_refused():
     with pytest.raises(SpecError, match="needs an object with __len__ and __getitem__, got int"):
         fb.from_source(3)
+
+
+def test_a_window_says_how_many_blocks_are_mixed():
+    pipeline = fb.from_arrays(np.arange(100_000)).shuffle(seed=0, block=1000, window=8 * 1000 * 20).batch(10)
+    assert pipeline.order.mix == 20
+    told = pipeline.feed("numpy").explain()
+    assert "the rows of 20 of them (156.2 KiB) are mixed" in told
+    assert f"stay within {pipeline.order.spread_rows} positions of each other" in told
+
+
+@pytest.mark.parametrize("options", [{}, {"block": None}, {"block": 10, "mix": 3}])
+def test_a_window_of_rows_that_can_be_indexed_needs_a_block(options):
+    with pytest.raises(PipelineError, match=r"shuffle\(block=4096, window='64MB'\)"):
+        fb.from_arrays(np.arange(100)).shuffle(window="1MB", **options)

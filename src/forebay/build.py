@@ -21,6 +21,7 @@ from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place, find_place
 from forebay.plan import GROUP_NBYTES, Demand, Plan, make_plan
+from forebay.ranks import Rank, check_steps, describe_rank
 from forebay.reading.choose import Need, Reading
 from forebay.reading.opening import open_reader, plan_reading
 from forebay.reading.reader import Reader
@@ -32,7 +33,8 @@ from forebay.sources.batches import BatchStream
 from forebay.sources.items import ItemSource
 from forebay.sources.iterables import RowStream
 from forebay.sources.streams import ShuffledStream
-from forebay.spec import ArraySpec, Structure, parse_nbytes
+from forebay.spec import ArraySpec, Structure, format_nbytes, parse_nbytes
+from forebay.spread import spread
 from forebay.trace import Recorder
 from forebay.transforms import Cast, Transform
 
@@ -76,10 +78,11 @@ def build(
         given=given_by(traced, afterwards),
         device=device_demand(pipeline, place, demand, resident, budget),
     )
+    demand = replace(demand, cluster=spread(pipeline, demand))
     demand = replace(demand, reading=_reading(pipeline, demand))
     plan = make_plan(demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()
-    finisher = Finisher(plan, pipeline.structure, traced.steps[len(plan.head)], schedule=pipeline.schedule)
+    finisher = _finisher(pipeline, plan, traced, recorder)
     work = _work(pipeline, plan, finisher, recorder, consumer, place)
     runner = Runner(
         work,
@@ -100,6 +103,8 @@ def build(
 def _check(pipeline: Pipeline, resident: str) -> None:
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size: call batch(n) before feed().")
+    if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
+        _check_rank(pipeline, pipeline.rank)
     if pipeline.indexed and pipeline.schedule.batches == 0:
         schedule = pipeline.schedule
         raise PipelineError(
@@ -108,6 +113,22 @@ def _check(pipeline: Pipeline, resident: str) -> None:
         )
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
+
+
+def _check_rank(pipeline: Pipeline, rank: Rank) -> None:
+    """All ranks must take the same number of steps, or those that go on wait for the others for ever."""
+    if pipeline.indexed:
+        check_steps(rank, pipeline.schedule, 0)
+    elif pipeline.batching is None:
+        raise PipelineError(
+            "shard('auto') cannot share out ready-made batches: their number need not be the same for all "
+            f"{rank.count} ranks. Let the loader make those of its rank, or say shard(index, count)."
+        )
+    elif not pipeline.batching.drop_remainder:
+        raise PipelineError(
+            f"a stream may end with rows for some of {rank.count} ranks only, and the others would wait for them: "
+            "say batch(..., drop_remainder=True), which leaves that step out."
+        )
 
 
 def _check_place(pipeline: Pipeline, place: Place, resident: str, budget: int | None) -> None:
@@ -121,7 +142,7 @@ def _check_place(pipeline: Pipeline, place: Place, resident: str, budget: int | 
     placed = [transform for transform in pipeline.transforms if transform.where == "device"]
     if placed:
         raise PipelineError(
-            f"{placed[0]} asks for where='device', and this feeds the CPU: choose 'thread' or 'process'."
+            f"{placed[0]} asks for where='device', and this feeds the CPU: choose 'thread', 'process' or 'ray'."
         )
 
 
@@ -192,7 +213,7 @@ def _demand(
         sized=not padded and not isinstance(source, BatchStream),
         window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
         host_nbytes=host_nbytes,
-        notes=(*_order_notes(pipeline), *_read_notes(pipeline), *notes),
+        notes=(*_order_notes(pipeline), *_rank_notes(pipeline), *_read_notes(pipeline), *notes),
     )
 
 
@@ -208,11 +229,15 @@ def _batches(pipeline: Pipeline) -> int | None:
 
 def _order_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
     if pipeline.order is not None:
-        return (Reason("order", pipeline.order.describe()[0], _order_why(pipeline.order)),)
+        return (Reason("order", pipeline.order.describe()[0], _order_why(pipeline)),)
     if isinstance(pipeline.source, ShuffledStream):
         rows = pipeline.source.window_rows
         return (Reason("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}"),)
     return (Reason("order", "as it comes", "a stream cannot be indexed"),)
+
+
+def _rank_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
+    return (describe_rank(pipeline.rank, pipeline.schedule),) if isinstance(pipeline.rank, Rank) else ()
 
 
 def _read_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
@@ -220,15 +245,22 @@ def _read_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
     return () if reads is None else (reads,)
 
 
-def _order_why(order: Any) -> str:
-    if hasattr(order, "window_rows"):
-        return f"blocks come anywhere, rows of a block stay within {order.window_rows} positions of each other"
-    return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
+def _order_why(pipeline: Pipeline) -> str:
+    order: Any = pipeline.order
+    if not hasattr(order, "spread_rows"):
+        return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
+    mixed = format_nbytes(order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs))
+    return (
+        f"blocks come anywhere, the rows of {order.open_blocks} of them ({mixed}) are mixed: "
+        f"those of one block stay within {order.spread_rows} positions of each other"
+    )
 
 
 def _reading(pipeline: Pipeline, demand: Demand) -> Reading | None:
     """How rows of files are read by our own threads; a device that fetches them takes them from their mappings."""
     fetched = demand.device is not None and demand.device.extents
+    if demand.cluster is not None and demand.cluster.rows != "sent":
+        return None
     if fetched or not isinstance(pipeline.source, Source) or pipeline.order is None or not demand.sized:
         return None
     row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
@@ -247,12 +279,21 @@ def _reader(pipeline: Pipeline, plan: Plan) -> Reader | None:
     return open_reader(pipeline.source, reading)
 
 
+def _finisher(pipeline: Pipeline, plan: Plan, traced: Traced, recorder: Recorder) -> Finisher:
+    between = traced.steps[len(plan.head)]
+    if plan.demand.cluster is None:
+        return Finisher(plan, pipeline.structure, between, schedule=pipeline.schedule)
+    return names.ray_finisher()(plan, pipeline, between, recorder)  # type: ignore[no-any-return]  # by name
+
+
 def _work(
     pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer, place: Place
 ) -> Work:
     if pipeline.indexed:
         fetcher = _fetcher(pipeline, plan, recorder, place)
-        return IndexedWork(pipeline, plan, finisher, recorder, fetcher, _reader(pipeline, plan))
+        cluster = plan.demand.cluster
+        elsewhere: Any = finisher if cluster is not None and cluster.rows != "sent" else None
+        return IndexedWork(pipeline, plan, finisher, recorder, fetcher, _reader(pipeline, plan), elsewhere)
     kind = BatchWork if isinstance(pipeline.source, BatchStream) else StreamWork
     return kind(pipeline, plan, finisher, recorder, consumer)
 

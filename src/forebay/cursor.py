@@ -2,6 +2,10 @@
 
 Shard i of n takes positions i, i+n, i+2n, ... of the global order, counted from where the epoch (or the resumed part
 of it) begins. So a cursor holds a global position and nothing about shards, and continues on any number of them.
+
+A step is one batch of every shard, and all shards take the same number of steps: where the last would have rows for
+some of them only, every shard keeps one row of the batch before it for the last. That cannot be done for batches of
+one row, nor where fewer rows are left than there are shards: `idle_shards` tells.
 """
 
 import dataclasses
@@ -112,22 +116,23 @@ class Schedule:
         base = cursor.position
         whole = self._pass_batches(base)
         wanted = min(whole, self._limit_left(cursor.batches, whole))
-        rows = self._shard_rows(base)
-        first = 0
+        first, start = 0, 0
         while first < wanted:
             batches = min(next(sizes), wanted - first)
-            start = first * self.batch_rows
+            if self._keeps_back(base) and first < whole - 1:
+                batches = min(batches, whole - 1 - first)  # only the last batch of a group may be short
             ends = first + batches == whole
+            stop = self._rows_before(base, first + batches)
             yield Group(
                 cursor=self.advanced(cursor, first),
                 start=start,
-                rows=min(batches * self.batch_rows, rows - start),
+                rows=stop - start,
                 batches=batches,
                 base=base,
                 pass_ends=ends,
                 epoch_ends=first + batches == wanted and (wanted < whole or self._last_pass(cursor, whole)),
             )
-            first += batches
+            first, start = first + batches, stop
 
     def order_epoch(self, cursor: Cursor) -> int:
         """Which epoch of the order a cursor is in: each pass of repeat() after batch() is one of its own."""
@@ -135,8 +140,17 @@ class Schedule:
 
     def advanced(self, cursor: Cursor, batches: int) -> Cursor:
         """The cursor after so many more batches of its pass."""
-        position = min(cursor.position + batches * self.batch_rows * self.shard_count, self.pass_rows)
+        position = cursor.position + batches * self._step_rows
+        if batches and self._keeps_back(cursor.position) and 0 < self.pass_rows - position < self.shard_count:
+            position -= self.shard_count
+        position = min(position, self.pass_rows)
         return dataclasses.replace(cursor, position=position, batches=cursor.batches + batches)
+
+    def idle_shards(self, position: int) -> int:
+        """Shards that have no row in the last step, if the pass goes on from here: they take a step less."""
+        rest = self._last_rows(position)
+        spread = self.drop_remainder or rest == 0 or self._keeps_back(position)
+        return 0 if spread else max(0, self.shard_count - rest)
 
     def _last_pass(self, cursor: Cursor, whole: int) -> bool:
         ended = self._limit_left(cursor.batches + whole) == 0
@@ -145,15 +159,34 @@ class Schedule:
     def _limit_left(self, done: int, otherwise: int = 1) -> int:
         return otherwise if self.batch_limit is None else max(0, self.batch_limit - done)
 
+    @property
+    def _step_rows(self) -> int:
+        """Rows of a step: a batch of every shard."""
+        return self.batch_rows * self.shard_count
+
+    def _last_rows(self, base: int) -> int:
+        """Rows of the last step, where it is not a whole one; 0 where it is."""
+        return max(0, self.pass_rows - base) % self._step_rows
+
+    def _keeps_back(self, base: int) -> bool:
+        """Whether each shard keeps a row of its last full batch for the last step, which has too few for all."""
+        few = 0 < self._last_rows(base) < self.shard_count
+        return few and not self.drop_remainder and self.batch_rows > 1 and self.pass_rows - base > self._step_rows
+
     def _shard_rows(self, base: int) -> int:
         """Rows this shard has from a global position to the end of the pass."""
         left = max(0, self.pass_rows - base)
         return max(0, -(-(left - self.shard_index) // self.shard_count))
 
+    def _rows_before(self, base: int, batches: int) -> int:
+        """Rows of this shard in the first so many batches from a global position on."""
+        kept = 1 if self._keeps_back(base) and batches == self._pass_batches(base) - 1 else 0
+        return min(batches * self.batch_rows - kept, self._shard_rows(base))
+
     def _pass_batches(self, base: int) -> int:
-        if self.drop_remainder:
-            # Counted by the shortest shard, so that all shards take the same number of steps.
-            return max(0, self.pass_rows - base) // self.shard_count // self.batch_rows
+        if self.drop_remainder or self._keeps_back(base):
+            whole = max(0, self.pass_rows - base) // self._step_rows
+            return whole if self.drop_remainder else whole + 1
         return -(-self._shard_rows(base) // self.batch_rows)
 
 

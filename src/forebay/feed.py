@@ -14,6 +14,7 @@ from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
+from forebay.ranks import Rank, check_steps
 from forebay.reason import Reason
 from forebay.report import explain, summarise
 from forebay.runner import Runner
@@ -135,6 +136,8 @@ class Feed:
             raise StateError(
                 f"the state is damaged: position {cursor.position} lies past the {self._schedule.pass_rows} rows."
             )
+        if self._pipeline.indexed and isinstance(self._pipeline.rank, Rank):
+            check_steps(self._pipeline.rank, self._schedule, cursor.position)
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:

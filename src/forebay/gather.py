@@ -39,6 +39,13 @@ class Fetches(Protocol):
     def close(self) -> None: ...
 
 
+class Elsewhere(Protocol):
+    """Fills slots by way of other machines, which have the rows or read them."""
+
+    def begin_pass(self) -> None: ...
+    def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None: ...
+
+
 class Closable(Protocol):
     """Something that goes on until it is closed."""
 
@@ -175,9 +182,10 @@ class IndexedWork:
         recorder: Recorder,
         fetcher: Fetches | None = None,
         reader: Reader | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         assert isinstance(pipeline.source, Source)
-        self._fetcher, self._reader, self._pipeline = fetcher, reader, pipeline
+        self._fetcher, self._reader, self._elsewhere, self._pipeline = fetcher, reader, elsewhere, pipeline
         self._foresight: Closable | None = None  # of a source that reads ahead
         self._source: Source = pipeline.source
         self._schedule = pipeline.schedule
@@ -210,7 +218,7 @@ class IndexedWork:
     def _foresee(self, cursor: Cursor) -> None:
         """Tell a source that reads ahead which rows it will be asked for, group by group."""
         self._end_foresight()
-        if self._fetcher is None and hasattr(self._source, "foresee"):
+        if self._fetcher is None and self._elsewhere is None and hasattr(self._source, "foresee"):
             self._foresight = self._source.foresee(rows for _, rows in self._coming(cursor))
 
     def _coming(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
@@ -241,6 +249,8 @@ class IndexedWork:
     def _begin_pass(self) -> None:
         if self._fetcher is not None:
             self._fetcher.begin_pass()
+        if self._elsewhere is not None:
+            self._elsewhere.begin_pass()
 
     def queues_only(self, slot: Slot) -> bool:
         return self._fetcher is not None and self._numbers.instant and self._fetcher.queues_only(slot.memory)
@@ -272,7 +282,9 @@ class IndexedWork:
         began = time.perf_counter()
         numbers = rows.numbers()
         self._recorder.add("order", time.perf_counter() - began)
-        if self._plan.demand.transforms or not self._plan.demand.sized:
+        if self._elsewhere is not None:
+            self._fill_elsewhere(self._elsewhere, slot, task, numbers)
+        elif self._plan.demand.transforms or not self._plan.demand.sized:
             self._fill_transformed(slot, task, numbers, worker)
         else:
             self._fill_plain(slot, task, numbers)
@@ -290,6 +302,11 @@ class IndexedWork:
         self._gather_into(task, rows, targets)
         slot.commit(targets)
         self._recorder.add("gather", time.perf_counter() - began, nbytes=sum(target.nbytes for target in targets))
+
+    def _fill_elsewhere(self, elsewhere: Elsewhere, slot: Slot, task: Task, rows: Rows) -> None:
+        began = time.perf_counter()
+        elsewhere.fill(slot, rows, task.group.cursor)
+        self._recorder.add("transform", time.perf_counter() - began)
 
     def _fill_transformed(self, slot: Slot, task: Task, rows: Rows, worker: int) -> None:
         began = time.perf_counter()

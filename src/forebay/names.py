@@ -9,7 +9,19 @@ from typing import Any
 
 from forebay.errors import FrameworkError, SourceError
 
-__all__ = ["adapter", "address_opener", "engine", "feed", "fetcher", "hand_off", "known_targets", "source_opener"]
+__all__ = [
+    "adapter",
+    "address_opener",
+    "engine",
+    "feed",
+    "fetcher",
+    "hand_off",
+    "known_targets",
+    "ray_connect",
+    "ray_finisher",
+    "source_opener",
+    "version",
+]
 
 _HAND_OFFS = {
     "numpy": "forebay.handoff.numpy:NumpyHandOff",
@@ -116,6 +128,21 @@ def address_opener() -> Any:
         ) from error
 
 
+def ray_connect() -> Any:
+    """The function that reaches a Ray cluster."""
+    return _load_ray("forebay.executors.ray_connect:connect")
+
+
+def ray_finisher() -> Any:
+    """The class that has transforms done by Ray workers."""
+    return _load_ray("forebay.finish_ray:RayFinisher")
+
+
+def version() -> str:
+    """The version of Forebay itself."""
+    return str(_load("forebay:__version__"))
+
+
 def feed() -> Any:
     """The class of a running feed."""
     return _load("forebay.feed:Feed")
@@ -124,6 +151,17 @@ def feed() -> Any:
 def _load(target: str) -> Any:
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _load_ray(target: str) -> Any:
+    try:
+        return _load(target)
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise FrameworkError(
+            "map(..., where='ray') needs Ray, which is not installed: pip install 'forebay[ray]'.", name="ray"
+        ) from error
 
 
 def _load_framework(target: str, name: str) -> Any:

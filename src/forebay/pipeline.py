@@ -19,6 +19,8 @@ from forebay.cursor import ENDLESS, Schedule
 from forebay.engines.base import Engine
 from forebay.errors import PipelineError, SourceError
 from forebay.order import BlockShuffled, First, Natural, Order, Repeated, Shuffled
+from forebay.ranks import Rank, read_rank
+from forebay.sources.anew import Opening
 from forebay.sources.arrays import ArraySource
 from forebay.sources.base import Blocks, Source, Stream
 from forebay.sources.batches import BatchStream
@@ -34,7 +36,8 @@ if TYPE_CHECKING:  # the feed stands above the pipeline; only its name is needed
 
 __all__ = ["Batching", "Pipeline", "from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
 
-USUAL_MIX = 16  # blocks whose rows a shuffle by blocks mixes
+USUAL_MIX, MOST_USUAL_MIX = 16, 1024  # blocks whose rows a shuffle by blocks mixes: as many as have
+USUAL_WINDOW_NBYTES = 32 << 20  # so many bytes, since host_bytes of twice that should do
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Pipeline:
     passes: int | None = 1
     batch_limit: int | None = None
     seed: int = 0
+    opening: Opening | None = None  # how files were opened, for workers on other machines to do the same
+    rank: Rank | Literal["auto"] | None = None  # where the shard comes from, if not from numbers; "auto": not read yet
 
     def shuffle(
         self,
@@ -72,10 +77,10 @@ class Pipeline:
 
         By default any row may come anywhere, exactly, without a table of rows. `block=4096` keeps reads inside
         a few blocks of so many rows, for data beyond RAM: blocks come in shuffled order and the rows of `mix`
-        of them (16 if not said) are mixed, so a block lands anywhere and two rows of it land less than block * mix
-        apart. `"auto"` does that by itself for files that are read by chunk and are too large to be held unpacked
-        (`explain()` says so); `block=None` never does.
-        `window="64MB"` is for streams, which cannot be indexed: rows leave a window of so many bytes at random.
+        of them are mixed, or of as many as have the bytes of `window` (32 MiB, and 16 blocks at least). So a block
+        lands anywhere, and its rows stay near each other: `explain()` says how near. `"auto"` does that by itself for
+        files that are read by chunk and are too large to be held unpacked; `block=None` never does.
+        Streams cannot be indexed: there `window="64MB"` lets rows leave a window of so many bytes at random.
         """
         self._refuse_batched("shuffle")
         seed, mix = _check_number(seed, "seed"), None if mix is None else _check_count(mix, "mix")
@@ -84,16 +89,30 @@ class Pipeline:
         if self.order is None:
             return self._shuffle_stream(seed, None if block == "auto" else block, window)
         if window is not None:
-            raise PipelineError(
-                "shuffle(window=) is for streams; this source can be indexed: shuffle(seed=...) mixes all of it."
-            )
+            mix = self._mix_of(window, block, mix)
         if block == "auto":
             blocks: Blocks | None = getattr(self.source, "blocks", None) if self.order.natural else None
             block, mix = (blocks.rows, mix or blocks.mix) if blocks else (None, mix)
         if block is None:
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
-        order = BlockShuffled(self.order, seed, _check_count(block, "block"), mix or USUAL_MIX)
+        block = _check_count(block, "block")
+        order = BlockShuffled(self.order, seed, block, mix or self._usual_mix(block))
         return replace(self, order=order, seed=seed)
+
+    def _mix_of(self, window: int | str, block: int | str | None, mix: int | None) -> int:
+        """The blocks that have so many bytes."""
+        if block in (None, "auto") or mix is not None:
+            raise PipelineError(
+                "shuffle(window=) is for streams, or says instead of mix= how many blocks to mix, as in "
+                "shuffle(block=4096, window='64MB'); this source can be indexed: shuffle(seed=...) mixes all of it."
+            )
+        return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "block")))
+
+    def _usual_mix(self, block: int) -> int:
+        return max(USUAL_MIX, min(MOST_USUAL_MIX, USUAL_WINDOW_NBYTES // self._block_nbytes(block)))
+
+    def _block_nbytes(self, block: int) -> int:
+        return max(1, block * sum(spec.nbytes for spec in self.specs))
 
     def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
         if block is not None or window is None:
@@ -102,19 +121,34 @@ class Pipeline:
             )
         return replace(self, source=ShuffledStream(self._stream(), seed, parse_nbytes(window, "window")), seed=seed)
 
-    def shard(self, index: int, count: int) -> Self:
-        """Take every `count`-th row of the global order, from the `index`-th on."""
+    def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
+        """Take every `count`-th row of the global order, from the `index`-th on.
+
+        `shard("auto")` is this process's part among the ranks of Ray Train, torch.distributed, jax.distributed or
+        TensorFlow's MultiWorkerMirroredStrategy, read when `feed()` is called. All ranks take the same number of steps.
+        """
+        if self.shard_count > 1 or self.rank is not None:
+            already = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
+            raise PipelineError(f"the pipeline is sharded already ({already}).")
+        if index == "auto" and count is None:
+            return replace(self, rank="auto")
         count, index = _check_count(count, "count"), _check_number(index, "index")
         if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
-        if self.shard_count > 1:
-            raise PipelineError(f"the pipeline is sharded already ({self.shard_index} of {self.shard_count}).")
         return replace(self, shard_index=index, shard_count=count)
 
-    def map(self, function: Callable[..., Tree] | Transform, *, where: str = "thread", seed: int | None = None) -> Self:
+    def map(
+        self,
+        function: Callable[..., Tree] | Transform,
+        *,
+        where: str = "thread",
+        seed: int | None = None,
+        workers: int | None = None,
+    ) -> Self:
         """Call a function on every row (before `batch`) or batch (after it).
 
-        `where="thread"` suits NumPy code, which lets other threads run; `where="process"` suits pure Python.
+        `where="thread"` suits NumPy code, which lets other threads run; `where="process"` suits pure Python;
+        `where="ray"` is for more of it than this machine has CPUs. `workers` says how many of either at most.
         A function with a parameter `rng` gets a generator drawn from (seed, epoch, batch). It is called once when
         the feed is made, to see what comes out, and may be called for batches that nobody takes in the end.
         """
@@ -123,7 +157,9 @@ class Pipeline:
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
-        made = Map.of(function, where=where, by_row=by_row, seed=self.seed if seed is None else seed)
+        seed = self.seed if seed is None else seed
+        workers = None if workers is None else _check_count(workers, "workers")
+        made = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers)
         return replace(self, transforms=(*self.transforms, made))
 
     def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
@@ -167,12 +203,18 @@ class Pipeline:
     ) -> "Feed":
         """Start feeding batches as arrays of a framework: numpy, torch, jax, tensorflow, or into keras's `fit`."""
         options = {"device": device, "resident": resident, "host_bytes": host_bytes, "device_bytes": device_bytes}
+        pipeline = self._ranked() if self.rank == "auto" else self
         adapter = names.adapter(to) if isinstance(to, str) else None
         if adapter is not None:
-            return adapter(self, **options, **fields)  # type: ignore[no-any-return]  # looked up by name
+            return adapter(pipeline, **options, **fields)  # type: ignore[no-any-return]  # looked up by name
         if fields:
             raise PipelineError(f"feed({to!r}) takes no {sorted(fields)[0]!r}: naming fields is for feed('keras').")
-        return names.feed()(self, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
+        return names.feed()(pipeline, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
+
+    def _ranked(self) -> Self:
+        """The shard of this process's rank."""
+        rank = read_rank()
+        return replace(self, rank=rank, shard_index=rank.index, shard_count=rank.count)
 
     def __iter__(self) -> NoReturn:
         raise PipelineError(
@@ -252,7 +294,8 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     Addresses such as s3://bucket/*.npy are read through fsspec: `storage_options`, `cache`, `cache_bytes`, `ram_bytes`,
     `ahead_bytes`, `connections` and `attempts` say how.
     """
-    return _indexed(open_files(files, spec=spec, **options))
+    files = files if isinstance(files, str | Path) else list(files)
+    return replace(_indexed(open_files(files, spec=spec, **options)), opening=Opening(files, spec, options))
 
 
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
+from forebay.executors.cluster import TASKS_A_WORKER, Cluster
 from forebay.reading.choose import Reading
 from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
@@ -14,8 +15,8 @@ from forebay.transport import DeviceDemand, Transport, choose_transport
 __all__ = ["Demand", "Plan", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
-READ_GROUP_NBYTES = 16 << 20  # of rows read one by one: with the last reads of a group the disk has little to do
 TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back costs some 200 us of CPU
+CLUSTER_TASK_BATCHES = 32  # the same on Ray, where the trip costs more: with 8, a light map was a third slower
 TASKS_A_PROCESS = 32  # an epoch is cut into at least so many for each, or one would be waited for at its end
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
 INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
@@ -51,6 +52,7 @@ class Demand:
     afterwards: tuple[Transform, ...] = ()  # transforms on the device, once rows have arrived
     reading: Reading | None = None  # how rows of files are read, where it is known in which they lie
     given: tuple[tuple[ArraySpec, ...], Structure] | None = None  # what they leave; None where only running them tells
+    cluster: Cluster | None = None  # where a map asks for Ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Plan:
     index_rows: int
     reasons: tuple[Reason, ...]
     transport: Transport | None = None  # None: rows are gathered by threads, and staged where a device is fed
+    task_nbytes: int = 0  # of a task on its way to a Ray worker and back
 
     @property
     def nbytes(self) -> int:
@@ -81,13 +84,15 @@ class Plan:
 
     @property
     def tail(self) -> tuple[Transform, ...]:
-        """Transforms that run in worker processes: from the first that asks for one, so that data goes there once."""
+        """Those in worker processes or on Ray: from the first that asks for it, so that data goes there once."""
         return self.demand.transforms[self._split :]
 
     @property
     def _split(self) -> int:
+        if self.demand.cluster is not None and self.demand.cluster.rows != "sent":
+            return 0  # nothing of a row is seen before it has been there
         wheres = [transform.where for transform in self.demand.transforms]
-        return wheres.index("process") if "process" in wheres else len(wheres)
+        return next((number for number, where in enumerate(wheres) if where in ("process", "ray")), len(wheres))
 
 
 def make_plan(demand: Demand, cores: int) -> Plan:
@@ -198,6 +203,8 @@ class _Draft:
         """What each thread, and the consumer that helps, holds while it works; row numbers; a shuffle window."""
         working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
         held = self.demand.window_nbytes + self.index_rows * INDEX_NBYTES
+        if self.demand.cluster is not None:  # what is on its way is what each thread holds
+            return held + self._in_flight_nbytes + self._reading_nbytes
         return held + (working if self.demand.transforms else 0) + self._reading_nbytes
 
     @property
@@ -206,8 +213,17 @@ class _Draft:
         reading = self.demand.reading
         if reading is None:
             return 0
-        numbers = self.index_rows * INDEX_NBYTES if reading.way == "blocks" else 0
-        return reading.held_nbytes + reading.thread_nbytes * self.threads.value + numbers
+        numbers = self.index_rows * INDEX_NBYTES if reading.reads else 0
+        return reading.held_nbytes + numbers
+
+    @property
+    def task_nbytes(self) -> int:
+        """A task and its answer; a worker that turns out not to have the rows is sent them."""
+        return self._input_nbytes + self.layout.nbytes
+
+    @property
+    def _in_flight_nbytes(self) -> int:
+        return self.threads.value * self.task_nbytes
 
     @property
     def nbytes(self) -> int:
@@ -218,6 +234,10 @@ class _Draft:
         why = f"so that all fits into host_bytes={format_nbytes(self.demand.host_nbytes)}"
         if self.index_rows > FEWEST_INDEX_ROWS:
             return replace(self, index_rows=self.index_rows // 4)
+        if self.demand.cluster is not None and self.group.value > 1:  # rather smaller tasks than fewer at a time
+            return replace(self, group=_Choice(self.group.value // 2, why))
+        if self.demand.cluster is not None and 2 < self.slots <= self.threads.value + AHEAD:
+            return replace(self, slots=self.slots - 1, threads=_Choice(min(self.threads.value, self.slots - 1), why))
         if self.slots > 2:
             return replace(self, slots=self.slots - 1)
         if self.group.value > 1:
@@ -238,6 +258,7 @@ class _Draft:
             scratch_nbytes=self.scratch_nbytes,
             index_rows=self.index_rows,
             reasons=tuple(self._reasons()),
+            task_nbytes=self.task_nbytes if self.demand.cluster is not None else 0,
         )
 
     def _reasons(self) -> Iterator[Reason]:
@@ -250,6 +271,8 @@ class _Draft:
         yield Reason("threads", str(self.threads.value), self.threads.why)
         if self.processes:
             yield Reason("processes", str(self.processes), _why_processes(demand))
+        if demand.cluster is not None:
+            yield from self._cluster_reasons(demand.cluster)
         yield Reason("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
         ahead = f"one a thread, up to {self.slots - self.threads.value} ready, {USUALLY_LENT} in use; all reused"
         yield Reason("slots", f"{self.slots + USUALLY_LENT} x {format_nbytes(self.slot_nbytes)}", ahead)
@@ -259,6 +282,12 @@ class _Draft:
             yield Reason(str(transform), "device", _why_afterwards(transform))
         within = f"slots and scratch, within host_bytes={format_nbytes(demand.host_nbytes)}"
         yield Reason("memory", format_nbytes(self.nbytes), within if demand.sized else "for batches like the first")
+
+    def _cluster_reasons(self, cluster: Cluster) -> Iterator[Reason]:
+        yield Reason("ray", f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}", cluster.why)
+        yield Reason("rows", cluster.rows, cluster.rows_why)
+        most = f"{self.threads.value} tasks of {format_nbytes(self.task_nbytes)}, rows and results"
+        yield Reason("in flight", f"at most {format_nbytes(self._in_flight_nbytes)}", most)
 
     def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.demand.batch_rows, self.demand.alignment
@@ -270,12 +299,18 @@ class _Draft:
 
 
 def _first_draft(demand: Demand, cores: int) -> _Draft:
-    processes = cores if any(transform.where == "process" for transform in demand.transforms) else 0
+    processes = _processes(demand, cores)
     threads = _threads(demand, cores, processes)
     rows = INDEX_ROWS if demand.batches is None else min(INDEX_ROWS, demand.batches * demand.batch_rows)
     slots = threads.value + _ahead(demand)
-    group = _group_batches(demand, processes)
+    group = _group_batches(demand, demand.cluster.workers if demand.cluster is not None else processes)
     return _Draft(demand, threads, processes, group, slots, rows if demand.indexed else 0)
+
+
+def _processes(demand: Demand, cores: int) -> int:
+    """One for each core, or as many as were asked for."""
+    asked = [made.workers or cores for made in demand.transforms if isinstance(made, Map) and made.where == "process"]
+    return min(asked, default=0)
 
 
 def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
@@ -283,6 +318,8 @@ def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
         return _Choice(1, "a stream is read by one thread, always the same")
     if processes:
         return _Choice(processes, "one to drive each worker process")
+    if demand.cluster is not None:
+        return _Choice(demand.cluster.workers * TASKS_A_WORKER, "each waits for one task; a Ray worker has two")
     if demand.reading is not None and demand.reading.reads:
         return _Choice(
             max(READING_THREADS, min(cores // 4, MOST_THREADS)), "while one waits for the disk, another copies"
@@ -309,23 +346,23 @@ def _group_batches(demand: Demand, processes: int) -> _Choice:
         return _task_batches(demand, processes, batch_nbytes)
     if demand.by_item or any(isinstance(transform, Map) for transform in demand.transforms):
         return _Choice(1, "Python code makes each batch, which costs more than handing it over")
-    group_nbytes = READ_GROUP_NBYTES if demand.reading is not None and demand.reading.way == "rows" else GROUP_NBYTES
-    fit = max(1, min(GROUP_BATCHES, group_nbytes // batch_nbytes))
+    fit = max(1, min(GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
     if demand.batches is not None and demand.batches < fit:
         return _Choice(max(1, demand.batches), "the whole epoch")
     if fit == 1:
         return _Choice(1, f"a batch has {format_nbytes(batch_nbytes)} already")
     return _Choice(
-        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(group_nbytes)}"
+        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
     )
 
 
 def _task_batches(demand: Demand, processes: int, batch_nbytes: int) -> _Choice:
-    shared = TASK_BATCHES if demand.batches is None else demand.batches // (processes * TASKS_A_PROCESS)
-    batches = max(1, min(shared, TASK_BATCHES, GROUP_NBYTES // batch_nbytes))
+    most, who = (TASK_BATCHES, "worker process") if demand.cluster is None else (CLUSTER_TASK_BATCHES, "Ray worker")
+    shared = most if demand.batches is None else demand.batches // (processes * TASKS_A_PROCESS)
+    batches = max(1, min(shared, most, GROUP_NBYTES // batch_nbytes))
     if batches == 1:
-        return _Choice(1, "a batch for a worker process at a time")
-    return _Choice(batches, "mapped by a worker process at a time, which shares the trip there and back")
+        return _Choice(1, f"a batch for a {who} at a time")
+    return _Choice(batches, f"mapped by a {who} at a time, which shares the trip there and back")
 
 
 def _why_processes(demand: Demand) -> str:
@@ -335,7 +372,15 @@ def _why_processes(demand: Demand) -> str:
 
 def _placed(transform: Transform, demand: Demand) -> tuple[str, str]:
     """Where a transform runs, and why there."""
-    if transform.where == "either":
+    if transform.where == "either" and demand.cluster is None:
         why = "no link to cross" if demand.device is None else "no more bytes cross for it"
         return "thread", f"{why}: done while the rows are in the cache"
+    if demand.cluster is not None and transform.where != "ray":
+        there = demand.cluster.rows != "sent" or _comes_after_ray(transform, demand)
+        return ("ray", "rows are there then, and travel once") if there else ("thread", "before rows are sent to Ray")
     return transform.where, "as asked"
+
+
+def _comes_after_ray(transform: Transform, demand: Demand) -> bool:
+    wheres = [made.where for made in demand.transforms]
+    return demand.transforms.index(transform) > wheres.index("ray")

@@ -29,6 +29,7 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
         "stages": stages,
         "threads": plan.threads,
         "planned_nbytes": plan.nbytes,
+        **capture.get("counts", {}),
     }
 
 

@@ -5,6 +5,7 @@ and read on another machine.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -29,6 +30,7 @@ class Recorder:
 
     _totals: dict[str, Total] = field(default_factory=lambda: defaultdict(Total))
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _counts: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, stage: str, seconds: float, *, count: int = 1, nbytes: int = 0) -> None:
@@ -43,6 +45,10 @@ class Recorder:
         with self._lock:
             self._notes[name] = (choice, why)
 
+    def watch(self, name: str, counts: Callable[[], dict[str, int]]) -> None:
+        """Somebody who counts by himself, and is asked whenever a capture is taken."""
+        self._counts[name] = counts
+
     def capture(self) -> dict[str, Any]:
         """Everything so far, as plain values."""
         with self._lock:
@@ -51,4 +57,5 @@ class Recorder:
                 for stage, total in self._totals.items()
             }
             notes = {name: list(note) for name, note in self._notes.items()}
-        return {"version": CAPTURE_VERSION, "stages": stages, "notes": notes}
+        counts = {name: asked() for name, asked in self._counts.items()}
+        return {"version": CAPTURE_VERSION, "stages": stages, "notes": notes, "counts": counts}

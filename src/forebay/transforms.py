@@ -43,7 +43,7 @@ class Transform(Protocol):
 
     @property
     def where(self) -> str:
-        """thread, process or device; "either" leaves it to the plan."""
+        """thread, process, ray or device; "either" leaves it to the plan."""
         ...
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]: ...
@@ -61,12 +61,17 @@ class Map:
     seed: int
     pad: Any = None  # what fills rows up that come out in different shapes
     structure: Structure | None = None  # what it returned when it was traced, and must return again
+    workers: int | None = None  # processes or Ray workers to run it; None: one for each CPU that is free
 
     @classmethod
-    def of(cls, function: Callable[..., Tree], *, where: str, by_row: bool, seed: int) -> "Map":
-        if where not in ("thread", "process", "device"):
-            raise PipelineError(f"map(where={where!r}) is unknown: choose 'thread', 'process' or 'device'.")
-        return cls(function, where, by_row, _takes_rng(function), seed)
+    def of(
+        cls, function: Callable[..., Tree], *, where: str, by_row: bool, seed: int, workers: int | None = None
+    ) -> "Map":
+        if where not in ("thread", "process", "ray", "device"):
+            raise PipelineError(f"map(where={where!r}) is unknown: choose 'thread', 'process', 'ray' or 'device'.")
+        if workers is not None and where not in ("process", "ray"):
+            raise PipelineError(f"map(where={where!r}, workers={workers}): only 'process' and 'ray' have workers.")
+        return cls(function, where, by_row, _takes_rng(function), seed, workers=workers)
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
         rng = make_rng(self.seed, key) if self.takes_rng else None

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay import order, transport
+from forebay import permutation, stretches, transport
 from forebay.engines.cuda import engine, lead, memory, staging, transports
 from forebay.engines.cuda.locks import PageLocks
 from forebay.errors import DeviceError, DeviceMemoryError
@@ -606,7 +606,7 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         patch.setattr(engine, "captures", partial(captures, machine))
         patch.setattr(memory, "wait_on_foreign", partial(wait_on_foreign, machine))
         patch.setattr(transports, "BatchCopy", BatchCopy if at_once else OneByOne)
-        patch.setattr(order.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
         patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
         patch.setattr(fetcher, "PIECE_NBYTES", 8192)
         patch.setattr(fetcher, "FEWEST_SORTED", 16)
@@ -626,8 +626,8 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
 
 def forget_orders():
     """Those drawn with another length of tables."""
-    order._permutation.cache_clear()
-    order._block_table.cache_clear()
+    permutation.drawn_permutation.cache_clear()
+    stretches.stretches_of.cache_clear()
 
 
 def prepared():

@@ -44,9 +44,9 @@ class Failure:
     report: str
 
     @classmethod
-    def of(cls, error: BaseException) -> "Failure":
+    def of(cls, error: BaseException, pickler: Callable[[object], bytes] = dump) -> "Failure":
         summary = "".join(traceback.format_exception_only(error)).strip()
-        return cls(_try_dump(error), summary, "".join(traceback.format_exception(error)))
+        return cls(_try_dump(error, pickler), summary, "".join(traceback.format_exception(error)))
 
     def rebuild(self, where: str) -> Exception:
         """The error itself where it can be had, with its traceback there as a note."""
@@ -71,11 +71,11 @@ def _workers_can_import_main() -> bool:
     return getattr(main, "__spec__", None) is not None or getattr(main, "__file__", None) is not None
 
 
-def _try_dump(error: BaseException) -> bytes | None:
+def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes | None:
     if not isinstance(error, Exception):  # SystemExit would end the parent's thread without a word
         return None
     try:
-        return dump(error)
+        return pickler(error)
     except Exception:
         return None
 

@@ -51,6 +51,11 @@ class ArraySource:
     def memory(self) -> list[Region]:
         return [memory_region(array) for array in self._arrays]
 
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """The leaves, whole."""
+        return self._arrays
+
     def extents(self) -> list[list[Extent]]:
         return extents_of(self._arrays)
 

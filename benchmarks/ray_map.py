@@ -1,0 +1,268 @@
+"""A CPU-bound map on a Ray cluster beside the same in local processes, and beside Ray Data: one JSON document.
+
+    python benchmarks/ray_map.py [--cpus 4] [--nodes 1,2] [--row-ms 3] [--seconds 8] [--turns 3] [--only map,empty,data]
+
+The cluster is real, on this machine: a raylet and an object store for each node, and a head without CPUs of its own,
+where the trainer is. `map` is pure Python; its ways take turns, and each is given rows for about so many seconds.
+`empty` returns what it is given, so that only the way there and back is left. `data` shuffles rows at the same memory.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# The nodes' own processes look for forebay and Ray where this one does.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path[1:]]))
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+import forebay as fb
+
+BATCH_ROWS, ROW_FLOATS = 32, 100
+DATA_BATCH_ROWS = 256
+STORE_NBYTES = 512 << 20  # of each node
+Turn = Callable[[], float]  # rows a second
+
+
+def main() -> None:
+    asked = parse_arguments()
+    out, sys.stdout = sys.stdout, sys.stderr  # Ray's own talk goes where talk belongs
+    nodes = [int(count) for count in asked.nodes.split(",")]
+    wanted = asked.only.split(",")
+    result: dict[str, Any] = {"machine": machine(), "asked": vars(asked)}
+    for count in nodes:
+        with cluster(count, asked.cpus):
+            workers = count * asked.cpus
+            if "map" in wanted:
+                result[f"map, {count} nodes"] = compare_maps(workers, asked)
+            if "empty" in wanted and count == nodes[0]:
+                result["empty"] = compare_empty(workers, asked)
+            if "data" in wanted and count == nodes[-1]:
+                result["data"] = compare_data(asked)
+    result["ratios"] = ratios(result, nodes)
+    print(json.dumps(result, indent=1), file=out)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpus", type=int, default=4, help="of each node")
+    parser.add_argument("--nodes", default="1,2", help="numbers of nodes, one after the other")
+    parser.add_argument("--row-ms", type=float, default=3.0, help="what the map takes for a row")
+    parser.add_argument("--seconds", type=float, default=8.0, help="a turn takes, about")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--data-rows", type=int, default=1_000_000)
+    parser.add_argument("--data-mib", type=int, default=64, help="memory to shuffle in")
+    parser.add_argument("--only", default="map,empty,data")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "ray": ray.__version__,
+        "forebay": fb.__version__,
+    }
+
+
+@contextmanager
+def cluster(nodes: int, cpus: int) -> Iterator[None]:
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_NBYTES},
+    )
+    try:
+        for _ in range(nodes):
+            made.add_node(num_cpus=cpus, object_store_memory=STORE_NBYTES)
+        ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
+        yield
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+# Maps
+
+
+class Busy:
+    """So many rounds of pure Python on a row."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        number = 1
+        for _ in range(self.rounds):
+            number = (number * 1103515245 + 12345) & 0x7FFFFFFF
+        return {"x": row["x"] + np.float32(number & 1), "number": row["number"]}
+
+    @classmethod
+    def taking(cls, seconds: float) -> "Busy":
+        """Measured here, best of five."""
+        row, rounds = {"x": np.zeros(ROW_FLOATS, np.float32), "number": 0}, 20_000
+        return cls(max(1, int(rounds * seconds / min(timed(lambda: cls(rounds)(row)) for _ in range(5)))))
+
+
+def empty(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch
+
+
+def timed(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def rows_of(count: int) -> dict[str, Any]:
+    return {"x": np.ones((count, ROW_FLOATS), np.float32), "number": np.arange(count)}
+
+
+def compare_maps(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
+    busy = Busy.taking(asked.row_ms / 1e3)
+    batches = max(workers * 2, int(asked.seconds * workers / (asked.row_ms / 1e3) / BATCH_ROWS))
+    rows = rows_of(batches * BATCH_ROWS)
+    feeds = {
+        where: fb.from_arrays(rows).shuffle(seed=0).map(busy, where=where, workers=workers).batch(BATCH_ROWS).feed()
+        for where in ("process", "ray")
+    }
+    found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, asked.turns)
+    told = {"workers": workers, "batches": batches, "rows_per_second": found, "ray": feeds["ray"].stats()["ray"]}
+    for feed in feeds.values():
+        feed.close()
+    return told
+
+
+def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """What a batch costs that nothing is done to: all workers at once, and one alone."""
+    told = {}
+    for count in (workers, 1):
+        feeds = {
+            where: fb.from_arrays(rows_of(BATCH_ROWS * 2000)).batch(BATCH_ROWS).map(empty, where=where, workers=count)
+            for where in ("process", "ray")
+        }
+        running = {where: pipeline.feed() for where, pipeline in feeds.items()}
+        found = take_turns({where: epoch_turn(feed) for where, feed in running.items()}, asked.turns)
+        per_batch = {where: BATCH_ROWS / statistics.median(turns) * 1e3 for where, turns in found.items()}
+        told[f"{count} workers"] = {"ms_per_batch": per_batch, "ray_minus_process_ms": minus(per_batch)}
+        for feed in running.values():
+            feed.close()
+    return told
+
+
+def minus(per_batch: dict[str, float]) -> float:
+    return per_batch["ray"] - per_batch["process"]
+
+
+def epoch_turn(feed: Any) -> Turn:
+    sum(1 for _ in zip(feed, range(4), strict=False))  # workers are there
+
+    def turn() -> float:
+        began, rows = time.perf_counter(), 0
+        for batch in feed:
+            rows += len(batch["number"])
+        return rows / (time.perf_counter() - began)
+
+    return turn
+
+
+# Ray Data
+
+
+def compare_data(asked: argparse.Namespace) -> dict[str, Any]:
+    """Shuffled batches for PyTorch: rows in memory, and rows that a map on the cluster was at."""
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows, nbytes = rows_of(asked.data_rows), asked.data_mib << 20
+    dataset = ray.data.from_numpy([rows["x"][start : start + 50_000] for start in range(0, asked.data_rows, 50_000)])
+    plain = fb.from_arrays(rows["x"]).shuffle(seed=0).batch(DATA_BATCH_ROWS)
+    ways = {
+        "forebay": feed_turn(plain, nbytes),
+        "forebay, map on ray": feed_turn(plain.map(doubled, where="ray"), nbytes),
+        "ray data": dataset_turn(dataset, nbytes),
+        "ray data, map": dataset_turn(dataset.map_batches(doubled_column), nbytes),
+    }
+    for turn in ways.values():
+        turn()  # once unmeasured
+    found = take_turns(ways, asked.turns)
+    return {"rows": asked.data_rows, "shuffled_in_mib": asked.data_mib, "rows_per_second": found}
+
+
+def doubled(batch: Any) -> Any:
+    return batch * np.float32(2)
+
+
+def doubled_column(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"data": batch["data"] * np.float32(2)}
+
+
+def feed_turn(pipeline: fb.Pipeline, nbytes: int) -> Turn:
+    def turn() -> float:
+        with pipeline.feed("torch", device="cpu", host_bytes=nbytes) as feed:  # closed: Ray Data needs the CPUs, too
+            next(iter(feed))
+            return speed(feed)
+
+    return turn
+
+
+def dataset_turn(dataset: Any, nbytes: int) -> Turn:
+    buffer_rows = nbytes // (ROW_FLOATS * 4)
+
+    def turn() -> float:
+        batches = dataset.iter_torch_batches(
+            batch_size=DATA_BATCH_ROWS, local_shuffle_buffer_size=buffer_rows, local_shuffle_seed=0, prefetch_batches=4
+        )
+        return speed(batch["data"] for batch in batches)
+
+    return turn
+
+
+def speed(batches: Iterable[Any]) -> float:
+    began = time.perf_counter()
+    rows = sum(len(batch) for batch in batches)
+    return rows / (time.perf_counter() - began)
+
+
+# All of them
+
+
+def take_turns(ways: dict[str, Turn], turns: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(turns):
+        for name, turn in ways.items():
+            found[name].append(turn())
+    return found
+
+
+def ratios(result: dict[str, Any], nodes: list[int]) -> dict[str, float]:
+    told, rays = {}, {}
+    for count in nodes:
+        speeds = result.get(f"map, {count} nodes", {}).get("rows_per_second")
+        if speeds:
+            rays[count] = statistics.median(speeds["ray"])
+            told[f"ray beside processes, {count} nodes"] = rays[count] / statistics.median(speeds["process"])
+    for count in nodes:
+        if count in rays and count * 2 in rays:
+            told[f"{count * 2} nodes beside {count}"] = rays[count * 2] / rays[count]
+    data = {name: statistics.median(turns) for name, turns in result.get("data", {}).get("rows_per_second", {}).items()}
+    if data:
+        told["forebay beside ray data"] = data["forebay"] / data["ray data"]
+        told["forebay beside ray data, both with a map on the cluster"] = (
+            data["forebay, map on ray"] / data["ray data, map"]
+        )
+    return told
+
+
+if __name__ == "__main__":
+    main()

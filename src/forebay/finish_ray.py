@@ -1,0 +1,122 @@
+"""From row numbers, or rows, to a full slot by way of Ray workers: one copy, out of Ray's shared memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+
+from forebay.cursor import Cursor
+from forebay.executors.ray_pool import RayPool
+from forebay.executors.ray_worker import Hello
+from forebay.finish import CutShortError, Finisher
+from forebay.pipeline import Pipeline
+from forebay.plan import Plan
+from forebay.remote_rows import Answer, FarRows, FarTask
+from forebay.slot import Slot
+from forebay.sources.arrays import ArraySource
+from forebay.sources.base import Rows, Source, row_count
+from forebay.spec import Array, ArraySpec, Structure
+from forebay.trace import Recorder
+from forebay.transforms import apply_all
+
+__all__ = ["RayFinisher"]
+
+
+class RayFinisher(Finisher):
+    """A finisher whose transforms run on Ray workers, which read the rows themselves where they can."""
+
+    def __init__(
+        self, plan: Plan, pipeline: Pipeline, between: tuple[Sequence[ArraySpec], Structure], recorder: Recorder
+    ) -> None:
+        super().__init__(plan, pipeline.structure, between, schedule=pipeline.schedule)
+        cluster = plan.demand.cluster
+        assert cluster is not None
+        self._source: Any = pipeline.source
+        self._stored = cluster.rows == "stored"
+        self._references: list[Any] = []  # of the arrays in Ray's object store, where they are there
+        self._recorder, self._task_nbytes = recorder, plan.task_nbytes
+        self._workers = RayPool(_work(plan, pipeline, between[1], read=cluster.rows == "read"), cluster.workers)
+        recorder.watch("ray", self._workers.counts)
+
+    def begin_pass(self) -> None:
+        """Somebody's arrays may have changed since the last epoch: the workers are given them anew."""
+        if self._stored:
+            assert isinstance(self._source, ArraySource)
+            self._references = [ray.put(list(self._source.arrays))]
+
+    def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None:
+        """Have a worker read these rows and transform them."""
+        keys, references = self._keys(cursor, row_count(rows)), self._references
+
+        def make(worker: Hello) -> tuple[FarTask, list[Any]]:
+            if worker.lacks:
+                self._recorder.note(f"rows for {worker.node}", "sent", f"it cannot read them: {worker.lacks}")
+                return FarTask(keys, None, self._gathered(rows)), []
+            return FarTask(keys, rows), references
+
+        self._run(slot, make)
+
+    def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+        """Send rows that were gathered here to a worker, after the transforms of this thread."""
+        keys = self._keys(cursor, len(leaves[0])) if self._plan.demand.sized else [self._key(cursor)]
+        task = FarTask(keys, None, self._headed(leaves, keys))
+        self._run(slot, lambda _: (task, []))
+
+    def close(self) -> None:
+        self._workers.close()
+        self._references = []
+
+    def _run(self, slot: Slot, make: Callable[[Hello], tuple[FarTask, list[Any]]]) -> None:
+        answer, worker = self._workers.run(make, nbytes=self._task_nbytes)
+        if answer.failure is not None and answer.batches == 0:
+            raise answer.failure.rebuild(str(worker))
+        self._write(slot, answer)
+        if answer.failure is not None:
+            raise CutShortError(answer.batches, answer.failure.rebuild(str(worker)))
+
+    def _write(self, slot: Slot, answer: Answer) -> None:
+        if not self._plan.demand.sized:
+            slot.hold(self._alike(answer.leaves))
+            return
+        layout, batch_rows = slot.layout, self._plan.demand.batch_rows
+        for batch in range(answer.batches):
+            part = slice(batch * batch_rows, (batch + 1) * batch_rows)
+            for number, leaf in enumerate(answer.leaves):
+                own = leaf[part]
+                layout.view(slot.memory.host, number, batch=batch, rows=len(own))[...] = own
+
+    def _keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
+        batches = -(-rows // self._plan.demand.batch_rows)
+        return [self._key(self._schedule.advanced(cursor, batch)) for batch in range(batches)]
+
+    def _headed(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
+        """The rows after the transforms of this thread, batch by batch."""
+        if not self._plan.head:
+            return leaves
+        step = self._plan.demand.batch_rows if len(keys) > 1 else len(leaves[0])
+        pieces = [
+            apply_all(self._plan.head, [leaf[start : start + step] for leaf in leaves], self._source_structure, key)[0]
+            for start, key in zip(range(0, len(leaves[0]), step), keys, strict=True)
+        ]
+        return pieces[0] if len(pieces) == 1 else [np.concatenate(piece) for piece in zip(*pieces, strict=True)]
+
+    def _gathered(self, rows: Rows) -> list[Array]:
+        out = [spec.empty(row_count(rows)) for spec in self._plan.demand.source_specs]
+        self._source.gather(rows, out)
+        return out
+
+
+def _work(plan: Plan, pipeline: Pipeline, structure: Structure, *, read: bool) -> FarRows:
+    demand = plan.demand
+    return FarRows(
+        transforms=plan.tail,
+        first=len(plan.head),
+        structure=structure,
+        opening=pipeline.opening.everywhere() if read and pipeline.opening is not None else None,
+        source_rows=len(pipeline.source) if isinstance(pipeline.source, Source) else 0,
+        source_specs=demand.source_specs,
+        batch_rows=demand.batch_rows,
+        output_specs=demand.specs if demand.sized else None,
+        output_names=demand.structure.paths,
+    )

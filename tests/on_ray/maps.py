@@ -1,0 +1,82 @@
+"""Functions that the tests have Ray workers call."""
+
+import os
+import signal
+import time
+
+import numpy as np
+
+ROWS = 600
+
+
+def rows():
+    return {"x": np.arange(ROWS * 3, dtype=np.float64).reshape(ROWS, 3), "number": np.arange(ROWS)}
+
+
+def blur(row, rng):
+    return {"x": row["x"] * 0.5 + rng.random(3), "number": row["number"]}
+
+
+def narrow(batch):
+    batch["x"] -= 1.0  # in place: what a map is given is its own, wherever it runs
+    return {"x": batch["x"].astype(np.float32), "number": batch["number"]}
+
+
+def slowly(batch):
+    time.sleep(0.02)
+    return batch
+
+
+def with_pid(batch):
+    return {"number": batch["number"], "pid": np.full(len(batch["number"]), os.getpid())}
+
+
+class RefusedError(Exception):
+    """An error of the user's own, with a constructor of its own."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.number = number
+
+
+def refuse_300(row):
+    if row["number"] == 300:
+        raise RefusedError(300)
+    return row
+
+
+def die_at_300(row):
+    if row["number"] == 300 and os.environ.get("RAY_JOB_ID"):  # only on a worker
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+
+
+def of_any_length(row):
+    return {"x": np.full(int(row["number"]) % 5 + 1, row["number"])}
+
+
+def two_columns(batch):
+    return {"x": np.stack([batch["id"] * 2.0, batch["id"] * 2.0 + 1], axis=1), "number": batch["id"]}
+
+
+def words(batch):
+    return {"word": np.array([str(number) for number in batch["id"]])}
+
+
+def wider_at_the_end(batch):
+    return {"x": np.zeros((len(batch["id"]), 2 if batch["id"][0] == 0 else 3))}
+
+
+def train_on_a_shard(config):
+    """What every worker of a Ray Train run does: feed its own rows, and leave word which they were."""
+    from ray import train
+
+    import forebay as fb
+
+    context = train.get_context()
+    rank, ranks = context.get_world_rank(), context.get_world_size()
+    pipeline = fb.from_arrays(rows()).shuffle(seed=7).shard(rank, ranks).batch(20, drop_remainder=True)
+    with pipeline.map(narrow, where=config["where"]).feed("torch") as feed:
+        numbers = [batch["number"].tolist() for batch in feed]
+    np.save(f"{config['folder']}/{rank}.npy", np.array(numbers))
+    train.report({"batches": len(numbers)})

@@ -1,0 +1,60 @@
+"""Workers and nodes that are lost cost a retry, and nothing else."""
+
+import numpy as np
+import pytest
+from tests.on_ray.conftest import assert_same, kill_any, taken, wait_for_workers, wait_until_no_workers
+from tests.on_ray.maps import blur, die_at_300, rows, slowly
+
+import forebay as fb
+from forebay.errors import WorkerError
+
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(110)]
+
+
+def slow_epochs(where, count=1, **options):
+    rows_of_it = fb.from_arrays(rows()).shuffle(seed=2).repeat(count).map(blur)
+    return rows_of_it.batch(10).map(slowly, where=where, **options)
+
+
+def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
+    with slow_epochs("thread", 4).feed() as plain, slow_epochs("ray", 4).feed() as far:
+        batches, ours = iter(far), []
+        for seed in range(10):
+            ours += taken(next(batches) for _ in range(18))
+            kill_any(seed)
+        ours += taken(batches)
+        assert_same(ours, taken(plain))
+    assert far.stats()["ray"]["lost_workers"] >= 5  # one that was dying already may be struck again
+    assert far.stats()["ray"]["retried_tasks"] > 0
+
+
+def test_a_node_killed_in_mid_epoch_loses_no_row_and_changes_no_order(cluster):
+    node = cluster.add_node(num_cpus=2)
+    with slow_epochs("thread", 2).feed() as plain, slow_epochs("ray", 2, workers=4).feed() as far:
+        wait_for_workers(far, 4)
+        batches = iter(far)
+        ours = taken(next(batches) for _ in range(20))
+        cluster.remove_node(node, allow_graceful=False)
+        ours += taken(batches)
+        assert_same(ours, taken(plain))
+    assert far.stats()["ray"]["lost_workers"] >= 2
+
+
+def test_rows_that_kill_every_worker_are_named_in_the_end_and_the_feed_goes_on():
+    with fb.from_arrays(rows()).map(die_at_300, where="ray").batch(30).feed() as far:
+        with pytest.raises(WorkerError, match=r"5 Ray workers died.*die_at_300") as caught:
+            taken(far)
+        assert any("300" in note for note in caught.value.__notes__)
+        assert np.array_equal(next(iter(far))["number"], np.arange(30))
+
+
+def test_closing_in_mid_epoch_ends_every_worker():
+    far = slow_epochs("ray", 10).feed()
+    next(iter(far))
+    far.close()
+    assert wait_until_no_workers() == []
+
+
+def test_a_feed_that_is_forgotten_ends_its_workers():
+    next(iter(slow_epochs("ray", 10).feed()))
+    assert wait_until_no_workers() == []

@@ -1,0 +1,59 @@
+"""Reaching a cluster, in programs of their own: Ray is joined once a process."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.on_ray.conftest import wait_until_no_workers
+
+pytestmark = pytest.mark.timeout(60)  # half of what Ray itself waits for a cluster that is not there
+
+FEED = """
+import numpy as np, forebay as fb
+from tests.on_ray.maps import slowly
+feed = fb.from_arrays({"number": np.arange(1000)}).batch(10).map(slowly, where="ray", workers=1).feed()
+"""
+
+
+def run(script, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379"])
+def test_an_address_where_nobody_answers_is_said_at_once(address):
+    done = run(FEED, RAY_ADDRESS=address)
+    assert f"ClusterError: no Ray cluster answers at RAY_ADDRESS={address}" in done.stderr
+
+
+def test_a_program_without_ray_is_told_what_to_install():
+    done = run("import sys; sys.modules['ray'] = None" + FEED)
+    assert "FrameworkError: map(..., where='ray') needs Ray" in done.stderr
+    assert "pip install 'forebay[ray]'" in done.stderr
+
+
+def test_the_cluster_that_ray_address_names_is_used(cluster):
+    done = run(
+        FEED + "print(sum(len(batch['number']) for batch in feed), feed.stats()['ray']['workers'])",
+        RAY_ADDRESS=cluster.address,
+    )
+    assert done.stdout.split() == ["1000", "1"], done.stderr
+
+
+def test_ctrl_c_leaves_no_worker_behind(cluster):
+    script = FEED + "for batch in feed: print(len(batch['number']), flush=True)"
+    program = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"RAY_ADDRESS": cluster.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    program.stdout.readline()
+    program.send_signal(signal.SIGINT)
+    _, told = program.communicate(timeout=30)
+    assert "KeyboardInterrupt" in told
+    assert wait_until_no_workers() == []

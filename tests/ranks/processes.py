@@ -1,0 +1,53 @@
+"""Real ranks: a process for each, that meets the others after every step, and what each of them received."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+WORKER = Path(__file__).with_name("worker.py")
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+ROWS, BATCH_ROWS = 103, 4
+
+
+def run_ranks(framework, count, folder, **job):
+    """Start so many ranks, wait for all, and give what each wrote down, in the order of ranks."""
+    meeting = {"port": free_port(), "workers": [free_port() for _ in range(count)], "store": str(folder / "store")}
+    job = {"framework": framework, "count": count, "rows": ROWS, "batch_rows": BATCH_ROWS, **meeting, **job}
+    started = [start_rank(job | {"rank": rank, "out": str(folder / f"{rank}.json")}) for rank in range(count)]
+    try:
+        told = [process.communicate(timeout=100)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == job.get("exits", [0] * count), "\n".join(told)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+def start_rank(job):
+    command = [sys.executable, str(WORKER), json.dumps(job)]
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+
+
+def environment():
+    """This process's, without what would tell a rank."""
+    told = ("RANK", "WORLD_SIZE", "TF_CONFIG")
+    return {name: value for name, value in os.environ.items() if name not in told} | QUIET
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def all_rows(ranks):
+    return sorted(row for rank in ranks for batch in rank["batches"] for row in batch)
+
+
+def step_counts(ranks):
+    return {len(rank["batches"]) for rank in ranks}
