@@ -57,10 +57,10 @@ def space_of(source):
     return Space(source.stored(), [spec.nbytes for spec in source.specs])
 
 
-def row_reader(source, *, direct=True, ring=True, memory_nbytes=1 << 20):
+def row_reader(source, *, direct=True, ring=True, tray_nbytes=1 << 20, trays=2):
     """Rows by position; without `direct`, through the page cache."""
     space = space_of(source)
-    return RowReader(space, _open(space, direct), memory_nbytes=memory_nbytes, ring=ring)
+    return RowReader(space, _open(space, direct), tray_nbytes=tray_nbytes, trays=trays, ring=ring)
 
 
 def block_reader(source, *, block_rows, places=None, direct=True, ring=True):

@@ -54,12 +54,12 @@ def test_blocks_of_the_order_are_read_once(order):
 
 
 def test_places_are_twice_what_a_group_can_need():
-    assert choice(by_blocks()).places == 2 * 2 * 16
+    assert choice(by_blocks()).places == 2 * by_blocks().blocks_within(4 << 20 >> 12) == 48
 
 
 def test_blocks_keep_to_the_budget_of_the_host():
     chosen = choice(by_blocks(), host_nbytes=64 << 20)
-    assert 32 <= chosen.places < 64
+    assert 24 <= chosen.places < 48
     assert chosen.held_nbytes <= 64 << 20
 
 
@@ -81,3 +81,10 @@ def test_a_kernel_without_io_uring_is_told_of():
     chosen = choice(shuffled(), no_ring="Operation not permitted")
     assert not chosen.ring
     assert "by threads, since io_uring is not to be had (Operation not permitted)" in chosen.reason.why
+
+
+@pytest.mark.parametrize(("row_nbytes", "trays"), [(4096, 12), (20 << 20, 4), (200 << 20, 2)])
+def test_large_rows_have_fewer_trays(row_nbytes, trays):
+    chosen = choice(Natural(8 * GIB // row_nbytes), row_nbytes=row_nbytes)
+    assert (chosen.way, chosen.trays) == ("rows", trays)
+    assert chosen.held_nbytes >= trays * row_nbytes

@@ -82,9 +82,9 @@ class TestRowsThroughThePageCache(ReaderTests):
         return row_reader(source, direct=False)
 
 
-class TestRowsWithLittleMemory(ReaderTests):
+class TestRowsWithOneSmallTray(ReaderTests):
     def make_reader(self, source):
-        return row_reader(source, memory_nbytes=16 << 10)
+        return row_reader(source, tray_nbytes=16 << 10, trays=1)
 
 
 class TestBlocksByRing(OfEveryKind):
@@ -102,8 +102,8 @@ def test_rows_of_any_size_are_read_whole(tmp_path, row_nbytes):
     array = np.random.default_rng(0).integers(0, 256, (12, row_nbytes), np.uint8)
     np.save(tmp_path / "rows.npy", array)
     source = open_npy(tmp_path / "rows.npy")
-    reader = row_reader(source, memory_nbytes=max(1 << 20, row_nbytes + 8192))
+    reader = row_reader(source, tray_nbytes=max(1 << 20, row_nbytes + 8192))
     rows, out = np.array([11, 0, 3, 3, 7]), np.empty((5, row_nbytes), np.uint8)
-    reader.gather("group", rows, [out])
+    reader.begin(iter([("group", rows)])).gather("group", rows, [out])
     assert np.array_equal(out, array[rows])
     reader.close()

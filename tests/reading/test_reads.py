@@ -2,8 +2,8 @@
 
 import errno
 import os
-import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from tests.reading.readers import row_reader, space_of
 
 from forebay.errors import SourceChangedError, SourceError
 from forebay.reading import files as files_module
-from forebay.reading import reads, rows
+from forebay.reading import rows
+from forebay.reading.copying import copy_rows
 from forebay.reading.files import OpenFiles, aligned_memory, direct_alignment
 from forebay.reading.reads import read_all, read_one_by_one
 from forebay.reading.runs import merge
-from forebay.reading.threads import PlainThreads
+from forebay.reading.threads import PlainThreads, RingThreads, await_reads
 from forebay.reading.uring import DEPTH, ENTRIES, Ring
 from forebay.sources.npy import open_npy
 
@@ -52,11 +53,7 @@ def ring_read():
     return Ring().read
 
 
-def threads_read():
-    return PlainThreads().read
-
-
-@pytest.mark.parametrize("make_read", [ring_read, threads_read, lambda: read_one_by_one])
+@pytest.mark.parametrize("make_read", [ring_read, lambda: read_one_by_one])
 def test_a_file_is_read_to_its_last_byte(files, make_read):
     requests, memory = whole(files)
     read_all(make_read(), files, requests, memory)
@@ -173,23 +170,60 @@ def test_a_ring_that_cannot_be_had_is_an_os_error(monkeypatch):
         Ring()
 
 
-def test_every_thread_reads_into_memory_of_its_own(source):
-    reader, found = row_reader(source), {}
-    gather = threading.Thread(target=lambda: found.update(other=reader._own()[0]))
-    gather.start()
-    gather.join()
-    assert not np.shares_memory(found["other"], reader._own()[0])
+@pytest.mark.parametrize("make_threads", [RingThreads, PlainThreads])
+def test_threads_share_requests_and_read_them_all(files, make_threads, monkeypatch):
+    monkeypatch.setattr(make_threads, "share_nbytes", 100_000)
+    threads, (requests, memory) = make_threads(), whole(files)
+    in_pieces = merge(requests.starts, np.minimum(requests.nbytes, 20_000), alignment=files.alignment).requests()
+    wanted = aligned_memory(in_pieces.nbytes.sum())
+    read_all(read_one_by_one, files, in_pieces, wanted)
+    await_reads(threads.start(files, in_pieces, memory))
+    threads.close()
+    assert np.array_equal(memory[: wanted.nbytes], wanted)
+
+
+def test_rows_that_lie_close_are_read_together(source):
+    reader, rows = row_reader(source), np.arange(0, 100_000, 1000)
+    part = reader.start(rows, aligned_memory(1 << 20))
+    await_reads(part.reads)
+    assert len(part.runs.starts) == 1
     reader.close()
 
 
-def test_rows_that_lie_close_are_read_together(source, monkeypatch):
-    seen = []
-    monkeypatch.setattr(rows, "read_all", lambda read, files, requests, memory: seen.append(len(requests.starts)))
+def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
+    reader, groups = row_reader(source, trays=2), {name: np.arange(100) * 1000 + name for name in range(3)}
+    started, start = [], reader.start
+    reader.start = lambda rows, tray: started.append(rows[0]) or start(rows, tray)
+    passed, out = reader.begin(iter(groups.items())), np.empty(100, np.uint8)
+    passed.gather(0, groups[0], [out])
+    assert started == [0, 1, 2]
+    reader.close()
+
+
+def test_a_pass_that_was_given_up_holds_no_memory(source, monkeypatch):
+    made = []
+    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: remembered(made, aligned_memory(nbytes)))
     reader = row_reader(source)
-    reader.gather("group", np.arange(0, 100_000, 1000), [np.empty(100, np.uint8)])
-    assert seen == [1]
-    assert reads.read_all is read_all
+    passed = reader.begin(iter([(0, np.arange(10))]))
+    passed.gather(0, np.arange(10), [np.empty(10, np.uint8)])
     reader.close()
+    assert [memory() for memory in made] == [None, None]
+
+
+def remembered(made, memory):
+    made.append(weakref.ref(memory))
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("row_nbytes", "places"),
+    [(4096, [640, 9344, 128]), (4096, [0, 4096]), (100, [7, 512, 1040]), (64, [64, 128]), (20_000, [7, 30_000])],
+)
+def test_rows_are_copied_from_wherever_they_lie(row_nbytes, places):
+    memory = np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
+    out = np.empty((len(places), row_nbytes), np.uint8)
+    copy_rows(memory, np.array(places), out)
+    assert np.array_equal(out, memory[np.array(places)[:, None] + np.arange(row_nbytes)])
 
 
 def test_a_read_that_would_end_outside_its_memory_is_refused(files):

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from aiobotocore.session import AioSession
 from tests.storage.conftest import KEY, SECRET, npy_bytes
 from tests.storage.faulty_proxy import CUT, FLIP, RESET, SHORT, STALL, refuse
 
@@ -51,6 +52,13 @@ def all_rows(pipeline):
 
 def test_rows_in_order_are_those_of_the_array(bucket, images):
     rows, counts, _ = all_rows(feed_of(bucket, images))
+    assert (rows == IMAGES).all()
+    assert counts["retries"] == 0
+
+
+def test_a_session_of_the_users_own_is_read_with(bucket, images):
+    own = {**bucket.options, "session": AioSession()}
+    rows, counts, _ = all_rows(fb.from_files(images, storage_options=own))
     assert (rows == IMAGES).all()
     assert counts["retries"] == 0
 

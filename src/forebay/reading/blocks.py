@@ -8,7 +8,7 @@ block's reads have ended and every group that was seen to need it has been gathe
 import math
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,10 @@ from forebay.reading.files import OpenFiles, aligned_memory
 from forebay.reading.reader import StoppedReadingError
 from forebay.reading.runs import Requests, Runs, merge
 from forebay.reading.space import Space
-from forebay.reading.threads import PlainThreads, RingThreads
+from forebay.reading.threads import STOPPED, PlainThreads, RingThreads, await_reads
 from forebay.sources.base import Array, Rows
 
 __all__ = ["BlockPass", "BlockReader", "place_nbytes"]
-
-STOPPED = "reading was stopped: the feed was closed or iterated anew."
 
 
 class BlockReader:
@@ -54,7 +52,7 @@ class BlockReader:
         assert runs.total_nbytes <= self._place_nbytes  # or it would be written over its neighbour
         return Runs(runs.starts, runs.nbytes, runs.places + place * self._place_nbytes)
 
-    def start(self, blocks: Sequence[Runs], memory: Array) -> "Iterator[Future[None]]":
+    def start(self, blocks: Sequence[Runs], memory: Array) -> "Iterator[Sequence[Future[None]]]":
         """Begin to read, in other threads, several blocks to each; for every block, what it is read by."""
         step = max(1, self._threads.share_nbytes // self._place_nbytes)
         for first in range(0, len(blocks), step):
@@ -81,7 +79,7 @@ class BlockPass:
 
     def __init__(self, reader: BlockReader, coming: Coming, memory: Array) -> None:
         self._reader, self._coming, self._memory = reader, coming, memory
-        self._held: dict[int, tuple[Runs, Future[None]]] = {}
+        self._held: dict[int, tuple[Runs, Sequence[Future[None]]]] = {}
         self._changed = threading.Condition()
         self._stopped = False
 
@@ -89,7 +87,7 @@ class BlockPass:
         """Write row `rows[i]` of leaf `l` to `out[l][i]`; groups may be asked for by several threads at once."""
         held = self._await_admission(group)
         try:
-            _await(read for _, read in held)
+            await_reads(read for _, reads in held for read in reads)
             self._copy(_together(runs for runs, _ in held), rows, out)
         finally:
             self._release(group)
@@ -98,7 +96,7 @@ class BlockPass:
         """Give the pass up: nothing more is read, and whoever waits is told."""
         with self._changed:
             self._stopped = True
-            for _, read in self._held.values():
+            for read in (read for _, reads in self._held.values() for read in reads):
                 read.cancel()
             self._changed.notify_all()
 
@@ -107,7 +105,7 @@ class BlockPass:
         self._held.clear()
         self._memory = aligned_memory(0)
 
-    def _await_admission(self, group: Hashable) -> list[tuple[Runs, "Future[None]"]]:
+    def _await_admission(self, group: Hashable) -> list[tuple[Runs, "Sequence[Future[None]]"]]:
         with self._changed:
             while True:
                 self._read_ahead()
@@ -144,15 +142,6 @@ def place_nbytes(space: Space, block_rows: int, alignment: int) -> int:
     multiple = math.lcm(alignment, *space.row_nbytes)
     step = multiple if multiple * 8 <= needed else alignment
     return -(-needed // step) * step
-
-
-def _await(reads: "Iterable[Future[None]]") -> None:
-    """Wait for all, even when one has failed: a place that is still written to is nobody else's."""
-    ended = wait(list(reads)).done
-    if any(read.cancelled() for read in ended):
-        raise StoppedReadingError(STOPPED)
-    for read in ended:
-        read.result()
 
 
 def _blocks(rows: Rows, block_rows: int) -> list[int]:

@@ -24,8 +24,9 @@ COLD_SHARE = 0.05  # of the bytes: with less than that missing, page faults cost
 KEPT_SHARE = 0.5  # of the memory that is free: files up to this stay in the page cache until the next epoch
 SHORT_ROW_NBYTES = 2 << 10  # several on a page
 LONG_ROW_NBYTES = 64 << 10  # read by itself as quickly as with its neighbours
-MEMORY_NBYTES = 22 << 20  # that a thread reads scattered rows into: a group of them, and what lies around each
-MEMORY_SHARE = 10  # of the host's budget, where that is less
+TRAY_NBYTES = 11 << 19  # memory that scattered rows are read to: a group of them, and what lies around each
+TRAYS = 12  # at most: most of them are being read to, some are being copied from, the rest are next
+TRAYS_SHARE = 1 / 3  # of the host's budget at most
 PLACES_SHARE = 2 / 3  # of the host's budget at most: the rest is for slots
 
 
@@ -59,10 +60,10 @@ class Reading:
     alignment: int = 1  # 1: through the page cache
     ring: bool = False
     kept: bool = False  # in the page cache, from the second epoch on
-    thread_nbytes: int = 0  # memory of each thread
-    held_nbytes: int = 0  # memory they share
+    held_nbytes: int = 0  # memory that is read to
     block_rows: int = 0
-    places: int = 0
+    places: int = 0  # for blocks
+    trays: int = 0  # for groups of rows
 
     @property
     def reads(self) -> bool:
@@ -97,9 +98,7 @@ def _blocks(facts: Facts, need: Need, space: Space) -> Reading | None:
         return None
     alignment = facts.alignment or 1
     block_rows = min(order.block_rows, need.rows)
-    # A group begins and ends in the midst of windows; where it may go on into the next pass, a short one is between.
-    windows = -(-need.group_rows // order.window_rows) + (1 if order is need.order else 2)
-    least = min(windows * order.mix, -(-need.rows // block_rows))
+    least = order.blocks_within(need.group_rows, passes=1 if order is need.order else 2)
     room = int(need.host_nbytes * PLACES_SHARE) // place_nbytes(space, block_rows, alignment)
     if room < least:
         return None
@@ -120,13 +119,17 @@ def _blocks(facts: Facts, need: Need, space: Space) -> Reading | None:
 def _rows(facts: Facts, need: Need, space: Space) -> Reading:
     alignment = facts.alignment or 1
     row_nbytes = sum(nbytes + 2 * alignment for nbytes in space.row_nbytes)
+    room_nbytes = int(need.host_nbytes * TRAYS_SHARE)
+    trays = max(2, min(TRAYS, room_nbytes // row_nbytes))
+    tray_nbytes = max(row_nbytes, min(TRAY_NBYTES, room_nbytes // trays))
     return Reading(
         "rows",
         Reason("reading", _past(facts, "rows"), f"{_cold(facts)}: many at once{_how(facts)}"),
         alignment=alignment,
         ring=not facts.no_ring,
         kept=_fits(facts),
-        thread_nbytes=max(row_nbytes, min(MEMORY_NBYTES, need.host_nbytes // MEMORY_SHARE)),
+        held_nbytes=trays * tray_nbytes,
+        trays=trays,
     )
 
 

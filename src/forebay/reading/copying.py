@@ -9,6 +9,7 @@ __all__ = ["copy_piece", "copy_rows"]
 
 _PIECE_NBYTES = 256 << 10  # temporaries up to this stay in a core's own cache
 _LOOP_NBYTES = 16 << 10  # rows from this size on are copied one by one, without a temporary
+_UNIT_NBYTES = 64  # rows are copied in units from this size on; of smaller ones there are too many
 
 
 def copy_rows(memory: Array, places: Addresses, out: Array) -> None:
@@ -17,9 +18,9 @@ def copy_rows(memory: Array, places: Addresses, out: Array) -> None:
     target = out.reshape(-1).view(f"V{row_nbytes}")
     if row_nbytes >= _LOOP_NBYTES:
         return _copy_each(memory, places, target.view(np.uint8).reshape(len(out), row_nbytes))
-    phase = int(places[0]) % row_nbytes
-    if not ((places - phase) % row_nbytes).any():
-        return _take(memory, places // row_nbytes, phase, target)
+    unit_nbytes = _unit_nbytes(places, row_nbytes)
+    if unit_nbytes >= _UNIT_NBYTES or unit_nbytes == row_nbytes:
+        return _take(memory, places, unit_nbytes, target)
     # Every byte is the beginning of a row: those that are meant are chosen.
     rows = np.ndarray((memory.nbytes - row_nbytes + 1,), target.dtype, memory, strides=(1,))
     step = max(1, _PIECE_NBYTES // row_nbytes)
@@ -40,7 +41,16 @@ def _copy_each(memory: Array, places: Addresses, target: Array) -> None:
         row[...] = memory[place : place + row_nbytes]
 
 
-def _take(memory: Array, numbers: Addresses, phase: int, target: Array) -> None:
-    count = (memory.nbytes - phase) // target.dtype.itemsize
-    rows = np.ndarray((count,), target.dtype, memory, phase)
-    rows.take(numbers, out=target, mode="clip")  # without "clip", take writes into a buffer of its own first
+def _unit_nbytes(places: Addresses, row_nbytes: int) -> int:
+    """The largest unit that rows are made of and that lies at multiples of its size, counted from the first row."""
+    return int(np.gcd.reduce(places - places[0], initial=row_nbytes))
+
+
+def _take(memory: Array, places: Addresses, unit_nbytes: int, target: Array) -> None:
+    """By units: `take` lets other threads run meanwhile, which choosing by an array of numbers does not."""
+    phase, units = int(places[0]) % unit_nbytes, target.dtype.itemsize // unit_nbytes
+    unit = np.dtype(f"V{unit_nbytes}")
+    all_units = np.ndarray(((memory.nbytes - phase) // unit_nbytes,), unit, memory, phase)
+    numbers = (places - phase)[:, None] // unit_nbytes + np.arange(units)
+    # Without "clip", take writes into a buffer of its own first.
+    all_units.take(numbers.reshape(-1), out=target.view(unit), mode="clip")

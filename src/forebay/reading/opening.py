@@ -41,7 +41,8 @@ def _positioned(source: Source, reading: Reading, space: Space) -> Reader:
     """One that reads by position, into memory of its own."""
     files = OpenFiles(space, alignment=reading.alignment)
     if reading.way == "rows":
-        return RowReader(space, files, memory_nbytes=reading.thread_nbytes, ring=reading.ring)
+        trays = {"tray_nbytes": reading.held_nbytes // reading.trays, "trays": reading.trays}
+        return RowReader(space, files, **trays, ring=reading.ring)
     blocks = {"block_rows": reading.block_rows, "places": reading.places}
     return BlockReader(space, files, rows=len(source), **blocks, ring=reading.ring)
 

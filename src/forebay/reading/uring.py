@@ -18,8 +18,9 @@ from forebay.spec import Array
 __all__ = ["Ring"]
 
 ENTRIES = 4096  # written at a time: at the end of each lot the disk has less and less to do
-DEPTH = 32  # under way at a time, in each of a few threads: with many more in all, disks get slower
-REFILL = 8  # completions waited for at once: each wait costs some Python
+DEPTH = 64  # reads under way at a time, in each of a few threads: enough for the time until a thread gets its turn
+DEPTH_NBYTES = 32 << 20  # and no more than this: with many more in all, disks get slower
+REFILLS = 4  # times that all under way are waited for in parts: each wait costs some Python
 
 _SETUP, _ENTER = 425, 426  # the same on every processor
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
@@ -77,7 +78,7 @@ class Ring:
         for start in range(0, len(offsets), ENTRIES):
             some = slice(start, start + ENTRIES)
             self._write(files[some], offsets[some], nbytes[some], addresses[some])
-            self._run(len(results[some]))
+            self._run(len(results[some]), _depth(nbytes[some]))
             self._collect(results[some])
         return results
 
@@ -91,14 +92,15 @@ class Ring:
         self._entries[np.arange(tail, tail + len(files)) % len(self._entries)] = entries
         self._tail[0] = (tail + len(files)) & _WORD
 
-    def _run(self, count: int) -> None:
+    def _run(self, count: int, depth: int) -> None:
         """Let the kernel read so many entries, some at a time, until all are done."""
         sent = done = 0
+        refill = max(1, depth // REFILLS)
         try:
             while done < count:
-                fresh = min(count, done + DEPTH) - sent
+                fresh = min(count, done + depth) - sent
                 # The kernel counts all completions that were not collected yet, the old ones too.
-                sent += self._enter(fresh, min(sent + fresh, done + REFILL))
+                sent += self._enter(fresh, min(sent + fresh, done + refill))
                 done = self._done()
         finally:
             if done < count:  # interrupted: nothing of the caller's may be written to once he has it back
@@ -138,6 +140,11 @@ class Ring:
     def __del__(self) -> None:
         if hasattr(self, "_ring"):
             self.close()
+
+
+def _depth(nbytes: Array) -> int:
+    """How many reads of such lengths are under way at a time."""
+    return max(1, min(DEPTH, DEPTH_NBYTES * len(nbytes) // max(1, int(nbytes.sum()))))
 
 
 def _call(number: int, *arguments: int) -> int:

@@ -7,7 +7,7 @@ like. A format of one row a file, such as images, opens all its files together i
 import inspect
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -25,6 +25,7 @@ from forebay.sources.chunking import Chunking
 from forebay.sources.fit import describe
 from forebay.sources.paths import Paths, expand_paths, is_address, suffix_of
 from forebay.sources.pool import SourcePool
+from forebay.sources.unpacking import Unpacking
 from forebay.spec import ArraySpec, Structure, Tree, parse_nbytes
 
 __all__ = ["FilesSource", "open_files"]
@@ -85,6 +86,7 @@ class FilesSource:
     def __init__(self, files: Sequence["_File"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(files, max_open=max_open, max_held_nbytes=max_held_nbytes)
         self._may_lock = len(files) <= max_open  # only then is no file ever unmapped
+        self._max_held_nbytes, self._unpacking = max_held_nbytes, list[Unpacking]()
         for number in range(len(files)):
             with self._pool.use(number):
                 _check_same(files[0], files[number])
@@ -92,6 +94,7 @@ class FilesSource:
         self._starts = [0, *accumulate(file.length for file in files)]
         self._start_array = np.asarray(self._starts[:-1])
         self._row_nbytes = sum(spec.nbytes for spec in self.specs)
+        self._unpacked_nbytes = [file.unpacked_nbytes for file in files]
         longest = max(files, key=lambda file: file.chunking.rows)
         self.blocks = longest.chunking.blocks(len(self), max_held_nbytes)
         self.reads = longest.reads
@@ -120,6 +123,15 @@ class FilesSource:
             regions += found
         return regions
 
+    def foresee(self, coming: Iterator[Rows]) -> Unpacking | None:
+        """Unpack the files of coming groups ahead, until what is returned is closed; nothing where none is packed."""
+        if not all(self._unpacked_nbytes):
+            return None
+        sizes, budget = self._unpacked_nbytes, self._max_held_nbytes
+        unpacking = Unpacking(coming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
+        self._unpacking = [*(other for other in self._unpacking if not other.closed), unpacking]
+        return unpacking
+
     def extents(self) -> list[list[Extent]]:
         """Of all files, one after the other, where all of them may stay open at once."""
         return self._told_by_all("extents")
@@ -144,6 +156,19 @@ class FilesSource:
     def close(self) -> None:
         self._pool.close()
 
+    def _count_rows(self, rows: Rows) -> dict[int, int]:
+        """How many of some rows each file has, in the order of the files."""
+        if not isinstance(rows, slice):
+            files, counts = np.unique(np.searchsorted(self._start_array, rows, side="right") - 1, return_counts=True)
+            return dict(zip(files.tolist(), counts.tolist(), strict=True))
+        first, last = (bisect_right(self._starts, row) - 1 for row in (rows.start, rows.stop - 1))
+        seams = [rows.start, *self._starts[first + 1 : last + 1], rows.stop]
+        return {first + number: stop - start for number, (start, stop) in enumerate(pairwise(seams))}
+
+    def _tell_gathered(self, file: int, rows: int) -> None:
+        for unpacking in self._unpacking:
+            unpacking.gathered(file, rows)
+
     def _gather_run(self, rows: slice, out: Sequence[Array]) -> None:
         start = rows.start
         while start < rows.stop:
@@ -152,6 +177,7 @@ class FilesSource:
             target = slice(start - rows.start, stop - rows.start)
             with self._pool.use(file) as source:
                 source.gather(slice(start - first, stop - first), [leaf[target] for leaf in out])
+            self._tell_gathered(file, stop - start)
             start = stop
 
     def _gather_scattered(self, rows: Array, out: Sequence[Array]) -> None:
@@ -173,6 +199,7 @@ class FilesSource:
             file = int(files[start])
             with self._pool.use(file) as source:
                 source.gather(rows[start:stop] - self._starts[file], [leaf[start:stop] for leaf in out])
+            self._tell_gathered(file, stop - start)
 
     def _gather_each(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
         for place in np.argsort(files, kind="stable").tolist():
@@ -199,6 +226,7 @@ class _File:
         self.structure = Structure(None)
         self.chunking = Chunking()
         self.reads: Reason | None = None
+        self.unpacked_nbytes = 0  # what it holds once it has unpacked itself
         self._open = opener
 
     def __call__(self) -> Source:
@@ -208,6 +236,7 @@ class _File:
         source = self._open()
         self.length, self.specs, self.structure = len(source), tuple(source.specs), source.structure
         self.chunking, self.reads = getattr(source, "chunking", Chunking()), getattr(source, "reads", None)
+        self.unpacked_nbytes = getattr(source, "unpacked_nbytes", 0)
         # A source that was costly to open may know how to do it cheaply the next time.
         self._open = getattr(source, "reopen", self._open)
         return source

@@ -1,24 +1,29 @@
 """`.npz` files: stored members are mapped where they lie in the archive, deflated ones are inflated when first needed.
 
 A stored member starts wherever the archive happens to have got to, so it is rarely aligned; rows are gathered as bytes,
-which does not mind. Its checksum is not verified, since that would read all of it; a deflated member's is.
+which does not mind. Its checksum is not verified, since that would read all of it; a deflated member's is. Members are
+inflated several at once, ahead of need where it is known which rows come next.
 """
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
 from forebay.errors import SourceError, SpecError
+from forebay.reason import Reason
 from forebay.sources.arrays import GatherLeaf, extents_of, gather_leaf, memory_region
 from forebay.sources.base import Array, Region, Rows, Stored
+from forebay.sources.chunking import Chunking
 from forebay.sources.fit import fit_spec
-from forebay.sources.inflate import Deflated
+from forebay.sources.inflate import Deflated, codec_told
 from forebay.sources.mapped import MappedFile, PathName
 from forebay.sources.npy import HEAD_NBYTES, NpyHeader, parse_header
+from forebay.sources.unpacking import Unpacking
 from forebay.sources.zipped import ZipMember, list_members
 from forebay.spec import Tree, as_specs, flatten
 
@@ -30,8 +35,8 @@ def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str]
 
     `members=["x", "y"]` takes only those. With `spec=`, members are found by the names of its leaves and checked
     against it. Members written by `numpy.savez` are mapped and take no memory; those of `savez_compressed` are inflated
-    whole when a row is first asked for, and held until the source is closed (among many files: until it is no longer
-    one of the open ones).
+    whole when a row is first asked for, or ahead of that in a feed, and held until the source is closed (among many
+    files: until it is no longer one of the open ones).
     """
     file = MappedFile(path)
     found = {member.name: member for member in list_members(file)}
@@ -52,6 +57,9 @@ class NpzSource:
         self.structure = fit_spec(file.path, self.specs, flatten(dict.fromkeys(names, 0))[1], spec)
         self._file = file
         self._members = list(members)
+        self._deflated = [member for member in members if isinstance(member, _Inflated)]
+        self.unpacked_nbytes = sum(member.unpacked_nbytes for member in self._deflated)
+        self.chunking, self.reads = self._told(file)
 
     def __len__(self) -> int:
         return self._length
@@ -69,6 +77,27 @@ class NpzSource:
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
 
+    def unpack(self) -> None:
+        """Inflate whatever is deflated; beside others who do so, each takes members that nobody has begun."""
+        for member in self._deflated:
+            member.unpack(wait=False)
+        for member in self._deflated:
+            member.unpack()
+
+    def foresee(self, coming: Iterator[Rows]) -> Unpacking | None:
+        """Inflate all members ahead of need, several at once, until what is returned is closed."""
+        sizes = [member.unpacked_nbytes for member in self._deflated]
+        if len(sizes) < 2:
+            return None
+        all_members = dict.fromkeys(range(len(sizes)), 1)
+        return Unpacking(
+            coming,
+            lambda rows: all_members,
+            lambda number: nullcontext(self._deflated[number]),
+            nbytes=sizes,
+            budget_nbytes=sum(sizes),
+        )
+
     def memory(self) -> list[Region]:
         """The mapped members, where all of them are."""
         regions = [member.memory() for member in self._members]
@@ -81,7 +110,16 @@ class NpzSource:
 
     def close(self) -> None:
         """Let go of the file and of what was inflated, once the last gather under way is done."""
-        self._members = []
+        self._members, self._deflated = [], []
+
+    def _told(self, file: MappedFile) -> tuple[Chunking, Reason | None]:
+        """What a shuffle of many such files makes of it, and what `explain()` says of one."""
+        if not self._deflated:
+            return Chunking(), None
+        row_nbytes = sum(member.spec.nbytes for member in self._deflated)
+        how = f"members are inflated {codec_told()}, as many at once as there are cores, and none in parts"
+        of = f"{len(self._deflated)} of {len(self._members)} members of {file.path.name} are deflated"
+        return Chunking(self._length, row_nbytes, (how,)), Reason("reads", "inflated", f"{of}; {how}")
 
 
 class _Mapped:
@@ -109,7 +147,7 @@ class _Inflated:
         self._header = parse_header(self._deflated.head(min(zipped.nbytes, HEAD_NBYTES)), name)
         check_nbytes(self._header, name, zipped)
         self.length, self.spec = self._header.shape[0], self._header.row_spec
-        self.held_nbytes = 0
+        self.held_nbytes, self.unpacked_nbytes = 0, zipped.nbytes
         self._lock = threading.Lock()
         self._gather: GatherLeaf | None = None
 
@@ -119,6 +157,11 @@ class _Inflated:
 
     def memory(self) -> list[Region]:
         return []
+
+    def unpack(self, *, wait: bool = True) -> None:
+        """Inflate it now, if nobody did; unless told to wait, leave it to who has begun."""
+        if self._gather is None and (wait or not self._lock.locked()):
+            self._inflate()
 
     def _inflate(self) -> GatherLeaf:
         with self._lock:

@@ -192,7 +192,8 @@ def _copy_scattered(column: Column, cut: Cut, held: Sequence[Held], rows: Array,
         place = int(places[start])
         first, count = cut.firsts[place], int(cut.stops[place] - cut.firsts[place])
         block = np.ndarray((count,), opaque, held[place].array(), cut.offsets[place])
-        scratch[start:stop] = block[ordered[start:stop] - first]
+        # Without "clip", take writes into a buffer of its own first.
+        block.take(ordered[start:stop] - first, out=scratch[start:stop], mode="clip")
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     records = np.ndarray((len(rows),), column.record, scratch)

@@ -9,12 +9,13 @@ never heard of, is read when it is asked for.
 import logging
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from forebay.spec import Array
 from forebay.storage.grid import Cut
+from forebay.storage.objects import Piece
 from forebay.storage.reader import Held, Reader
 
 __all__ = ["Foreseen", "Foresight", "Rows", "take"]
@@ -159,9 +160,9 @@ class Foresight:
 
     def _admit(self, rows: Rows, cuts: Sequence[Cut]) -> bool:
         """Hold a group's ranges as soon as they fit; False when nobody wants them any more."""
-        key = _key(rows)
+        key, pieces = _key(rows), {piece for cut in cuts for piece in cut.pieces}
         with self._lock:
-            self._lock.wait_for(lambda: self.closed or self._is_urgent(key) or self._fits(_count(rows), cuts))
+            self._lock.wait_for(lambda: self.closed or self._is_urgent(key) or self._fits(_count(rows), pieces))
             if self.closed:
                 return False
             if self._missed[key] > 0:
@@ -176,13 +177,12 @@ class Foresight:
         """Whether somebody waits for a group, or has gone on without."""
         return self._wanted[key] > 0 or self._missed[key] > 0
 
-    def _fits(self, count: int, cuts: Sequence[Cut]) -> bool:
+    def _fits(self, count: int, pieces: Collection[Piece]) -> bool:
         """Whether a group may be held too. One that is larger than the budget is held when nothing else is."""
         if not self._foreseen and self._reader.nbytes == 0:
             return True
         if self._rows + count > 2 * self._window_rows:  # what tiers hold costs nothing, but has no end either
             return False
-        pieces = {piece for cut in cuts for piece in cut.pieces}
         more = sum(piece.nbytes for piece in pieces if not self._reader.has(piece))
         return more == 0 or self._reader.nbytes + more <= self._budget_nbytes
 

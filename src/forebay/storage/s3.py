@@ -1,5 +1,11 @@
-"""Ranges of S3 objects, asked for on condition that the object is still the one that was listed."""
+"""Ranges of S3 objects, asked for on condition that the object is still the one that was listed.
 
+s3fs lists and signs in; ranges are read by botocore's own client, which s3fs brings along, in the threads that wait for
+them anyway. One event loop for all of them takes three times the CPU, and is the limit at 500 MB/s.
+"""
+
+import threading
+from contextlib import closing
 from typing import Any
 
 from fsspec.asyn import sync
@@ -26,29 +32,43 @@ def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
 
 
 class S3Ranges:
-    """Reads through the client that s3fs made: s3fs's own reads neither pass a condition on nor show the response."""
+    """Reads past s3fs, whose own reads neither pass a condition on nor show the response."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
         files.retries = 1
         further = {name: value for name, value in files.s3_additional_kwargs.items() if name.startswith(_OF_READS)}
         self._always = files.req_kw | further
+        self._on_loop = files.session is not None  # somebody's own session, which knows how to sign in
+        self._client: Any = None
+        self._lock = threading.Lock()
 
     def read(self, stored: StoredObject, start: int, stop: int) -> Response:
-        response: Response = sync(self._files.loop, self._read, stored, start, stop)
-        return response
-
-    async def _read(self, stored: StoredObject, start: int, stop: int) -> Response:
-        files = self._files
-        bucket, key, _ = files.split_path(stored.path)
-        await files.set_session()
-        client = await files.get_s3(bucket)
+        bucket, key, _ = self._files.split_path(stored.path)
         condition = {"IfMatch": stored.version} if stored.version else {}
-        span = f"bytes={start}-{stop - 1}"
-        given = await client.get_object(Bucket=bucket, Key=key, Range=span, **condition, **self._always)
-        async with given["Body"] as body:
-            data = await body.read()
+        asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **condition, **self._always}
+        given, data = sync(self._files.loop, self._get_on_loop, asked) if self._on_loop else self._get(asked)
         etag = str(given.get("ETag", ""))
         plain = given.get("ServerSideEncryption") in (None, "AES256") and not given.get("SSECustomerAlgorithm")
         is_checksum = plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)
         return Response(data, etag, etag.strip('"') if is_checksum else None)
+
+    def _get(self, asked: dict[str, Any]) -> tuple[Any, bytes]:
+        given = self._own_client().get_object(**asked)
+        with closing(given["Body"]) as body:
+            return given, body.read()
+
+    async def _get_on_loop(self, asked: dict[str, Any]) -> tuple[Any, bytes]:
+        await self._files.set_session()
+        client = await self._files.get_s3(asked["Bucket"])
+        given = await client.get_object(**asked)
+        async with given["Body"] as body:
+            return given, await body.read()
+
+    def _own_client(self) -> Any:
+        with self._lock:  # making one is not for several threads, using it is
+            if self._client is None:
+                from forebay.storage.s3_client import blocking_client  # other stores do without botocore
+
+                self._client = blocking_client(self._files)
+            return self._client
