@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.engines.cuda.workspace import Workspace
 from forebay.errors import BudgetError
-from forebay.plan import Demand, make_plan
+from forebay.plan import Demand
+from forebay.planning import make_plan
 from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, Structure, parse_nbytes
 from forebay.transport import (
     DMA_ROW_NBYTES,

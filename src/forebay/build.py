@@ -20,7 +20,8 @@ from forebay.infer import Traced, trace, with_padding
 from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place, find_place
-from forebay.plan import GROUP_NBYTES, Demand, Plan, make_plan
+from forebay.plan import Demand, Plan
+from forebay.planning import GROUP_NBYTES, make_plan
 from forebay.ranks import Rank, check_steps, describe_rank
 from forebay.reading.choose import Need, Reading
 from forebay.reading.opening import open_reader, plan_reading

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import forebay as fb
 from forebay.errors import BudgetError
 from forebay.executors.cluster import Cluster, share_workers
-from forebay.plan import make_plan
+from forebay.planning import make_plan
 
 
 @pytest.fixture(scope="module")

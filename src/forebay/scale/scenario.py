@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from forebay.errors import ScenarioError
 from forebay.executors.cluster import TASKS_A_WORKER
-from forebay.plan import AHEAD
+from forebay.planning import AHEAD
 
 __all__ = ["Data", "Host", "Maps", "Remote", "Scenario", "Store", "Training"]
 
