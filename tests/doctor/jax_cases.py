@@ -11,8 +11,8 @@ from jax._src.array import ArrayImpl
 from tests.doctor.hook_scripts import bare_script, watched
 
 from forebay.doctor.capture.device.others import profiler_at_work
+from forebay.doctor.capture.hooks import counting
 from forebay.doctor.capture.hooks.counting import Counts
-from forebay.doctor.capture.hooks.jax import operations as jax_operations
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 
@@ -258,8 +258,8 @@ def test_an_operation_that_was_imported_by_its_name_is_silent_after_the_watch():
 
 
 def test_counting_ends_when_there_is_enough(monkeypatch):
-    monkeypatch.setattr(jax_operations, "MOST_SPANS", 1)
-    monkeypatch.setattr(jax_operations, "TOGETHER_NS", 0)
+    monkeypatch.setattr(counting, "MOST_SPANS", 1)
+    monkeypatch.setattr(counting, "TOGETHER_NS", 0)
     x = jnp.ones(3)
     seen = watched(lambda: [x * 2 for _ in range(10)])
     assert operations_in(seen) < 10
@@ -275,14 +275,15 @@ def test_a_hook_that_fails_is_a_note(monkeypatch):
     monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
     seen = watched(lambda: jnp.ones(3) * 2)
     assert seen.result.tolist() == [2.0, 2.0, 2.0]
-    assert "jax operations is watched in part: ZeroDivisionError: division by zero" in seen.notes
+    assert "jax operations is seen in part only: ZeroDivisionError: division by zero" in seen.notes
 
 
 @pytest.mark.parametrize(
     ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
 )
 def test_steps_are_timed_with_all_other_hooks_off(script, mark):
-    session = Session(Stepping(warm_up=2, steps=5, untraced_steps=5, patience_seconds=0.0))
+    at_once = {"patience_seconds": 0.0, "glance_seconds": 0.0, "short_seconds": 0.0}
+    session = Session(Stepping(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
     bare_script(f"jax/{script}")
     session.stop()

@@ -18,6 +18,7 @@ from tensorflow.python.training import optimizer as first_optimizers
 from tests.doctor.tensorflow_watched import attributes, in_thread, watched
 
 from forebay.doctor.capture.device.others import profiler_at_work
+from forebay.doctor.capture.facts import process_facts
 from forebay.doctor.capture.hooks.counting import Counts
 from forebay.doctor.capture.hooks.tensorflow import values as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import waits as tensorflow_waits
@@ -50,6 +51,14 @@ def test_every_attribute_is_put_back():
         changed = [one != another for one, another in zip(before, attributes(OWNERS), strict=True)]
     assert changed == [True] * len(OWNERS)
     assert attributes(OWNERS) == before
+
+
+def test_jax_that_tensorflow_imports_by_itself_is_not_started():
+    import jax  # noqa: F401  # as `tensorflow.lite` does
+    from jax._src import xla_bridge
+
+    assert list(process_facts()["frameworks"]) == ["tensorflow"]
+    assert not xla_bridge.backends_are_initialized()
 
 
 def test_a_function_is_traced_as_often_as_without_the_doctor():
@@ -132,8 +141,8 @@ def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
     assert sorted(seen.notes) == [
-        "tf operations is watched in part: ZeroDivisionError: division by zero",
-        "tf.convert_to_tensor is watched in part: ZeroDivisionError: division by zero",
+        "tf operations is seen in part only: ZeroDivisionError: division by zero",
+        "tf.convert_to_tensor is seen in part only: ZeroDivisionError: division by zero",
     ]
 
 

@@ -210,7 +210,7 @@ def test_a_framework_of_another_version_is_no_trouble(monkeypatch):
 
 
 def test_a_watch_reads_at_the_edges_of_its_window():
-    session = Session(Stepping(warm_up=1, steps=3, untraced_steps=2))
+    session = Session(Stepping(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
     session.start()
     for _ in range(10):
         session.ledger.add(Kind.STEP, "optimizer.step", 1, line=0)

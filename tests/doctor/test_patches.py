@@ -130,6 +130,16 @@ def test_all_but_one_are_put_back(patches):
     assert apis(patches) == ["double"]
 
 
+def test_what_is_below_a_hook_that_stays_goes_with_it(patches):
+    before = dict(vars(Library))
+    patches.watch(Library, "double", Kind.UPLOAD, "below", describe)
+    patches.watch(Library, "double", Kind.UPLOAD, "above", describe)
+    patches.restore(but="above")
+    assert (Library().double(1), apis(patches)) == (2, ["above"])
+    patches.restore()
+    assert (dict(vars(Library)), patches.ledger.notes) == (before, [])
+
+
 def test_a_hook_keeps_the_name_of_what_it_stands_for(patches):
     watch(patches, "double")
     assert Library.double.__name__ == "double"

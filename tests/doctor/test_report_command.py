@@ -92,6 +92,16 @@ def test_a_script_may_leave_its_folder_and_send_its_words_elsewhere(folder):
     assert json.loads((folder / "a.json").read_text())["script"] == "moves.py"
 
 
+def test_a_script_may_watch_a_part_of_itself(folder):
+    (folder / "watches.py").write_text(
+        "from forebay.doctor import watch\nwith watch() as seen:\n    pass\nprint(seen.capture.ended)\n"
+    )
+    done = doctor("watches.py", cwd=folder)
+    assert done.returncode == 0
+    assert done.stdout.startswith("done\n")
+    assert "watch() tells what `forebay doctor` has seen so far" in " ".join(done.stdout.split())
+
+
 def test_a_terminal_without_such_letters_still_gets_the_report(folder):
     done = doctor("run.gz", cwd=folder, PYTHONIOENCODING="ascii")
     assert done.returncode == 0

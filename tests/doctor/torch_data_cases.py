@@ -195,7 +195,7 @@ def test_a_scaled_step_is_one_step(seen):
 
 def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
     calls = []
-    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1))
+    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
     theirs = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
     optimizer = optimizer_of(3)
@@ -210,7 +210,7 @@ def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
 
 
 def test_the_hook_on_steps_is_gone_when_a_watch_ends_inside_one():
-    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1))
+    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
     optimizer = optimizer_of(3)
     for _ in range(6):

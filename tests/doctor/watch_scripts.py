@@ -16,13 +16,13 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 
 SCRIPTS = Path(__file__).parent / "scripts"
-NEVER = 1e9  # seconds of patience: whatever the machine does meanwhile, all of a short script is watched
+NEVER = 1e9  # seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end
 ENVIRONMENT = dict(os.environ)
 COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a second time, without a watch
 
 
 def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
-    session = Session(Stepping(patience_seconds=NEVER))
+    session = Session(Stepping(patience_seconds=NEVER, glance_seconds=NEVER))
     session.start()
     try:
         watched = run(script)

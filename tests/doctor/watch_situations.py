@@ -17,14 +17,14 @@ from forebay.doctor.capture.script import run_script
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
 
-NEVER = 1e9  # seconds of patience: whatever the machine does meanwhile, all of a short script is watched
+NEVER = 1e9  # seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
 
 
 def verdict_of(script: Path) -> Verdict:
     tf.compat.v1.reset_default_graph()
     gc.collect()
-    session = Session(Stepping() if ON_GPU else Stepping(patience_seconds=NEVER))
+    session = Session(Stepping() if ON_GPU else Stepping(patience_seconds=NEVER, glance_seconds=NEVER))
     session.start()
     try:
         ended = run_script(str(script), ())

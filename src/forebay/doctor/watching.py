@@ -30,19 +30,27 @@ class Watch:
 
     def __init__(self, stepping: Stepping) -> None:
         self._session = Session(stepping)
+        self._outer: Session | None = None  # who watches already
         self._capture: Capture | None = None
 
     def __enter__(self) -> Self:
         if self._capture is not None:
             raise CaptureError("this watch has ended: call watch() again for another.")
-        self._session.start()
+        outer = Session.of_script()
+        if outer is None:
+            self._session.start()
+        else:  # what it sees is what it would have seen here, and what came before
+            self._outer = outer
+            outer.ledger.note("watch() tells what `forebay doctor` has seen so far: that watches all of the script.")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._session.stop()
-        self._capture = self._session.capture(sys.argv[0] or "a session", ended=_ended(error))
+        if self._outer is None:
+            self._session.stop()
+        seen = self._outer or self._session
+        self._capture = seen.capture(sys.argv[0] or "a session", ended=_ended(error))
 
     @property
     def capture(self) -> Capture:

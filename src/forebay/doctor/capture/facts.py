@@ -33,10 +33,19 @@ def process_facts() -> dict[str, Any]:
     }
     for name, ask in (("torch", _torch), ("tensorflow", _tensorflow), ("jax", _jax), ("cupy", _cupy)):
         module = sys.modules.get(name)
-        if module is not None:
-            with suppress(Exception):  # half imported, or another version: the rest is still worth having
-                facts["frameworks"][name] = ask(module)
+        if module is None or not _in_use(name):
+            continue
+        with suppress(Exception):  # half imported, or another version: the rest is still worth having
+            facts["frameworks"][name] = ask(module)
     return facts
+
+
+def _in_use(name: str) -> bool:
+    """TensorFlow imports JAX wherever that is installed; to ask it about devices would start it on all of them."""
+    if name != "jax":
+        return True
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(getattr(bridge, "backends_are_initialized", lambda: True)())
 
 
 def _torch(torch: Any) -> dict[str, Any]:
@@ -53,7 +62,6 @@ def _tensorflow(tf: Any) -> dict[str, Any]:
     gpus = tf.config.list_physical_devices("GPU")
     facts = {
         "gpus": len(gpus),
-        "logical_cpus": len(tf.config.list_logical_devices("CPU")),
         "intra_threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "inter_threads": tf.config.threading.get_inter_op_parallelism_threads(),
         "run_eagerly": bool(tf.config.functions_run_eagerly()),

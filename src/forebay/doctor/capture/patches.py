@@ -1,10 +1,10 @@
 """Attributes of frameworks replaced by hooks, and put back."""
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any
 
+from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.events import Kind
 
@@ -29,27 +29,12 @@ class Patches:
         """Let calls of `owner.name` be written down as they end; `describe` returning None means not worth it."""
         ledger = self.ledger
 
-        def make(original: Any) -> Any:
-            def hook(*args: Any, **kwargs: Any) -> Any:
-                if not ledger.enter():
-                    return original(*args, **kwargs)
-                try:
-                    start = perf_counter_ns()
-                    result = original(*args, **kwargs)
-                    end = perf_counter_ns()  # before it is described, which is our time and not the script's
-                    try:
-                        found = describe(result, *args, **kwargs)
-                        if found is not None:
-                            ledger.add(kind, api, start, end=end, nbytes=found[0], detail=found[1])
-                    except Exception as error:  # ours, not the script's
-                        ledger.note(f"{api} is seen in part only: {type(error).__name__}: {error}")
-                    return result
-                finally:
-                    ledger.leave()
+        def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            found = describe(result, *args, **kwargs)
+            if found is not None:
+                ledger.write(kind, api, ledger.lines.here(), start, end, found[0], found[1])
 
-            return hook
-
-        self.replace(owner, name, make, api=api)
+        self.replace(owner, name, lambda original: hooked(ledger, api, original, write), api=api)
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any], *, api: str) -> None:
         """Put `make(original)` in the place of an attribute; where there is none, that is noted and nothing is lost."""
@@ -74,11 +59,13 @@ class Patches:
     def restore(self, *, but: str | None = None) -> None:
         """Put everything back, last first; what belongs to the API named `but` stays."""
         stays = () if but is None else (but, self.spoken.get(but, but))
-        kept = []
+        kept: list[tuple[str, Any, str, Any, Any]] = []
+        covered = set()  # by a hook that stays: what is below it cannot go
         for replaced in reversed(self._replaced):
             api, owner, name, original, ours = replaced
-            if api in stays:
+            if api in stays or (id(owner), name) in covered:
                 kept.append(replaced)
+                covered.add((id(owner), name))
             elif vars(owner).get(name) is not ours:
                 self.ledger.note(f"{api} stays as somebody else has put it since.")
             elif original is _NOT_THERE:

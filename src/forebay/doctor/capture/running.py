@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 
+from forebay.doctor.capture.outliving import await_threads
 from forebay.doctor.capture.script import run_module, run_script
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
@@ -25,7 +26,7 @@ class Run:
 
 def watch_run(run: Run) -> Capture:
     stepping = Stepping(warm_up=run.warm_up, steps=run.steps)
-    return run_watched(run, Session(stepping, done=_stop if run.stop else _go_on))
+    return run_watched(run, Session(stepping, done=_stop if run.stop else _go_on, whole=True))
 
 
 def run_watched(run: Run, session: Session) -> Capture:
@@ -34,6 +35,8 @@ def run_watched(run: Run, session: Session) -> Capture:
     session.start()
     try:
         ended = (run_module if run.module else run_script)(run.script, run.arguments)
+        if ended == "done":
+            ended = await_threads(lambda: session.ledger.written, session.is_over)
     finally:
         session.stop()
         sys.stdout, sys.stderr = streams  # wherever the script sent its own words, the report belongs here

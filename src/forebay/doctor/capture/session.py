@@ -12,7 +12,7 @@ from weakref import ref
 from forebay.doctor.capture.device.ledger import DeviceLedger
 from forebay.doctor.capture.facts import process_facts
 from forebay.doctor.capture.imports import AfterImport
-from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.ledger import Again, Ledger, Site
 from forebay.doctor.capture.memory import MemoryReadings
 from forebay.doctor.capture.nvml import GpuSampler
 from forebay.doctor.capture.patches import Patches
@@ -33,7 +33,9 @@ class Session:
     _lock = threading.Lock()
     _current: "Session | None" = None
 
-    def __init__(self, stepping: Stepping | None = None, *, done: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, stepping: Stepping | None = None, *, done: Callable[[], None] = lambda: None, whole: bool = False
+    ) -> None:
         self.stepping = stepping or Stepping()
         self.ledger = Ledger(told=self._told)
         self._patches = Patches(self.ledger)
@@ -42,7 +44,14 @@ class Session:
         self._memory = MemoryReadings()
         self._gpus = GpuSampler()
         self._done = done
+        self._whole = whole  # all of a script is watched, which may want to watch a part of itself
         self._began = 0
+
+    @classmethod
+    def of_script(cls) -> "Session | None":
+        """Who watches all of the script that is running, if anybody does."""
+        current = cls._current
+        return current if current is not None and current._whole else None
 
     def start(self) -> None:
         with Session._lock:
@@ -65,6 +74,10 @@ class Session:
         with Session._lock:
             if Session._current is self:
                 Session._current = None
+
+    def is_over(self) -> bool:
+        """Whether enough was seen."""
+        return self.stepping.phase == "over"
 
     def capture(
         self, script: str, arguments: tuple[str, ...] = (), *, ended: str = "done", text: bool = True
@@ -100,16 +113,24 @@ class Session:
         except Exception as error:
             self.ledger.notes.append(f"{name} is not watched: {type(error).__name__}: {error}")
 
-    def _told(self, site: tuple[str, str, int], count: int, now: int) -> None:
+    def _told(self, site: Site, count: int, now: int) -> Again:
         if not self._gpus.started:
             self._gpus.start()
-        if not self.stepping.note(site, count, now):
-            return
+        if self.stepping.note(site, count, now):
+            self._change_phase(site)
+            self.ledger.tell_of_all()
+        if site == self.ledger.timed:
+            self.stepping.block = self.ledger.pass_steps(self.stepping.block)
+        self.ledger.resting_until = self.stepping.rest_until if self.stepping.rest_until > now else 0
+        return self.stepping.again(site, now)
+
+    def _change_phase(self, site: Site) -> None:
         if self.stepping.phase == "tracing":
             self._read_memory("watched")  # before the device is recorded, which takes memory too
             if not self._device.start():
                 self.stepping.skip_tracing()
         if self.stepping.phase == "timing":
+            self.ledger.timed = site
             self._device.stop()
             self._patches.restore(but=site[1])
             self._read_memory("traced")
@@ -121,7 +142,7 @@ class Session:
             self._done()
 
     def _read_memory(self, when: str) -> None:
-        self._memory.take(when, self.ledger.counts.get(self.stepping.anchor, 0) if self.stepping.anchor else 0)
+        self._memory.take(when, self.ledger.count(self.stepping.anchor) if self.stepping.anchor else 0)
 
     def _switch_off(self) -> None:
         self.ledger.on = False

@@ -24,6 +24,8 @@ class TimedStepping(Stepping):
     steps: int = 5
     untraced_steps: int = 3 * BLOCK_STEPS
     patience_seconds: float = 0.0
+    glance_seconds: float = 0.0
+    short_seconds: float = 0.0
     _settled: int = 0  # marks up to here
 
     def note(self, site: Site, count: int, now: int) -> bool:

@@ -1,14 +1,14 @@
 """Calls watched where `Patches.watch` does not do: what is called inside is to be seen too, or only some count."""
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple
 
+from forebay.doctor.capture.calls import hooked, hooked_open
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 
-__all__ = ["Call", "failed", "quietly", "watch_call", "write"]
+__all__ = ["Call", "quietly", "watch_call", "write"]
 
 
 class Call(NamedTuple):
@@ -36,25 +36,10 @@ def watch_call(
     inner: Literal["seen", "hidden"] = "hidden",
 ) -> None:
     """Let `then` write down calls of `owner.name` that `when` finds worth it, and what they call in turn if `seen`."""
-    ledger = patches.ledger
+    watched = hooked if inner == "hidden" else hooked_open
 
     def make(original: Any) -> Any:
-        def hook(*args: Any, **kwargs: Any) -> Any:
-            if (when is not None and not when(*args, **kwargs)) or not ledger.enter():
-                return original(*args, **kwargs)
-            if inner == "seen":
-                ledger.leave()
-            try:
-                start = perf_counter_ns()
-                result = original(*args, **kwargs)
-                end = perf_counter_ns()
-                if inner == "hidden" or ledger.enter():
-                    quietly(ledger, api, then, Call(start, end, result, args, kwargs))
-                return result
-            finally:
-                ledger.leave()
-
-        return hook
+        return watched(patches.ledger, api, original, lambda *told: then(Call(*told)), when)
 
     patches.replace(owner, name, make, api=api)
 
@@ -64,11 +49,7 @@ def quietly(ledger: Ledger, api: str, act: Callable[..., None], *args: Any) -> N
     try:
         act(*args)
     except Exception as error:
-        failed(ledger, api, error)
-
-
-def failed(ledger: Ledger, api: str, error: Exception) -> None:
-    ledger.note(f"{api} is watched in part: {type(error).__name__}: {error}")
+        ledger.failed(api, error)
 
 
 def write(
@@ -77,4 +58,4 @@ def write(
     """Write a call down, unless none of the user's lines asked for it: a framework's own thread did."""
     line = ledger.lines.here()
     if line >= 0:
-        ledger.add(kind, api, call.start, end=call.end, nbytes=nbytes, detail=detail, line=line)
+        ledger.write(kind, api, line, call.start, call.end, nbytes, detail)

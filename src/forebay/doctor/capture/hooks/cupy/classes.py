@@ -2,9 +2,9 @@
 
 import copyreg
 from collections.abc import Callable, Mapping
-from time import perf_counter_ns
 from typing import Any
 
+from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
@@ -39,21 +39,12 @@ class _Calls:
         patches.undo_with(self._stop, api=api)
 
     def watched(self, original: Any, kind: Kind, describe: Describe = lambda _: None) -> Callable[..., Any]:
-        ledger = self._ledger
+        ledger, api = self._ledger, self._api
 
-        def hook(*args: Any, **kwargs: Any) -> Any:
-            if not self._on or not ledger.enter():
-                return original(*args, **kwargs)
-            try:
-                start = perf_counter_ns()
-                result = original(*args, **kwargs)
-                end = perf_counter_ns()
-                ledger.add(kind, self._api, start, end=end, detail=describe(result))
-                return result
-            finally:
-                ledger.leave()
+        def write(start: int, end: int, result: Any, *_: Any) -> None:
+            ledger.write(kind, api, ledger.lines.here(), start, end, 0, describe(result))
 
-        return hook
+        return hooked(ledger, api, original, write, lambda *_, **__: self._on)
 
     def _stop(self) -> None:
         self._on = False

@@ -1,13 +1,13 @@
 """JAX: what crosses, what waits, what is compiled. Jitted functions stay jitted; their calls are in `jax_functions`."""
 
 from contextlib import suppress
-from time import perf_counter_ns
 from typing import Any
 
 import jax
 from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
+from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.hooks.jax.arrays import about
 from forebay.doctor.capture.hooks.jax.compiles import Compiles
 from forebay.doctor.capture.hooks.jax.functions import watch_functions
@@ -76,23 +76,15 @@ class _Property(property):
 
 def _watch_value(patches: Patches) -> None:
     """Where all other ways to read an array end."""
-    ledger = patches.ledger
+    ledger, api = patches.ledger, "jax.Array._value"
+
+    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ledger.write(Kind.DOWNLOAD, api, ledger.lines.here(), start, end, args[0].nbytes, about(args[0]))
 
     def make(original: Any) -> Any:
-        def value(array: Any) -> Any:
-            if not ledger.enter():
-                return original.__get__(array)
-            try:
-                start = perf_counter_ns()
-                result = original.__get__(array)
-                ledger.add(Kind.DOWNLOAD, "jax.Array._value", start, nbytes=array.nbytes, detail=about(array))
-                return result
-            finally:
-                ledger.leave()
+        return _Property(hooked(ledger, api, original.__get__, write))
 
-        return _Property(value)
-
-    patches.replace(ArrayImpl, "_value", make, api="jax.Array._value")
+    patches.replace(ArrayImpl, "_value", make, api=api)
 
 
 def _tell_of_unseen(patches: Patches) -> None:

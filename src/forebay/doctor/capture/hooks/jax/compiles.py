@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import suppress
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,7 +13,7 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
 
-__all__ = ["Compiles"]
+__all__ = ["Compiles", "Spans"]
 
 _API = "jax.jit"  # operations of jnp are jitted functions too
 _TRACED = "/jax/core/compile/jaxpr_trace_duration"
@@ -27,10 +28,12 @@ _unregister: Any = getattr(
 )
 
 
+Spans = list[tuple[int, int]]  # from when until when something was traced or compiled
+
+
 class _Thread(threading.local):
     """What a thread is busy with."""
 
-    heard: list[tuple[int, int]] | None = None  # of a call that is being watched
     earlier = "", 0  # what was traced or lowered last, and for how long
 
 
@@ -40,25 +43,19 @@ class Compiles:
     def __init__(self, patches: Patches) -> None:
         self._ledger: Ledger = patches.ledger
         self._thread = _Thread()
+        # Written to by who watches a call, which is often and in a hurry.
+        self.calling: set[int] = set()  # threads in a call that is being watched
+        self.heard: dict[int, Spans] = {}  # of each of those, what was traced or compiled; mostly nothing
         monitoring.register_event_duration_secs_listener(self._hear)
         patches.undo_with(self._stop, api="compilations of JAX")
-
-    def begin(self) -> list[tuple[int, int]]:
-        """From when until when something was traced or compiled on this thread, filled until `end`."""
-        heard: list[tuple[int, int]] = []
-        self._thread.heard = heard
-        return heard
-
-    def end(self) -> None:
-        self._thread.heard = None
 
     def _hear(self, event: str, seconds: float, **kwargs: Any) -> None:
         if event not in _STAGES or not self._ledger.on:
             return
         end, length = perf_counter_ns(), int(seconds * 1e9)
-        heard = self._thread.heard
-        if heard is not None:
-            heard.append((end - length, end))
+        thread = get_ident()
+        if thread in self.calling:
+            self.heard.setdefault(thread, []).append((end - length, end))
             return
         self._hear_of_others(event, end, length, str(kwargs.get("fun_name", "")))
 

@@ -12,7 +12,7 @@ from forebay.doctor.capture.hooks.jax.signatures import Parameters, Signature, r
 __all__ = ["Function"]
 
 _SURE = 8  # calls without data of NumPy's in a tree, after which that tree is looked into now and then only:
-_NOW_AND_THEN = 16  # to look at the parameters of a large model takes half as long as the call
+_NOW_AND_THEN = 32  # to look at the parameters of a large model takes half as long as the call
 
 
 class Function:
@@ -30,8 +30,9 @@ class Function:
     def may_hold_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call is worth looking at more closely: asked at every call."""
         self._without_data = calls = self._without_data + 1
-        looks_into_trees = calls <= _SURE or calls % _NOW_AND_THEN == 0
-        return looks_into_trees or has_data(args) or (bool(kwargs) and has_data(kwargs.values()))
+        if calls <= _SURE or calls % _NOW_AND_THEN == 0 or has_data(args):
+            return True
+        return bool(kwargs) and has_data(kwargs.values())
 
     def data_given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[Any]]:
         """The data of NumPy's in each argument that holds any, by the argument's name."""

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
+from weakref import ref
 
 import jax
 from jax._src import core
 
 from forebay.doctor.capture.hooks.jax.arrays import incoming, within_call
-from forebay.doctor.capture.hooks.jax.compiles import Compiles
+from forebay.doctor.capture.hooks.jax.compiles import Compiles, Spans
 from forebay.doctor.capture.hooks.jax.function import Function
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.ledger import Ledger
@@ -57,7 +59,7 @@ def _put_back(owner: Any, name: str, stand_in: "_Jitted", original: Any) -> None
 
 def is_traced() -> bool:
     """Whether a function is being traced on this thread: what is called then does not run now."""
-    trace = getattr(_context, "trace", None)
+    trace = None if _context is None else _context.trace
     if type(trace) is core.EvalTrace:
         return False  # mostly
     while trace is not None and not isinstance(trace, core.EvalTrace):
@@ -74,10 +76,11 @@ class _Jitted(StandIn):
         super().__init__(original)
         self._function = Function(original)
         # What passes for something else answers slowly for itself: one question has to do.
-        self._call = partial(calls.call, original, self._function)
+        self._call = calls.hooked(original, self._function)
+        calls.made.append(ref(self))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(args, kwargs)
+        return self._call(*args, **kwargs)
 
 
 class _Calls:
@@ -86,6 +89,7 @@ class _Calls:
     def __init__(self, patches: Patches, compiles: Compiles, api: str) -> None:
         self.ledger: Ledger = patches.ledger
         self.on = True
+        self.made: list[ref[_Jitted]] = []
         self._arguments = True
         self._compiles = compiles
         self._api = api
@@ -95,6 +99,9 @@ class _Calls:
 
     def _stop(self) -> None:
         self.on = False
+        for jitted in (each() for each in self.made):
+            if jitted is not None:
+                jitted._call = jitted._original
 
     def _stop_arguments(self) -> None:
         self._arguments = False
@@ -122,35 +129,47 @@ class _Calls:
                 self.ledger.leave()
         return jitted
 
-    def call(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ledger = self.ledger
-        if not self.on or not ledger.enter():
-            return original(*args, **kwargs)
-        try:
-            return original(*args, **kwargs) if is_traced() else self._run(original, function, args, kwargs)
-        finally:
-            ledger.leave()
+    def hooked(self, original: Any, function: Function) -> Callable[..., Any]:
+        """What calls a jitted function: often, and in a hurry."""
+        ledger, compiles, api = self.ledger, self._compiles, self._api
+        here, enter, leave = ledger.lines.here, ledger.enter, ledger.leave
+        calling, heard = compiles.calling, compiles.heard
 
-    def _run(self, original: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        compiled = self._compiles.begin()
-        try:
-            start = perf_counter_ns()
-            result = original(*args, **kwargs)
-            end = perf_counter_ns()
-        finally:
-            self._compiles.end()
-        # First, for it may end the watch: of two lines that come once a step, this one is the step.
-        self.ledger.add(Kind.RUN, self._api, start, end=end, detail=function.detail)
-        if not compiled and not (self._arguments and function.may_hold_data(args, kwargs)):
-            return result
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.on or not enter():
+                return original(*args, **kwargs)
+            try:
+                if is_traced():
+                    return original(*args, **kwargs)
+                thread = get_ident()
+                calling.add(thread)
+                try:
+                    start = perf_counter_ns()
+                    result = original(*args, **kwargs)
+                    end = perf_counter_ns()
+                finally:
+                    calling.discard(thread)
+                    compiled = heard.pop(thread, None) if heard else None
+                # First, for it may end the watch: of two lines that come once a step, this one is the step.
+                ledger.write(Kind.RUN, api, here(2), start, end, 0, function.detail)
+                if compiled or (self._arguments and function.may_hold_data(args, kwargs)):
+                    self._look_into(function, compiled, start, end, result, args, kwargs)
+                return result
+            finally:
+                leave()
+
+        return call
+
+    def _look_into(
+        self, function: Function, compiled: Spans | None, start: int, end: int, result: Any, args: Any, kwargs: Any
+    ) -> None:
         with suppress(Exception):  # a call is worth more than what is said of it
             if compiled:
                 self._add_compile(compiled, function.was_compiled(args, kwargs, result))
             if self._arguments:
                 self._add_uploads(function, function.data_given(args, kwargs), start, end)
-        return result
 
-    def _add_compile(self, spans: list[tuple[int, int]], detail: dict[str, Any]) -> None:
+    def _add_compile(self, spans: Spans, detail: dict[str, Any]) -> None:
         start, end = min(start for start, _ in spans), max(end for _, end in spans)
         self.ledger.add(Kind.COMPILE, self._api, start, end=end, detail=detail)
 

@@ -4,7 +4,7 @@ There is no single door. What `jax.grad` and `jax.vmap` take apart, and `jax.lax
 `jnp` are jitted functions of JAX's own, which run in C++ from end to end: those are counted where they are called.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from types import FunctionType
 from typing import Any
@@ -14,8 +14,7 @@ from jax import numpy as jnp
 from jax._src import core
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.calls import failed
-from forebay.doctor.capture.hooks.counting import TINY_NS, TOGETHER_NS, Counted, Counts
+from forebay.doctor.capture.hooks.counting import TINY_NS, Counting, Counts
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -23,7 +22,6 @@ from forebay.doctor.capture.patches import Patches
 __all__ = ["API", "watch_operations"]
 
 API = "jax operations"
-MOST_SPANS = 3000  # of some milliseconds: a loop that nothing marks would be counted to its end
 
 _BINARY = ("add", "and", "floordiv", "matmul", "mod", "mul", "or", "pow", "sub", "truediv", "xor")
 _OPERATORS = (
@@ -52,7 +50,7 @@ def watch_operations(patches: Patches) -> None:
     for module in (jnp, jax.nn):
         for name in _functions_of(module):
             patches.replace(module, name, operations.function, api=API)
-    patches.undo_with(operations.stop, api=API)
+    patches.undo_with(operations.counting.stop, api=API)
 
 
 def _functions_of(module: Any) -> Iterator[str]:
@@ -67,94 +65,67 @@ class _Operations:
     """Counts the outermost of operations that call each other."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self._on = True  # who imported an operation by its name keeps the hook for good
-        self._spans = 0
-        self._thread = Counted()
+        self._ledger = ledger
+        self.counting = Counting(ledger, API)  # who imported an operation by its name keeps the hook for good
 
     def primitive(self, original: Any) -> Any:
-        def process_primitive(*args: Any) -> Any:
-            counts = self.begin()
-            if counts is None:
-                return original(*args)
+        return self._counted(original, is_primitive=True)
+
+    def method(self, original: Any) -> Any:
+        return self._counted(original)
+
+    def function(self, original: Any) -> Any:
+        return _Function(original, self._counted(original))
+
+    def _counted(self, original: Any, *, is_primitive: bool = False) -> Callable[..., Any]:
+        """Inside of grad and vmap it is primitives that count. What an operation reads is to be seen beside it."""
+        thread, look, plainly = self.counting.thread, self._look, core.EvalTrace
+
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            counts = thread.counts
+            if counts.inside or not (is_primitive or type(_context.trace) is plainly):
+                return original(*args, **kwargs)
+            counts.inside = True
             try:
-                start = perf_counter_ns()
-                result = original(*args)
-                self.ran(counts, start, perf_counter_ns())
-                return result
+                if counts.left > 1:
+                    counts.left -= 1
+                    return original(*args, **kwargs)
+                return look(counts, original, args, kwargs)
             finally:
                 counts.inside = False
 
-        return process_primitive
+        return hook
 
-    def method(self, original: Any) -> Any:
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return self.call(original, args, kwargs)
-
-        return method
-
-    def function(self, original: Any) -> Any:
-        return _Function(original, self)
-
-    def call(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside of grad and vmap primitives are counted; and what gives no array is about something else."""
-        counts = self.begin() if type(_context.trace) is core.EvalTrace else None
-        if counts is None:
+    def _look(self, counts: Counts, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.counting.on or not self._ledger.is_open():
+            self.counting.pause(counts)
             return original(*args, **kwargs)
+        start = perf_counter_ns()
+        result = original(*args, **kwargs)
+        end = perf_counter_ns()
         try:
-            start = perf_counter_ns()
-            result = original(*args, **kwargs)
-            end = perf_counter_ns()
-            if type(result) is ArrayImpl or (type(result) in _SEVERAL and result and type(result[0]) is ArrayImpl):
-                self.ran(counts, start, end)
-            return result
-        finally:
-            counts.inside = False
-
-    def begin(self) -> Counts | None:
-        """None inside another operation or hook. The ledger is left open: what an operation reads is to be seen."""
-        counts = self._thread.counts
-        if counts.inside or not self._on or not self.ledger.enter():
-            return None
-        self.ledger.leave()
-        counts.inside = True
-        return counts
-
-    def ran(self, counts: Counts, start: int, end: int) -> None:
-        """A call is over when its work is queued: what a tiny operation takes, any other takes to be called."""
-        try:
-            counts.add(start, end, min(end - start, TINY_NS))
-            if counts.count < counts.stride:
-                return
-            line = self.ledger.lines.here(2)
-            if line < 0:
-                counts.forget()
-                return
-            if start - counts.since > TOGETHER_NS:
-                self.write()
-            counts.belong(line, end)
+            self._ran(counts, result, start, end)
         except Exception as error:
-            failed(self.ledger, API, error)
+            self._ledger.failed(API, error)
+        return result
 
-    def write(self) -> None:
-        """Write down what was counted on this thread."""
-        self._thread.write(self.ledger, API)
-        self._spans += 1
-        if self._spans == MOST_SPANS:
-            self._on = False
-            self.ledger.note(f"{API} were counted until there were enough, and not to the end.")
+    def _ran(self, counts: Counts, result: Any, start: int, end: int) -> None:
+        """A call is over when its work is queued: what a tiny operation takes, any other takes to be called.
 
-    def stop(self) -> None:
-        self.write()
-        self._on = False
+        What gives no array is about something else.
+        """
+        if counts.left:
+            counts.pass_over(end)
+        elif type(result) is ArrayImpl or (type(result) in _SEVERAL and result and type(result[0]) is ArrayImpl):
+            self.counting.look(counts, start, end, min(end - start, TINY_NS))
 
 
 class _Function(StandIn):
     """In the place of a function of `jnp`."""
 
-    def __init__(self, original: Any, operations: _Operations) -> None:
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         super().__init__(original)
-        self._call = operations.call
+        self._call = call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(self._original, args, kwargs)
+        return self._call(*args, **kwargs)

@@ -3,14 +3,13 @@
 Inside a function that is traced they are part of it, and nothing is written down.
 """
 
-from functools import partial
-from time import perf_counter_ns
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax._src import core
 
-from forebay.doctor.capture.hooks.calls import quietly
+from forebay.doctor.capture.calls import hooked_open
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -34,7 +33,7 @@ class _Transformed(StandIn):
     def __init__(self, original: Any, calls: "_Calls") -> None:
         super().__init__(original)
         # As of a jitted function: what passes for something else answers slowly for itself.
-        self._call = partial(calls.call, original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
+        self._call = calls.hooked(original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
 
     @property  # type: ignore[misc]  # an attribute everywhere else; Python looks a property up all the same
     def __class__(self) -> Any:
@@ -42,42 +41,36 @@ class _Transformed(StandIn):
         return _Transformed
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(args, kwargs)
+        return self._call(*args, **kwargs)
 
 
 class _Calls:
     """Writes down calls of functions that one transformation made."""
 
     def __init__(self, patches: Patches, api: str) -> None:
-        self.ledger: Ledger = patches.ledger
-        self.on = True
+        self._ledger: Ledger = patches.ledger
+        self._on = True
         self._api = api
         patches.undo_with(self._stop, api=api)
 
     def _stop(self) -> None:
         """Stand-ins stay in the script for good; from now on they pass calls on and no more."""
-        self.on = False
+        self._on = False
 
     def watched(self, original: Any) -> Any:
         def transform(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            return _Transformed(made, self) if self.on and callable(made) else made
+            return _Transformed(made, self) if self._on and callable(made) else made
 
         return transform
 
-    def call(self, original: Any, detail: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What is called inside is to be seen too, so the ledger is not entered before it is over."""
-        if not self.on or not core.trace_state_clean():
-            return original(*args, **kwargs)
-        start = perf_counter_ns()
-        result = original(*args, **kwargs)
-        end = perf_counter_ns()
-        if self.ledger.enter():
-            try:
-                quietly(self.ledger, self._api, self._write, detail, start, end)
-            finally:
-                self.ledger.leave()
-        return result
+    def hooked(self, original: Any, detail: dict[str, Any]) -> Callable[..., Any]:
+        ledger, api = self._ledger, self._api
 
-    def _write(self, detail: dict[str, Any], start: int, end: int) -> None:
-        self.ledger.add(Kind.TRANSFORM, self._api, start, end=end, detail=detail)
+        def write(start: int, end: int, *_: Any) -> None:
+            ledger.write(Kind.TRANSFORM, api, ledger.lines.here(), start, end, 0, detail)
+
+        return hooked_open(ledger, api, original, write, self._is_outside)
+
+    def _is_outside(self, *_: Any, **__: Any) -> bool:
+        return self._on and bool(core.trace_state_clean())

@@ -1,14 +1,14 @@
 """Host data that becomes JAX's outside jitted functions: put on a device, converted, or given to an operation."""
 
 from collections.abc import Callable
-from contextlib import suppress
-from time import perf_counter_ns
+from functools import partial
 from typing import Any
 
 import jax
 from jax import numpy as jnp
 from jax._src.array import ArrayImpl
 
+from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.hooks.jax.arrays import (
     about,
     arrived,
@@ -38,7 +38,8 @@ _OPERATIONS = (
 def watch_uploads(patches: Patches) -> None:
     for name in ("asarray", "array"):
         patches.watch(jnp, name, Kind.UPLOAD, f"jnp.{name}", _converted)
-    patches.replace(jax, "device_put", _watched_put(patches.ledger), api="jax.device_put")
+    ledger, put = patches.ledger, "jax.device_put"
+    patches.replace(jax, "device_put", lambda original: hooked(ledger, put, original, partial(_put, ledger)), api=put)
     for name in _OPERATIONS:
         patches.replace(jnp, name, _watched_operation(patches.ledger, f"jnp.{name}"), api=f"jnp.{name}")
 
@@ -57,30 +58,11 @@ def _first_of(data: Any) -> Any:
     return data
 
 
-def _watched_put(ledger: Ledger) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def device_put(*args: Any, **kwargs: Any) -> Any:
-            if not ledger.enter():
-                return original(*args, **kwargs)
-            try:
-                start = perf_counter_ns()
-                result = original(*args, **kwargs)
-                end = perf_counter_ns()
-                with suppress(Exception):  # what is said of a call must not break it
-                    _add_put(ledger, args[0] if args else kwargs["x"], result, start, end)
-                return result
-            finally:
-                ledger.leave()
-
-        return device_put
-
-    return make
-
-
-def _add_put(ledger: Ledger, tree: Any, result: Any, start: int, end: int) -> None:
+def _put(ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """One event for all that came from the host, one for all that was on another device."""
     if is_traced():
         return
+    tree = args[0] if args else kwargs["x"]
     data = data_in(tree)
     if data:
         nbytes, detail = incoming(data, first_placed(result))
@@ -106,26 +88,22 @@ class _Operation(StandIn):
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)
-        self._ledger = ledger
-        self._api = api
+        self._call = hooked(ledger, api, original, partial(_given, ledger, api))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        given = args[0] if args and type(args[0]) in (list, tuple) else args
-        if not has_data(given) or not self._ledger.enter():
-            return self._original(*args, **kwargs)
-        try:
-            start = perf_counter_ns()
-            result = self._original(*args, **kwargs)
-            end = perf_counter_ns()
-            with suppress(Exception):  # what is said of a call must not break it
-                self._add(given, result, start, end)
-            return result
-        finally:
-            self._ledger.leave()
+        return (self._call if has_data(_given_to(args)) else self._original)(*args, **kwargs)
 
-    def _add(self, given: Any, result: Any, start: int, end: int) -> None:
-        if is_traced():
-            return
-        nbytes, detail = incoming(data_in(given), first_placed(result))
-        until = within_call(start, end, nbytes)
-        self._ledger.add(Kind.UPLOAD, self._api, start, end=until, nbytes=nbytes, detail=detail)
+
+def _given_to(args: tuple[Any, ...]) -> Any:
+    """Arrays, or a list of them as of `jnp.stack`."""
+    return args[0] if args and type(args[0]) in (list, tuple) else args
+
+
+def _given(
+    ledger: Ledger, api: str, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    if is_traced():
+        return
+    nbytes, detail = incoming(data_in(_given_to(args)), first_placed(result))
+    until = within_call(start, end, nbytes)
+    ledger.write(Kind.UPLOAD, api, ledger.lines.here(), start, until, nbytes, detail)

@@ -16,6 +16,7 @@ from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
 from forebay.doctor.capture.hooks.tensorflow.placed import Moved, Placed, moves_in
 from forebay.doctor.capture.hooks.tensorflow.shapes import Shapes
 from forebay.doctor.capture.hooks.tensorflow.signatures import reason_of, signature_of
+from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor
 from forebay.doctor.capture.hooks.tensorflow.waits import Waits
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -67,7 +68,10 @@ def _ran(ledger: Ledger, waits: Waits, traces: "_Traces", shapes: Shapes, call: 
 
 
 def _iterator_in(arguments: Iterable[Any]) -> Any:
-    return next((value for value in arguments if isinstance(value, _ITERATORS)), None)
+    for value in arguments:
+        if type(value) is not EagerTensor and isinstance(value, _ITERATORS):
+            return value
+    return None
 
 
 class _Thread(threading.local):

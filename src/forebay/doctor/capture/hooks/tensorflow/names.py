@@ -11,7 +11,7 @@ from forebay.doctor.capture.lines import Lines
 
 __all__ = ["Asked", "asked"]
 
-_OURS = str(Path(__file__).parent.parent)  # the hooks of all frameworks
+_OURS = str(Path(__file__).parents[2])  # all that watches
 NEAR = 4  # frames: a function, under what TensorFlow puts around each
 
 _METHODS = {

@@ -1,6 +1,8 @@
 """Operations that run one by one: how many each line starts, arrays they are given, and what moves to reach them."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -8,8 +10,7 @@ import numpy as np
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 
-from forebay.doctor.capture.hooks.calls import failed, quietly
-from forebay.doctor.capture.hooks.counting import TOGETHER_NS, Counted
+from forebay.doctor.capture.hooks.counting import Counting, Counts
 from forebay.doctor.capture.hooks.tensorflow.crossings import Crossings
 from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor
 from forebay.doctor.capture.hooks.tensorflow.waits import Waits
@@ -19,87 +20,110 @@ __all__ = ["API", "Operations", "watch_operations"]
 
 API = "tf operations"
 _PLAIN = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})  # what an operation mostly gets
+SURE = 16  # times that an operation has brought nothing over
 _COMPILED = ("__inference_", "__forward_", "__backward_")  # functions, which run by the same door
 
 
 class Operations:
-    """Told of every operation. Deep inside a framework the line is found slowly: of many, some are looked for."""
+    """Told of the operations that are looked at."""
 
     def __init__(self, patches: Patches, waits: Waits) -> None:
         self.ledger = patches.ledger
+        self.counting = Counting(patches.ledger, API)
+        self.plain: set[str] = set()  # operations that bring nothing over, as far as anybody knows
         self._waits = waits
         self._crossings = Crossings(patches, API)
-        self._thread = Counted()
+        self._looked: Counter[str] = Counter()
         self._several: bool | None = None  # devices
 
-    def ran(self, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
-        counts = self._thread.counts
-        counts.add(start, end)
-        if self._several is None:
-            self._several = len(context.context().list_logical_devices()) > 1
+    def ran(self, counts: Counts, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
         given = not _PLAIN.issuperset(map(type, inputs))
-        moved = self._several and (list in map(type, inputs) or _is_spread(inputs, result))
-        if counts.count < counts.stride and not given and not moved:
-            return
-        line = self.ledger.lines.here(1)
-        if line < 0:
-            counts.forget()
-            return
-        if start - counts.since > TOGETHER_NS:
-            self.write()
+        moved = self._has_several() and (list in map(type, inputs) or _is_spread(inputs, result))
+        self._remember(name, plain=not given and not moved)
+        if counts.left:
+            counts.pass_over(end)
+            line = self.ledger.lines.here(1) if given or moved else -1
+        else:
             self._waits.look_at_the_clock(start)
-        counts.belong(line, end)
+            line = self.counting.look(counts, start, end)
+        if line < 0:
+            return
         if given:
             for value in _inputs_of(inputs, np.ndarray):
                 self._crossings.given(name, value, result, line, start, end)
         if moved:
             self._crossings.moved(name, _inputs_of(inputs, EagerTensor), result, line, start, end)
 
-    def write(self) -> None:
-        """Write down what was counted on this thread."""
-        self._thread.write(self.ledger, API)
+    def _remember(self, name: str, *, plain: bool) -> None:
+        """Crossings are all wanted: only what was seen to bring nothing over is left out of sight at times."""
+        if not plain:
+            self._looked[name] = 0
+            self.plain.discard(name)
+            return
+        self._looked[name] += 1
+        if self._looked[name] >= SURE:
+            self.plain.add(name)
+
+    def _has_several(self) -> bool:
+        if self._several is None:
+            self._several = len(context.context().list_logical_devices()) > 1
+        return self._several
 
 
 def watch_operations(patches: Patches, operations: Operations) -> None:
     """Both doors: the fast one, and the one for whatever that does not take."""
-    ledger = patches.ledger
+    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_fast, operations), api=API)
+    patches.replace(execute, "execute", partial(_slow, operations), api=API)
+    patches.undo_with(operations.counting.stop, api=API)
 
-    def fast(original: Any) -> Any:
-        def hook(*args: Any) -> Any:
-            if not ledger.enter():
-                return original(*args)
+
+def _fast(operations: Operations, original: Any) -> Any:
+    thread, plain = operations.counting.thread, operations.plain
+    call = _looking(operations)
+
+    def hook(*args: Any) -> Any:
+        counts = thread.counts
+        if counts.left > 1 and args[1] in plain:
+            counts.left -= 1
+            return original(*args)
+        return call(original, counts, args[1], args[3:], args, {})
+
+    return hook
+
+
+def _slow(operations: Operations, original: Any) -> Any:
+    thread, call = operations.counting.thread, _looking(operations)
+
+    def hook(op_name: Any, num_outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        name = op_name.decode() if isinstance(op_name, bytes) else op_name
+        given = (op_name, num_outputs, inputs, *args)
+        if name.startswith(_COMPILED):
+            return original(*given, **kwargs)
+        return call(original, thread.counts, name, inputs, given, kwargs)
+
+    return hook
+
+
+def _looking(operations: Operations) -> Callable[..., Any]:
+    ledger, pause, ran = operations.ledger, operations.counting.pause, operations.ran
+
+    def call(original: Any, counts: Counts, name: str, inputs: Any, args: Any, kwargs: Any) -> Any:
+        if not ledger.enter():
+            pause(counts)
+            return original(*args, **kwargs)
+        try:
+            start = perf_counter_ns()
+            result = original(*args, **kwargs)
+            end = perf_counter_ns()
             try:
-                start = perf_counter_ns()
-                result = original(*args)
-                end = perf_counter_ns()
-                try:
-                    operations.ran(args[1], args[3:], result, start, end)
-                except Exception as error:
-                    failed(ledger, API, error)
-                return result
-            finally:
-                ledger.leave()
+                ran(counts, name, inputs, result, start, end)
+            except Exception as error:
+                ledger.failed(API, error)
+            return result
+        finally:
+            ledger.leave()
 
-        return hook
-
-    def slow(original: Any) -> Any:
-        def hook(op_name: Any, num_outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            name = op_name.decode() if isinstance(op_name, bytes) else op_name
-            if name.startswith(_COMPILED) or not ledger.enter():
-                return original(op_name, num_outputs, inputs, *args, **kwargs)
-            try:
-                start = perf_counter_ns()
-                result = original(op_name, num_outputs, inputs, *args, **kwargs)
-                quietly(ledger, API, operations.ran, name, inputs, result, start, perf_counter_ns())
-                return result
-            finally:
-                ledger.leave()
-
-        return hook
-
-    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", fast, api=API)
-    patches.replace(execute, "execute", slow, api=API)
-    patches.undo_with(operations.write, api=API)
+    return call
 
 
 def _is_spread(inputs: Any, result: Any) -> bool:

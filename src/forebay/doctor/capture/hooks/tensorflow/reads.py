@@ -1,13 +1,12 @@
 """Values of eager tensors that come back to Python, by whichever way the user writes it."""
 
 from functools import partial
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 from tensorflow.python.framework import ops
 
-from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call
+from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.hooks.stand_in import StandIn
 from forebay.doctor.capture.hooks.tensorflow.names import asked
 from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor, about, element_of, nbytes_of
@@ -34,24 +33,28 @@ _READS = {
 
 
 def watch_reads(patches: Patches) -> None:
-    ledger = patches.ledger
     for name, api in _READS.items():
-        watch_call(patches, ops._EagerTensorBase, name, api=api, then=partial(_read, ledger, api))
+        _watch_read(patches, name, api)
     for name in ("asarray", "array"):
         api = f"np.{name}(tensor)"
-        patches.replace(np, name, partial(_NumPyFunction, ledger=ledger, api=api), api=api)
+        patches.replace(np, name, partial(_NumPyFunction, ledger=patches.ledger, api=api), api=api)
 
 
-def _read(ledger: Ledger, api: str, call: Call) -> None:
+def _watch_read(patches: Patches, name: str, api: str) -> None:
+    then = partial(_read, patches.ledger, api)
+    patches.replace(ops._EagerTensorBase, name, lambda original: hooked(patches.ledger, api, original, then), api=api)
+
+
+def _read(ledger: Ledger, api: str, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
     """By the user's own line, or by a `fit` on its behalf; what frameworks count with among themselves is no value."""
-    tensor, line = call.args[0], ledger.lines.here()
+    tensor, line = args[0], ledger.lines.here()
     if line < 0:
         return
     nbytes = nbytes_of(tensor)
     name, directly = asked(ledger.lines, api)
     if (directly and name == api) or not element_of(tensor._datatype_enum()).counts_with(nbytes):
         api = name if name.startswith("Model.") else api
-        ledger.add(Kind.DOWNLOAD, api, call.start, end=call.end, nbytes=nbytes, detail=about(tensor), line=line)
+        ledger.write(Kind.DOWNLOAD, api, line, start, end, nbytes, about(tensor))
 
 
 class _NumPyFunction(StandIn):
@@ -62,19 +65,11 @@ class _NumPyFunction(StandIn):
 
     def __init__(self, original: Any, *, ledger: Ledger, api: str) -> None:
         super().__init__(original)
-        self._ledger, self._api = ledger, api
+        self._call = hooked(ledger, api, original, partial(_read, ledger, api))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not args or type(args[0]) is not EagerTensor or not self._ledger.enter():
-            return self._original(*args, **kwargs)
-        try:
-            start = perf_counter_ns()
-            result = self._original(*args, **kwargs)
-            call = Call(start, perf_counter_ns(), result, args, kwargs)
-            quietly(self._ledger, self._api, _read, self._ledger, self._api, call)
-            return result
-        finally:
-            self._ledger.leave()
+        call = self._call if args and type(args[0]) is EagerTensor else self._original
+        return call(*args, **kwargs)
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, _NumPyFunction):

@@ -75,7 +75,7 @@ class _Indexing(Watched):
         last = index_and_value[-1]
         if type(last) in _PLAIN or (type(last) is tuple and _PLAIN.issuperset(map(type, last))):
             return self._original(tensor, *index_and_value)
-        return super().__call__(tensor, *index_and_value)
+        return self._call(tensor, *index_and_value)
 
 
 def _watch_waits(watcher: Watcher) -> None:

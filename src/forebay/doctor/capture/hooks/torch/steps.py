@@ -44,9 +44,15 @@ class _Steps:
         if not self._on:
             self.remove()
         elif self._watcher.ledger.on and self._ends_a_step(optimizer):
-            with self._watcher.quietly(STEP):
-                self._watcher.ledger.add(Kind.STEP, STEP, perf_counter_ns())
+            self._write(perf_counter_ns())
         self._called = False
+
+    def _write(self, now: int) -> None:
+        ledger = self._watcher.ledger
+        try:
+            ledger.write(Kind.STEP, STEP, ledger.lines.here(2), now, now)
+        except Exception as error:
+            ledger.failed(STEP, error)
 
     def _ends_a_step(self, optimizer: Any) -> bool:
         first = self._first() if self._first is not None else None

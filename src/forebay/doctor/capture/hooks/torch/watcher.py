@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.overrides import has_torch_function
 
+from forebay.doctor.capture.calls import Then, hooked
 from forebay.doctor.capture.hooks.torch.stand_in import TorchStandIn, place_of
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
@@ -48,7 +48,6 @@ class Watcher:
         self.patches = patches
         self.ledger = patches.ledger
         self.thread = _Thread()
-        self._failed: set[str] = set()
 
     def watch(self, owner: Any, name: str, api: str, describe: Describe) -> None:
         """Let calls of `owner.name` be written down as they end."""
@@ -75,13 +74,7 @@ class Watcher:
         try:
             yield
         except Exception as error:
-            self.failed(api, error)
-
-    def failed(self, api: str, error: Exception) -> None:
-        """Said once."""
-        if api not in self._failed:
-            self._failed.add(api)
-            self.ledger.notes.append(f"{api} is not seen everywhere: {type(error).__name__}: {error}")
+            self.ledger.failed(api, error)
 
     def _show_to_script(self, hook: Hook, api: str) -> None:
         """TorchScript knows functions by their address: it is told ours."""
@@ -98,58 +91,37 @@ class Watched(Hook):
 
     def __init__(self, original: Any, place: str, watcher: Watcher, *, api: str, describe: Describe) -> None:
         super().__init__(original, place, watcher)
-        self._calls = _Calls(original, watcher, api, describe)
+        self._call = hooked(watcher.ledger, api, original, _writes(watcher, api, describe))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._calls.run(args, kwargs)
+        return self._call(*args, **kwargs)
 
     def retire(self) -> None:
         super().retire()
-        self._calls.on = False
+        self._call = self._original
 
 
-class _Calls:
-    """What a stand-in does when it is called: by another object, as those that pass for something answer slowly."""
+def _writes(watcher: Watcher, api: str, describe: Describe) -> Then:
+    ledger, is_aside = watcher.ledger, watcher.is_aside
 
-    __slots__ = ("_api", "_describe", "_ledger", "_original", "_watcher", "on")
-
-    def __init__(self, original: Any, watcher: Watcher, api: str, describe: Describe) -> None:
-        self._original, self._watcher, self._api, self._describe = original, watcher, api, describe
-        self._ledger = watcher.ledger
-        self.on = True
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ledger = self._ledger
-        if not self.on or not ledger.enter():
-            return self._original(*args, **kwargs)
-        try:
-            start = perf_counter_ns()
-            result = self._original(*args, **kwargs)
-            end = perf_counter_ns()
-            try:
-                self._write(start, end, result, args, kwargs)
-            except Exception as error:
-                self._watcher.failed(self._api, error)
-            return result
-        finally:
-            ledger.leave()
-
-    def _write(self, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch._C._is_tracing():
             return  # to look at a shape would become part of what is traced
         if has_torch_function(args):
             with torch._C.DisableTorchFunction():  # a subclass or a mode is not to notice that it is looked at
-                found = self._describe(result, args, kwargs)
+                found = describe(result, args, kwargs)
         else:
-            found = self._describe(result, args, kwargs)
+            found = describe(result, args, kwargs)
         if found is None:
             return
         kind, nbytes, detail = found
         if type(nbytes) is not int:
             return  # a symbol: somebody traces shapes
-        if detail is not None and detail.get("device") == "cpu" and self._watcher.is_aside(sys._getframe(3)):
+        if detail is not None and detail.get("device") == "cpu" and is_aside(sys._getframe(3)):
             return
-        self._ledger.add(kind, self._api, start, end=end, nbytes=nbytes, detail=detail)
+        ledger.write(kind, api, ledger.lines.here(3), start, end, nbytes, detail)
+
+    return write
 
 
 @cache

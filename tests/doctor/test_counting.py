@@ -1,0 +1,78 @@
+"""Operations are counted all of them, though only some are looked at."""
+
+import pytest
+
+from forebay.doctor.capture.hooks import counting
+from forebay.doctor.capture.hooks.counting import Counting
+from forebay.doctor.capture.ledger import Ledger
+
+US = 1_000
+
+
+@pytest.fixture
+def counted():
+    return Counting(Ledger(), "operations")
+
+
+def run(counting, operations, *, each=10 * US, start=0):
+    """As hooks do: told of each that is looked at, and of the one before it; when it ends."""
+    counts, now, looked = counting.thread.counts, start, 0
+    counts.since = counts.last = counts.looked = start
+    for _ in range(operations):
+        now += each
+        if counts.left > 1:
+            counts.left -= 1
+        elif counts.left:
+            counts.pass_over(now)
+        else:
+            looked += 1
+            counting.look(counts, now - each // 2, now)
+    return now, looked
+
+
+def written(counting, name):
+    return sum(event.detail[name] for event in counting.ledger.events)
+
+
+def test_the_first_are_all_looked_at(counted):
+    _, looked = run(counted, counting.EXACTLY)
+    counted.write()
+    assert (looked, written(counted, "count")) == (counting.EXACTLY, counting.EXACTLY)
+
+
+def test_of_many_tiny_ones_some_are_looked_at_and_all_are_counted(counted):
+    operations = 20 * counting.EXACTLY
+    _, looked = run(counted, operations)
+    counted.write()
+    assert looked < operations / 5
+    assert abs(written(counted, "count") - operations) <= 2 * counting.LONGEST_STRIDE
+
+
+def test_their_time_is_that_of_all(counted):
+    operations = 20 * counting.EXACTLY
+    run(counted, operations)
+    counted.write()
+    assert written(counted, "calling_seconds") == pytest.approx(operations * 5e-6, rel=0.02)
+    assert sum(event.seconds for event in counted.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
+
+
+def test_those_that_take_long_are_all_looked_at(counted):
+    _, looked = run(counted, 3 * counting.EXACTLY, each=400 * US)
+    assert looked == 3 * counting.EXACTLY
+
+
+def test_while_steps_are_timed_a_span_of_operations_is_one_event(counted):
+    now, _ = run(counted, counting.EXACTLY)
+    counted.write()
+    before = counted.ledger.written
+    counted.ledger.timed = ("ops", "operations", 7)
+    _, looked = run(counted, 10 * counting.EXACTLY, start=now)
+    assert looked == 10 * counting.EXACTLY // counted.thread.counts.per_span
+    assert {event.line for event in counted.ledger.events[before:]} == {7}
+
+
+def test_nobody_is_asked_again_once_it_is_over(counted):
+    counted.stop()
+    counts = counted.thread.counts
+    counted.pause(counts)
+    assert counts.left == counting.UNSEEN
