@@ -116,6 +116,16 @@ class Rig:
         self.launch(us, host_us=20)
         self._event(Kind.RUN, "train(x)", line, began)
 
+    def call_fetching(self, nbytes, us, *, line=5, ahead=False):
+        """A compiled function whose executor, on a thread of its own, takes the batch to the device and computes on it;
+        nothing has to be taken there where that was done ahead."""
+        began = self.now
+        self.python(200)
+        if not ahead:
+            self.upload(nbytes, thread=OTHER, told=False, stream=COPY_STREAM)
+        self.launch(us, thread=OTHER)
+        self._event(Kind.RUN, "tf.function", line, began)
+
     def read_by_another(self, *, line=3):
         """Another thread asks for the value once it is there, and wakes the loop."""
         began = self.now

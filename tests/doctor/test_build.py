@@ -8,8 +8,9 @@ from forebay.doctor.analyse.case import Case
 from forebay.doctor.predict.build import build
 from forebay.doctor.predict.calibrate import model_of
 from forebay.doctor.predict.cures import defer_waits, prefetch_input
+from forebay.doctor.predict.simulate import MOST_ERROR
 from forebay.doctor.predict.timeline import run, steady
-from forebay.doctor.predict.upload_cures import copy_faster, overlap_copies, remove_uploads
+from forebay.doctor.predict.upload_cures import copy_faster, overlap_copies, remove_uploads, send_ahead
 
 MB = 1_000_000
 
@@ -57,6 +58,11 @@ def by_another_thread(machine):
     machine.python(100)
 
 
+def fetches_by_itself(machine, *, ahead=False):
+    machine.call_fetching(8 * MB, 300, ahead=ahead)
+    machine.python(100)
+
+
 def told_before_it_is_done(machine):
     machine.upload(8 * MB, line=2, early_us=10)
     machine.launch(600)
@@ -94,6 +100,7 @@ PROGRAMS = [
     waits_for_input,
     on_two_streams,
     by_another_thread,
+    fetches_by_itself,
     told_before_it_is_done,
     sends_little,
     gradients,
@@ -157,6 +164,23 @@ def test_without_the_read_a_program_is_called_while_the_device_computes():
 def test_sent_ahead_data_is_there_when_the_device_wants_it():
     ahead = simulated(as_jax_does, overlap_copies(2))
     assert ahead < rig.step_seconds(as_jax_does) - 20 * MB / rig.PINNED
+
+
+def test_a_compiled_call_no_longer_waits_for_a_batch_that_was_sent_ahead():
+    cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, ahead=True))
+    sent = send_ahead(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
+    assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
+
+
+def test_work_that_was_faster_while_it_was_recorded_is_as_slow_as_it_was_before():
+    def program(machine):
+        machine.upload(8 * MB, line=2)
+        machine.launch(300)
+        machine.python(500 if machine.tracing else 1200)
+
+    model = model_of(Case(rig.run(program)), build(Case(rig.run(program))))
+    assert model.error <= MOST_ERROR
+    assert steady(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
 def test_the_first_step_waits_for_the_last_of_the_round_before():

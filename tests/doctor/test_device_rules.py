@@ -39,6 +39,15 @@ def test_a_device_that_stands_still_because_it_is_waited_for_may_win_all_of_it()
     assert found.cures[0].high == pytest.approx(1e-3, rel=0.02)
 
 
+def test_a_batch_that_the_compiled_step_fetches_itself_is_not_overlapped():
+    def program(rig):
+        rig.call_fetching(8 * MB, 100)
+
+    found = finding(dressed(program), "copy_not_overlapped")
+    assert found.seconds == pytest.approx(1e-3, rel=0.02)
+    assert found.cures[0].changes
+
+
 def test_precision_is_no_cure_where_a_step_waits_for_something_else():
     examine = import_module("forebay.doctor.analyse.rules.tensor_cores").examine
     assert [*examine(Case(dressed(computing(800, host_us=5_000), PLAIN)))] == []

@@ -15,6 +15,7 @@ from forebay.doctor.predict.cures import (
 from forebay.doctor.predict.simulate import predict
 from forebay.doctor.predict.timeline import Action, Operation, Timeline, run, steady
 from forebay.doctor.predict.upload_cures import (
+    convert_ahead,
     copy_faster,
     gather_on_device,
     make_ahead,
@@ -189,6 +190,55 @@ def test_many_uploads_become_one():
     assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
 
 
+def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
+    def moves(first):
+        actions = [
+            Action(0.0, (first,), line=READ, kind="move"),
+            Action(0.0, awaits=(first,), line=READ, kind="move"),
+            Action(2.0),
+            Action(0.0, (first + 1,), line=UPLOAD, kind="move"),
+            Action(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
+            Action(0.5, ends_step=True),
+        ]
+        return actions, [Operation(3.0, engine="device to host"), Operation(3.0, engine="host to device")]
+
+    assert typical(steps(moves)) == pytest.approx(8.5)
+    assert typical(move_to_device(READ, UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_the_loop_does_once_something_else_is_launched_stays():
+    def moves(first):
+        actions = [
+            Action(0.0, (first,), line=READ, kind="move"),
+            Action(0.0, (first + 1,), kind="launch"),
+            Action(2.0, ends_step=True),
+        ]
+        return actions, [Operation(1.0, engine="device to host"), Operation(0.1)]
+
+    assert typical(move_to_device(READ)(steps(moves))) == pytest.approx(2.0, abs=0.01)
+
+
+def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
+    def makes(first):
+        actions = [
+            Action(2.0),
+            Action(1.5, line=UPLOAD, kind="upload"),
+            Action(0.0, (first,), line=UPLOAD, kind="upload"),
+            Action(0.0, ends_step=True),
+        ]
+        return actions, [Operation(0.1, engine="host to device", nbytes=100)]
+
+    there = gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3)
+    assert typical(there(steps(makes))) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_other_threads_make_still_crosses_when_it_is_wanted():
+    made = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
+    assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
+    slow = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
+    assert steady(slow(steps(uploads))) == pytest.approx(8.0)
+
+
 def test_an_operation_placed_where_its_data_is_moves_nothing():
     def moves(first):
         actions = [
@@ -241,6 +291,7 @@ CURES = [
     remove_uploads(UPLOAD),
     remove_calls(UPLOAD, ("upload", "input")),
     narrow(UPLOAD, share=0.5),
+    convert_ahead(UPLOAD, making_bytes_per_second=1e3, producer_bytes_per_second=1e4),
     gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3),
     make_ahead(UPLOAD, seconds=0.1, producer_seconds=0.1),
     send_ahead(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),

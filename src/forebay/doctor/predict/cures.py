@@ -4,7 +4,7 @@ Each takes a timeline and gives one. They are combined by applying one after the
 Those of uploads have a file of their own.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from forebay.doctor.predict.timeline import Action, Operation, Timeline, steady
@@ -70,21 +70,38 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
     return change
 
 
-def move_to_device(line: int, *, speedup: float = 10.0) -> Change:
-    """What this line does on the CPU is done where its data is: no copy either way, nobody waits, and the work itself
-    takes the device so many times less."""
+def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
+    """What these lines move to the CPU and back is worked on where it is: no copy either way, nobody waits, and the
+    work itself, all that the loop does from one way to the other, takes the device so many times less."""
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        for place, action in enumerate(timeline.actions):
-            if not is_of(action, ("move",), line):
-                continue
+        spent = 0.0  # on what is away
+        for place in _moving(timeline, lines):
+            action = actions[place]
+            spent += action.seconds
             for number in action.queues:
-                operations[number] = replace(operations[number], seconds=action.seconds / speedup, engine="compute")
+                worked = replace(
+                    operations[number], seconds=spent / speedup, engine="compute", nbytes=0, pageable=False
+                )
+                operations[number], spent = worked, 0.0
             actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
         return timeline.changed(actions=actions, operations=operations)
 
     return change
+
+
+def _moving(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
+    """Where these lines move something, and where the loop works from then on until it is moved back; once something
+    else is launched, nobody knows what that work is for."""
+    away = False
+    for place, action in enumerate(timeline.actions):
+        moves = action.kind == "move" and action.line in lines
+        if moves or (away and action.kind == "work"):
+            yield place
+        if action.queues or action.ends_step:
+            copies = {timeline.operations[number].engine for number in action.queues}
+            away = moves and "device to host" in copies and not action.ends_step
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:

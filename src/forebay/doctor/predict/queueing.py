@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.device import DeviceView
+from forebay.doctor.analyse.held import SLACK, are_blocking, are_held
 from forebay.doctor.analyse.owners import NOBODY, THREAD_BITS
 from forebay.doctor.events import Kind
 from forebay.doctor.predict.calls import Call, Loop, Queued, is_crossing
 from forebay.doctor.predict.guessing import add_guessed, as_if_on_time
 from forebay.doctor.predict.host import WAITS, Piece
-from forebay.doctor.recorded import ASYNC, CopyKind
 
 __all__ = ["calls_in"]
-
-SLACK = 3_000  # nanoseconds that the clocks of host and device may be apart
-LITTLE = 64 << 10  # bytes out of ordinary memory that a copy to the device takes along, as CUDA's manual says
 
 # CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*
 _OF_AN_EVENT, _OF_A_STREAM, _OF_ALL = 1, 3, 4
@@ -56,16 +53,33 @@ def _add_recorded(queued: Queued, view: DeviceView, loop: Loop) -> None:
         place: Call(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
         for place in np.flatnonzero(here).tolist()
     }
-    blocks = _are_blocking(view)
+    blocks = are_blocking(view)
     for number in numbers:
         place = int(view.call_of[number])
         is_last = own[place] and not blocks[number]  # of what the call does: its own time comes before
         queued.when[number] = min(ends[place], queued.starts[number]) if is_last else starts[place]
-        if place in found:
-            found[place].queues.append(number)
+    _take_turns(view, queued.when, [number for number in numbers if not own[view.call_of[number]]])
+    for number in numbers:
+        place = int(view.call_of[number])
+        if place not in found:
+            continue
+        found[place].queues.append(number)
+        if not own[place]:
+            found[place].start = found[place].end = int(queued.when[number])
     waiting = {place: call for place, call in found.items() if own[place] and not call.launches}
     _stand_still(view, queued.when, waiting, blocks)
     queued.calls += found.values()
+
+
+def _take_turns(view: DeviceView, when: Any, numbers: list[int]) -> None:
+    """Calls of several threads wait for each other: none of these was let in before one whose operation came first on
+    the same stream."""
+    ours, streams = np.array(numbers, np.int64), view.operations["stream"]
+    for stream in np.unique(streams[ours]):
+        own = ours[streams[ours] == stream]
+        own = own[np.argsort(view.operations["start"][own], kind="stable")]
+        latest = np.maximum.accumulate(when[own])
+        when[own] = np.where(latest > when[own], latest + 1, latest)
 
 
 def _is_asked_for(view: DeviceView, number: int, own: Any) -> bool:
@@ -90,18 +104,6 @@ def _stand_still(view: DeviceView, when: Any, calls: dict[int, Call], blocks: An
             call.awaits += ended.last(call.start, call.end + SLACK)
         elif sync is not None:
             call.awaits += last.queued(call.start, None if sync["what"] == _OF_ALL else int(sync["stream"]))
-
-
-def _are_blocking(view: DeviceView) -> Any:
-    """Which copies their call stands still for: those that were asked for that way, and those of ordinary memory, out
-    of which CUDA takes only a little without holding the call. It is told that it is done a little before it is."""
-    copies, calls = view.operations, view.calls
-    to_device = copies["what"] == CopyKind.HOST_TO_DEVICE
-    held = view.are_pageable & ~(to_device & (copies["nbytes"] <= LITTLE))
-    if not len(calls):
-        return np.zeros(len(copies), bool)
-    begun = (view.call_of >= 0) & (copies["start"] <= calls["end"][view.call_of] + SLACK)
-    return ~view.are_kernels & begun & (held | (copies["flags"] & ASYNC == 0))
 
 
 class _Last:
@@ -137,8 +139,9 @@ class _Ended:
 
 def _add_told_waits(queued: Queued, view: DeviceView, loop: Loop) -> None:
     """Events that stood still though no recorded call did: those that read, uploads that ended with their copy, and
-    calls that went on when somebody had made an upload ready."""
+    compiled calls that went on when somebody had made an upload ready, or brought their batch."""
     ended, copied = _Ended(queued.ends[: len(queued.starts)]), _copies_by_owner(view)
+    held = np.flatnonzero(are_held(view))
     stood = np.array(sorted(call.start for call in queued.calls if call.awaits), np.int64)
     asking = np.sort(view.syncs["start"][np.isin(view.syncs["what"], _ASKS)].astype(np.int64))
     for piece in loop.pieces:
@@ -150,7 +153,8 @@ def _add_told_waits(queued: Queued, view: DeviceView, loop: Loop) -> None:
             awaits = ended.last(piece.start, limit)
         elif piece.kind == Kind.RUN:
             ready = (number + len(queued.starts) for number in queued.staged)
-            awaits = [number for number in ready if piece.start < queued.ends[number] <= limit]
+            coming = (number for number in held.tolist() if piece.start <= queued.when[number] < piece.end)
+            awaits = [number for number in (*ready, *coming) if piece.start < queued.ends[number] <= limit]
         if awaits:
             since = max([piece.start, *(int(queued.when[n]) for n in awaits if n < len(queued.when))])
             until = min(piece.end, max(int(queued.ends[number]) for number in awaits))

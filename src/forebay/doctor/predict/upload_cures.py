@@ -7,6 +7,7 @@ from forebay.doctor.predict.cures import CALL_SECONDS, Change, is_of, without
 from forebay.doctor.predict.timeline import Action, Timeline, steady
 
 __all__ = [
+    "convert_ahead",
     "copy_faster",
     "gather_on_device",
     "make_ahead",
@@ -87,6 +88,22 @@ def send_ahead(
     return change
 
 
+def convert_ahead(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
+    """Other threads make the next batch while the step runs; it crosses as it does now, when the loop takes it."""
+
+    def change(timeline: Timeline) -> Timeline:
+        nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
+        made = _without_making(timeline, line, making_bytes_per_second)
+        actions = [
+            replace(action, seconds=min(action.seconds, CALL_SECONDS)) if is_of(action, ("upload",), line) else action
+            for action in made.actions
+        ]
+        making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
+        return made.changed(actions=actions, floor=min(making, steady(timeline)))
+
+    return change
+
+
 def make_ahead(line: int, *, seconds: float, producer_seconds: float) -> Change:
     """What the loop does for so long in front of each upload, making the batch, others do while the step runs."""
 
@@ -163,19 +180,36 @@ def gather_on_device(
 
 
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
+    """What calls of this kind queue; with uploads, the copies that compiled calls make by themselves."""
     for action in timeline.actions:
         if is_of(action, (kind,), line):
             yield from action.queues
+        elif kind == "upload" and is_of(action, ("run",), line):
+            yield from (number for number in action.queues if timeline.operations[number].engine == "host to device")
 
 
 def _without_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
-    """The host does not put together what this line uploads."""
+    """The host does not put together what this line uploads. Nobody saw how long that takes: rows are gathered at this
+    speed, but no faster than the upload itself copies the same bytes into fresh memory, where it does."""
     actions = list(timeline.actions)
     for place, action in enumerate(timeline.actions):
-        if is_of(action, ("upload",), line):
+        if is_of(action, ("upload",), line) and action.queues:
             nbytes = sum(timeline.operations[number].nbytes for number in action.queues)
-            _shorten_before(actions, place, line, nbytes / bytes_per_second)
+            copying = _own_seconds(timeline, place, line)
+            _shorten_before(actions, place, line, max(copying, nbytes / bytes_per_second))
     return timeline.changed(actions=actions)
+
+
+def _own_seconds(timeline: Timeline, place: int, line: int) -> float:
+    """What an upload takes the host itself, before and after it queues the copy."""
+    actions = timeline.actions
+    own = actions[place].seconds
+    for beside in (range(place - 1, -1, -1), range(place + 1, len(actions))):
+        for other in beside:
+            if not is_of(actions[other], ("upload",), line) or actions[other].queues:
+                break
+            own += actions[other].seconds
+    return own
 
 
 def _shorten_before(actions: list[Action], place: int, line: int, seconds: float) -> None:

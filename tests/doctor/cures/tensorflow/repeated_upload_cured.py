@@ -6,7 +6,7 @@ import tensorflow as tf
 from stopwatch import Stopwatch
 
 gpu = bool(tf.config.list_physical_devices("GPU"))
-steps, batch_rows, width = (500, 2048, 2048) if gpu else (60, 128, 256)
+steps, batch_rows, width = (1200, 2048, 2048) if gpu else (60, 128, 256)
 
 positions = np.random.default_rng(0).random((batch_rows, width), dtype="float32")
 tokens = tf.random.normal((16 * batch_rows, width))

@@ -8,7 +8,8 @@ from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import copies, feeds, is_python
 from forebay.doctor.analyse.phrases import each_nbytes, feed_code, keep_there, often
-from forebay.doctor.predict.remedies import ahead, overlapped
+from forebay.doctor.predict.cures import Change
+from forebay.doctor.predict.remedies import ahead, converted_ahead, overlapped
 from forebay.spec import format_nbytes
 
 __all__ = ["examine", "recognises"]
@@ -63,8 +64,16 @@ def _ahead(case: Case, site: Site, cost: float) -> Cure:
         low,
         high,
         how="the conversion beside the rest of the step, which it can hide behind at most",
-        changes=ahead(case, site) if framework in _BY_OTHERS else overlapped(case, site.events[0].line),
+        changes=_changes(case, site, framework),
     )
+
+
+def _changes(case: Case, site: Site, framework: str) -> tuple[Change, ...]:
+    """Who has threads or processes of its own makes batches there; only those of PyTorch's lock their memory, so that
+    it crosses meanwhile."""
+    if framework in ("tensorflow", "keras"):
+        return converted_ahead(case, site)
+    return ahead(case, site) if framework == "torch" else overlapped(case, site.events[0].line)
 
 
 def _feed(case: Case, site: Site, cost: float) -> Cure:
@@ -79,7 +88,6 @@ def _feed(case: Case, site: Site, cost: float) -> Cure:
     )
 
 
-_BY_OTHERS = ("tensorflow", "keras", "torch")  # whose way ahead has threads or processes of its own
 _TF_DATA = "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
 _AHEAD = {
     "tensorflow": f"{_TF_DATA}\nfor x, y in dataset: ...",

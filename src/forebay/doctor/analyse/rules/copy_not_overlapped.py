@@ -1,5 +1,5 @@
-"""Batches cross from page-locked memory while the device waits for them: on a stream of their own they would not be
-waited for. XProf counts them as input, from 5 % of a step; TraceML from 10 %.
+"""Batches cross while the device waits for them, out of page-locked memory or inside the compiled call that fetches
+them: sent ahead they would not be waited for. XProf counts them as input, from 5 % of a step; TraceML from 10 %.
 
 Copies that another rule charges for are left to it: what need not cross need not overlap.
 """
@@ -16,9 +16,10 @@ from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.device import DeviceView
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
+from forebay.doctor.analyse.held import are_held
 from forebay.doctor.analyse.phrases import feed_code
 from forebay.doctor.events import Kind
-from forebay.doctor.predict.remedies import overlapped
+from forebay.doctor.predict.remedies import overlapped, sent_ahead
 from forebay.doctor.recorded import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.words import percent, seconds
 from forebay.spec import format_nbytes
@@ -34,19 +35,21 @@ def examine(case: Case) -> Iterator[Finding]:
     view = case.device
     if view is None or not case.step_seconds:
         return
-    wanted = _awaited(view, _copies(case, view))
+    own = _own(case, view)
+    locked = view.operations["source"] == MemoryKind.PINNED
+    wanted = _awaited(view, own & locked) | (own & are_held(view))
     alone = when(view, wanted).without(view.computing)
     cost = min(seconds_of(view, alone), case.step_seconds)
     if cost >= LEAST_SHARE * case.step_seconds:
         yield _finding(case, view, wanted, cost)
 
 
-def _copies(case: Case, view: DeviceView) -> Any:
-    """From page-locked memory, and nobody else's to charge for."""
+def _own(case: Case, view: DeviceView) -> Any:
+    """Copies to the device that are nobody else's to charge for."""
     operations = view.operations
     copies = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.HOST_TO_DEVICE)
     taken = [event.line for rule in PRECEDENCE[Kind.UPLOAD] for site in charged(case, rule) for event in site.events]
-    return copies & (operations["source"] == MemoryKind.PINNED) & ~np.isin(view.lines, [*{*taken} - {-1}])
+    return copies & ~np.isin(view.lines, [*{*taken} - {-1}])
 
 
 def _awaited(view: DeviceView, copies: Any) -> Any:
@@ -66,7 +69,8 @@ def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
     line = line_of(case, view, wanted)
     api = next((site.api for site in case.of(Kind.UPLOAD) if site.line == line), "")
     framework = feeds(case, api)
-    beside = overlapped(case, mode(view.lines[wanted].tolist()))
+    number = mode(view.lines[wanted].tolist())
+    beside = sent_ahead(case, number) if view.are_pageable[wanted].all() else overlapped(case, number)
     total = seconds_of(view, copies)
     return Finding(
         rule="copy_not_overlapped",

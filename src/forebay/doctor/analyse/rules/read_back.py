@@ -6,7 +6,7 @@ from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
 from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.framework import feeds, runs_ahead
+from forebay.doctor.analyse.framework import feeds, framework_of, runs_ahead
 from forebay.doctor.analyse.phrases import calls, often
 from forebay.doctor.predict.remedies import deferred
 from forebay.spec import format_nbytes
@@ -35,6 +35,8 @@ def examine(case: Case) -> Iterator[Finding]:
 
 def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
     low, high = won_by_not_waiting(case, cost, calls(site))
+    if framework_of(case, site.api) == "keras":  # its own loop reads, so the script can only have it read less often
+        return (Cure("let Keras look at its losses less often", _LESS_OFTEN, low, high, HOW, deferred(case, site)),)
     later = Cure(
         "let results come back later, in order, without a wait",
         "import forebay as fb\n"
@@ -62,6 +64,7 @@ def _others(case: Case, site: Site) -> Iterator[str]:
         yield f"others wait in the same step ({where}): the win needs all of them cured"
 
 
+_LESS_OFTEN = "model.compile(..., steps_per_execution=50)   # fifty steps in one call, whose losses are read once"
 _ADD_UP = {
     "torch": "total += loss.detach()                        # a tensor: nobody waits\n"
     "if step % 100 == 0: print(total.item())",
