@@ -9,9 +9,9 @@ from rich.table import Table
 from forebay.cli.console import console, print_json
 from forebay.errors import ScenarioError
 from forebay.probe import Probe
-from forebay.scale.described import known_scenarios, probed, read_scenario
-from forebay.scale.outcome import Outcome, Part, judge
-from forebay.scale.scenario import Scenario
+from forebay.simulator.described import known_scenarios, probed, read_scenario
+from forebay.simulator.outcome import Outcome, Part, judge
+from forebay.simulator.scenario import Scenario
 from forebay.spec import format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scale.cases import documented, even_scenarios, scenario
+from tests.simulator.cases import documented, even_scenarios, scenario
 
 from forebay.errors import ScenarioError
-from forebay.scale.described import read_scenario
-from forebay.scale.outcome import widened
-from forebay.scale.scenario import Maps, Remote, Store, Training
-from forebay.scale.simulate import simulate
-from forebay.scale.way import spread
+from forebay.simulator.described import read_scenario
+from forebay.simulator.outcome import widened
+from forebay.simulator.scenario import Maps, Remote, Store, Training
+from forebay.simulator.simulate import simulate
+from forebay.simulator.way import spread
 
 KNOBS = [
     "training.compute_seconds",

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forebay.scale.scenario import Scenario
-from forebay.scale.simulate import Run, simulate, usual_steps
-from forebay.scale.way import Stage
+from forebay.simulator.scenario import Scenario
+from forebay.simulator.simulate import Run, simulate, usual_steps
+from forebay.simulator.way import Stage
 
 __all__ = ["COMPUTE", "PREFETCH", "Outcome", "Part", "judge", "widened"]
 

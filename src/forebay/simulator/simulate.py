@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forebay.errors import ScenarioError
-from forebay.scale.scenario import Scenario
-from forebay.scale.way import Way, lay_out, spread
+from forebay.simulator.scenario import Scenario
+from forebay.simulator.way import Way, lay_out, spread
 from forebay.spec import Array
 
 __all__ = ["Run", "Step", "simulate", "usual_steps"]

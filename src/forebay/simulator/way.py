@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forebay.scale.scenario import Scenario
-from forebay.scale.station import Station
+from forebay.simulator.scenario import Scenario
+from forebay.simulator.station import Station
 from forebay.spec import Array
 
 __all__ = ["Stage", "Way", "lay_out", "spread"]

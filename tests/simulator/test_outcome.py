@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.scale.cases import scenario
+from tests.simulator.cases import scenario
 
-from forebay.scale.outcome import judge, widened
-from forebay.scale.scenario import Maps, Store, Training
+from forebay.simulator.outcome import judge, widened
+from forebay.simulator.scenario import Maps, Store, Training
 
 
 def test_gpus_hold_back_what_is_well_fed():

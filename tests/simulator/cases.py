@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies
 
-from forebay.scale.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
+from forebay.simulator.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
 
 SPEEDS = strategies.floats(1e8, 1e11)
 

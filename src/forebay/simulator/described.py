@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.errors import ScenarioError
 from forebay.probe import Probe
-from forebay.scale.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
+from forebay.simulator.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
 
 __all__ = ["SCENARIOS", "known_scenarios", "probed", "read_scenario"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.errors import ScenarioError
 from forebay.probe import Probe
-from forebay.scale.described import known_scenarios, probed, read_scenario
+from forebay.simulator.described import known_scenarios, probed, read_scenario
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scale.cases import event_by_event
+from tests.simulator.cases import event_by_event
 
-from forebay.scale.station import Station
+from forebay.simulator.station import Station
 
 BATCHES = st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 10)), min_size=1, max_size=20)
 
