@@ -132,6 +132,8 @@ class Pipeline:
             raise PipelineError(f"the pipeline is sharded already ({already}).")
         if index == "auto" and count is None:
             return replace(self, rank="auto")
+        if isinstance(index, str) or count is None:
+            raise PipelineError(f"shard({index!r}, {count!r}): say shard(index, count), or shard('auto') alone.")
         count, index = _check_count(count, "count"), _check_number(index, "index")
         if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")

@@ -106,6 +106,12 @@ def test_sharding_by_rank_and_by_numbers_is_refused():
         numbers().shard("auto").shard(0, 2)
 
 
+@pytest.mark.parametrize("said", [("automatic",), ("auto", 2), (1,)])
+def test_half_of_a_shard_or_another_word_is_refused_with_both_ways_to_say_it(said):
+    with pytest.raises(PipelineError, match=r"say shard\(index, count\), or shard\('auto'\) alone"):
+        numbers().shard(*said)
+
+
 def test_fewer_rows_than_ranks_are_refused_on_every_rank(torchrun):
     torchrun(0, 20)
     with pytest.raises(PipelineError, match="8 ranks would have no row"):
