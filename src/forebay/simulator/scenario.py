@@ -5,6 +5,7 @@ Bytes a second that are infinite mean that this part never holds anything up: it
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from forebay.errors import ScenarioError
 from forebay.executors.cluster import TASKS_A_WORKER
@@ -175,13 +176,13 @@ class Scenario:
         return self.training.batch_rows * self.data.crossing_nbytes
 
 
-def _speeds(part: object) -> tuple[str, ...]:
-    return tuple(known.name for known in fields(part) if known.name.endswith("bytes_per_second"))  # type: ignore[arg-type]
+def _speeds(part: Any) -> tuple[str, ...]:
+    return tuple(known.name for known in fields(part) if known.name.endswith("bytes_per_second"))
 
 
-def _check(part: object, above_zero: tuple[str, ...] = ()) -> None:
+def _check(part: Any, above_zero: tuple[str, ...] = ()) -> None:
     """Numbers that make sense; infinity only where it means that nothing is held up."""
-    for known in fields(part):  # type: ignore[arg-type]
+    for known in fields(part):
         value, name = getattr(part, known.name), f"{type(part).__name__.lower()}.{known.name}"
         if isinstance(value, str):
             continue
