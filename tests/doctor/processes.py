@@ -1,10 +1,13 @@
 """Processes that tests of the doctor wait for, a framework each: begun early, two side by side, each of them once."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,14 +31,19 @@ CASES = {
 
 
 class Processes:
-    """By name: `cases torch` runs pytest, `scripts torch` watches all scripts, `cases keras on jax` sets a backend."""
+    """By name: `cases torch` runs pytest, `scripts torch` watches all scripts, `cases keras on jax` sets a backend.
+
+    Whoever shares the folder shares what they leave there, so that of several workers one runs each of them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
         self._begun: dict[str, Future[None]] = {}
         self._running: set[subprocess.Popen[str]] = set()
-        (folder / "site-packages").symlink_to(FOLDER / "stand_in")  # by this name it is no code of the user's
+        with _held(folder / "lock"):
+            if not (stand_in := folder / "site-packages").exists():
+                stand_in.symlink_to(FOLDER / "stand_in")  # by this name it is no code of the user's
         self.capture = cache(self._capture)
 
     def begin(self, names: Iterable[str]) -> None:
@@ -63,6 +71,16 @@ class Processes:
         return Capture.load(self.kept(framework, script, "capture"))
 
     def _run(self, name: str) -> None:
+        ended = self._folder / f"{name}.said"
+        with _held(self._folder / f"{name}.lock"):
+            if not ended.exists():
+                failed, said = self._said(name)
+                ended.write_text(said if failed else "")
+        complaint = ended.read_text()
+        assert not complaint, complaint[-8000:]
+
+    def _said(self, name: str) -> tuple[bool, str]:
+        """Whether it failed, and all it printed."""
         what, framework, *backend = name.replace(" on ", " ").split()
         libraries = {"PYTHONPATH": str(self._folder / "site-packages")} if framework == "cupy" else {}
         settings = SETTINGS | libraries | ({"KERAS_BACKEND": backend[0]} if backend else {})
@@ -81,10 +99,11 @@ class Processes:
         finally:
             process.kill()
             self._running.discard(process)
-        assert process.returncode == 0, said[-8000:]
+        return process.returncode != 0, said or f"{name} ended with {process.returncode}"
 
     def _scripts(self, framework: str) -> list[str]:
         kept = self._folder / framework
+        shutil.rmtree(kept, ignore_errors=True)  # of a worker that was stopped in the middle
         kept.mkdir()
         return ["tests.doctor.watch_scripts", framework, str(kept)]
 
@@ -102,3 +121,11 @@ class Captures:
 def _cases(framework: str) -> list[Any]:
     files = [str(FOLDER / f"{name}.py") for name in CASES.get(framework, (f"{framework}_cases",))]
     return ["pytest", "-q", "-p", "no:cacheprovider", *files]
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """While no other process holds this file; one that dies lets go of it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
