@@ -38,7 +38,7 @@ from forebay.storage.s3_client import blocking_client
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)
 RANGE_NBYTES = 8 << 20
-EPOCHS = 3  # by the feed, which reads the next one ahead; a single one would be charged with that
+EPOCHS = 8  # by the feed, which has begun to read one more when the last of them ends
 OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
@@ -104,7 +104,7 @@ def download(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, 
 
 
 def download_by_threads(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    client = blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
+    client, _ = blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
 
     def read(wanted: tuple[str, int, int]) -> None:
         key, start, stop = wanted

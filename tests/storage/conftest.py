@@ -47,12 +47,10 @@ def npy_bytes(array):
 
 @pytest.fixture(scope="session")
 def s3_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _await_port(port)
+    await_port(port)
     yield port
     server.terminate()
     server.wait(10)
@@ -60,7 +58,7 @@ def s3_port():
 
 @pytest.fixture(scope="session")
 def client(s3_port):
-    client = boto3.client("s3", **_client_options(s3_port), aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+    client = boto3.client("s3", **client_options(s3_port), aws_access_key_id=KEY, aws_secret_access_key=SECRET)
     yield client
     client.close()
 
@@ -70,15 +68,21 @@ def bucket(s3_port, client):
     proxy = FaultyProxy(s3_port)
     name = f"bucket-{next(_NAMES)}"
     client.create_bucket(Bucket=name)
-    yield Bucket(name, client, proxy, {"key": KEY, "secret": SECRET, "client_kwargs": _client_options(proxy.port)})
+    yield Bucket(name, client, proxy, {"key": KEY, "secret": SECRET, "client_kwargs": client_options(proxy.port)})
     proxy.close()
 
 
-def _client_options(port):
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def client_options(port):
     return {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}
 
 
-def _await_port(port):
+def await_port(port):
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with socket.socket() as probe:

@@ -24,7 +24,8 @@ from forebay.storage.reader import Held, Reader
 
 __all__ = ["ObjectsSource"]
 
-_SCRATCH_NBYTES = 4 << 20  # rows from many ranges pass through a piece of this size
+_SCRATCH_NBYTES = 512 << 10  # rows from many ranges pass through a piece of this size, which a core's cache holds
+_LONG_NBYTES = 4096  # a row of so many is copied by itself in less time than it takes to pass through there
 
 
 class ObjectsSource:
@@ -125,7 +126,7 @@ class ObjectsSource:
                 yield [grid.cut(ordered, chosen) for grid, chosen in zip(self._grids, whole, strict=True)]
 
     def _whole_blocks(self, grid: Grid, rows: Array) -> Array:
-        """Blocks to read whole: where that is cheaper, where they are at hand, and those that a tier will keep."""
+        """Blocks to read whole, sorted: where that is cheaper, where they are at hand, and those a tier will keep."""
         if not len(rows):
             return rows
         dense = grid.dense(rows, limit_nbytes=self._ahead_nbytes // 2)
@@ -134,7 +135,7 @@ class ObjectsSource:
         # No more than may be held, should the tier fail: the others are read in parts now, and kept another time.
         room_nbytes = min(self._reader.room_nbytes, self._ahead_nbytes)
         kept = rest[~at_hand]
-        return np.concatenate([dense, rest[at_hand], kept[np.cumsum(grid.nbytes_of(kept)) <= room_nbytes]])
+        return np.sort(np.concatenate([dense, rest[at_hand], kept[np.cumsum(grid.nbytes_of(kept)) <= room_nbytes]]))
 
     def _shuffle_blocks(self, kept_nbytes: int) -> Blocks | None:
         """How to shuffle what will be read over the wire in every epoch; nothing where rows may as well come alone."""
@@ -166,6 +167,9 @@ def _copy_rows(column: Column, cut: Cut, held: Sequence[Held], rows: Rows, targe
     if isinstance(rows, slice):
         _copy_run(column, cut, held, rows, targets)
         return
+    if column.record.itemsize >= _LONG_NBYTES and len(targets) == 1 and column.record.isnative:
+        _copy_each(column, cut, held, rows, targets[0])
+        return
     step = max(1, _SCRATCH_NBYTES // column.record.itemsize)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
@@ -178,6 +182,15 @@ def _copy_run(column: Column, cut: Cut, held: Sequence[Held], rows: slice, targe
         records = np.ndarray((stop - first,), column.record, held[place].array(), cut.offsets[place])
         for leaf, target in zip(column.fields(records), targets, strict=True):
             gather_leaf(leaf)(slice(low - first, high - first), target[low - rows.start : high - rows.start])
+
+
+def _copy_each(column: Column, cut: Cut, held: Sequence[Held], rows: Array, target: Array) -> None:
+    nbytes = column.record.itemsize
+    places = np.searchsorted(cut.firsts, rows, side="right") - 1
+    starts = (rows - cut.firsts[places]) * nbytes + np.asarray(cut.offsets)[places]
+    sources, into = [one.array().data for one in held], target.reshape(-1).view(np.uint8).data
+    for number, (place, start) in enumerate(zip(places.tolist(), starts.tolist(), strict=True)):
+        into[number * nbytes : (number + 1) * nbytes] = sources[place][start : start + nbytes]
 
 
 def _copy_scattered(column: Column, cut: Cut, held: Sequence[Held], rows: Array, targets: Sequence[Array]) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from forebay.spec import Array
@@ -40,12 +41,10 @@ class Foreseen:
 
     @classmethod
     def of(cls, rows: Rows, cuts: Sequence[Cut], reader: Reader) -> "Foreseen":
-        return cls(_count(rows), cuts, [[reader.hold(piece) for piece in cut.pieces] for cut in cuts], reader)
+        return cls(_count(rows), cuts, [reader.hold(cut.pieces) for cut in cuts], reader)
 
     def release(self) -> None:
-        for column in self.held:
-            for held in column:
-                self.reader.release(held)
+        self.reader.release(chain.from_iterable(self.held))
         self.held = []
 
 
@@ -160,9 +159,9 @@ class Foresight:
 
     def _admit(self, rows: Rows, cuts: Sequence[Cut]) -> bool:
         """Hold a group's ranges as soon as they fit; False when nobody wants them any more."""
-        key, pieces = _key(rows), {piece for cut in cuts for piece in cut.pieces}
+        key, fits = _key(rows), self._fit(_count(rows), {piece for cut in cuts for piece in cut.pieces})
         with self._lock:
-            self._lock.wait_for(lambda: self.closed or self._is_urgent(key) or self._fits(_count(rows), pieces))
+            self._lock.wait_for(lambda: self.closed or self._is_urgent(key) or fits())
             if self.closed:
                 return False
             if self._missed[key] > 0:
@@ -177,14 +176,22 @@ class Foresight:
         """Whether somebody waits for a group, or has gone on without."""
         return self._wanted[key] > 0 or self._missed[key] > 0
 
-    def _fits(self, count: int, pieces: Collection[Piece]) -> bool:
-        """Whether a group may be held too. One that is larger than the budget is held when nothing else is."""
-        if not self._foreseen and self._reader.nbytes == 0:
-            return True
-        if self._rows + count > 2 * self._window_rows:  # what tiers hold costs nothing, but has no end either
-            return False
-        more = sum(piece.nbytes for piece in pieces if not self._reader.has(piece))
-        return more == 0 or self._reader.nbytes + more <= self._budget_nbytes
+    def _fit(self, count: int, pieces: Collection[Piece]) -> Callable[[], bool]:
+        """Tells whether a group may be held too. One that is larger than the budget is held when nothing else is."""
+        reader, more = self._reader, 0
+
+        def fits() -> bool:
+            nonlocal more
+            if not self._foreseen and reader.nbytes == 0:
+                return True
+            if self._rows + count > 2 * self._window_rows:  # what tiers hold costs nothing, but has no end either
+                return False
+            if reader.nbytes + more > self._budget_nbytes:  # asked at every change, so not counted anew each time
+                return False
+            more = sum(piece.nbytes for piece in pieces if not reader.has(piece))
+            return more == 0 or reader.nbytes + more <= self._budget_nbytes
+
+        return fits
 
 
 def _key(rows: Rows) -> Key:

@@ -58,22 +58,21 @@ class Grid:
         self.block_rows = _block_rows(rows, self._row_nbytes)
         self._firsts = np.concatenate([self._blocks(number, count) for number, count in enumerate(rows)])
         self._stops = np.append(self._firsts[1:], self._starts[-1])
-        self._pieces: dict[int, Piece] = {}
+        self._laid: dict[int, tuple[Piece, int]] = {}  # of whole blocks
 
     def cut_run(self, first: int, stop: int) -> Cut:
         """The blocks that hold rows first to stop."""
         low, high = (int(np.searchsorted(self._firsts, row, side="right")) - 1 for row in (first, stop - 1))
-        return self._cut(self._firsts[low : high + 1], self._stops[low : high + 1], kept=True)
+        return self._whole(np.arange(low, high + 1))
 
     def cut(self, rows: Array, whole: Array) -> Cut:
-        """Ranges for sorted rows; of the blocks whose numbers are in `whole`, all is read."""
+        """Ranges for sorted rows; of the blocks whose numbers are in `whole`, sorted too, all is read."""
         blocks = self.blocks_of(rows)
-        in_whole = np.isin(blocks, whole)
-        taken = np.unique(blocks[in_whole])
-        kept = self._cut(self._firsts[taken], self._stops[taken], kept=True)
+        in_whole = np.searchsorted(whole, blocks, side="right") > np.searchsorted(whole, blocks)
+        kept = self._whole(_distinct(blocks[in_whole]))
         if in_whole.all():
             return kept
-        return _merged(kept, self._cut(*self._runs(rows[~in_whole]), kept=False))
+        return _merged(kept, self._cut(*self._runs(rows[~in_whole])))
 
     def blocks_of(self, rows: Array) -> Array:
         """The number of the block of each row."""
@@ -90,7 +89,7 @@ class Grid:
         All of them are held at once, so where they would take more than the limit only those are read whole whose runs
         take as much.
         """
-        used = np.unique(self.blocks_of(rows))
+        used = _distinct(self.blocks_of(rows))
         firsts, stops = self._runs(rows)
         places = np.searchsorted(used, self.blocks_of(firsts))
         spans = np.bincount(places, (stops - firsts) * self._row_nbytes, len(used))
@@ -104,11 +103,7 @@ class Grid:
 
     def piece(self, block: int) -> Piece:
         """The range of one block."""
-        found = self._pieces.get(block)
-        if found is None:
-            found = self._cut(self._firsts[block : block + 1], self._stops[block : block + 1], kept=True).pieces[0]
-            self._pieces[block] = found
-        return found
+        return self._block(block)[0]
 
     def _blocks(self, number: int, count: int) -> Array:
         start = int(self._starts[number])
@@ -124,13 +119,26 @@ class Grid:
         seams = np.flatnonzero((gaps > REQUEST_NBYTES) | (blocks[1:] != blocks[:-1])) + 1
         return rows[np.append(0, seams)], rows[np.append(seams, len(rows)) - 1] + 1
 
-    def _cut(self, firsts: Array, stops: Array, *, kept: bool) -> Cut:
-        numbers = np.searchsorted(self._starts, firsts, side="right") - 1
-        laid = [
-            self._lay(int(number), int(first), int(stop), kept=kept)
-            for number, first, stop in zip(numbers, firsts, stops, strict=True)
-        ]
-        return Cut(firsts, stops, tuple(piece for piece, _ in laid), tuple(offset for _, offset in laid))
+    def _whole(self, blocks: Array) -> Cut:
+        laid = [self._block(block) for block in blocks.tolist()]
+        return _cut_of(self._firsts[blocks], self._stops[blocks], laid)
+
+    def _block(self, block: int) -> tuple[Piece, int]:
+        """All of one block, and where its first row begins there."""
+        found = self._laid.get(block)
+        if found is None:
+            first, stop = int(self._firsts[block]), int(self._stops[block])
+            found = self._laid[block] = self._lay(self._number(first), first, stop, kept=True)
+        return found
+
+    def _cut(self, firsts: Array, stops: Array) -> Cut:
+        """Runs of rows."""
+        runs = zip(firsts.tolist(), stops.tolist(), strict=True)
+        return _cut_of(firsts, stops, [self._lay(self._number(first), first, stop, kept=False) for first, stop in runs])
+
+    def _number(self, row: int) -> int:
+        """Of the object that a row lies in."""
+        return int(np.searchsorted(self._starts, row, side="right")) - 1
 
     def _lay(self, number: int, first: int, stop: int, *, kept: bool) -> tuple[Piece, int]:
         """The bytes of some rows of an object; of a small object all, so that its checksum can be verified."""
@@ -149,6 +157,15 @@ def _block_rows(rows: Sequence[int], row_nbytes: int) -> int:
         return most
     shares = range(-(-first // most), 4 * -(-first // most) + 1)
     return next((first // share for share in shares if first % share == 0), most)
+
+
+def _distinct(numbers: Array) -> Array:
+    """Of sorted numbers, each once."""
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
+
+
+def _cut_of(firsts: Array, stops: Array, laid: Sequence[tuple[Piece, int]]) -> Cut:
+    return Cut(firsts, stops, tuple(piece for piece, _ in laid), tuple(offset for _, offset in laid))
 
 
 def _merged(one: Cut, two: Cut) -> Cut:

@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Piece", "StoredObject", "is_md5", "md5_of", "version_of"]
 
@@ -23,9 +23,8 @@ class StoredObject:
     md5: str | None = None  # in hex, where the store says so
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some bytes of one object."""
+class Piece(NamedTuple):
+    """Some bytes of one object; looked up so often that it must be a tuple."""
 
     number: int  # of the object
     start: int

@@ -1,7 +1,7 @@
 """Ranges of objects, each read once however many wait for it: from a tier, what is under way, or the store."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ class Held:
 
     piece: Piece
     future: "Future[Array] | None" = None
-    ready: Array | None = None  # in a tier
+    ready: Array | None = None  # in a tier, or as soon as it is here
     users: int = 1
     nbytes: int = 0  # of memory that it takes outside tiers
 
@@ -67,32 +67,16 @@ class Reader:
         stored = self._objects[piece.number]
         return piece in self._held or any(tier.has(stored, piece) for tier in self._tiers)
 
-    def hold(self, piece: Piece) -> Held:
-        """A range, asked for now if nobody did before."""
-        for tier in self._tiers:
-            found = tier.ready(piece)
-            if found is not None:
-                return Held(piece, ready=found)
+    def hold(self, pieces: Sequence[Piece]) -> list[Held]:
+        """Some ranges, asked for now where nobody did before."""
         with self.changed:
-            held = self._held.get(piece)
-            if held is not None:
-                held.users += 1
-                return held
-            held = self._held[piece] = Held(piece, nbytes=piece.nbytes)
-            self._nbytes += held.nbytes
-            held.future = self._workers.submit(partial(self._load, held))
-            return held
+            return [self._hold(piece) for piece in pieces]
 
-    def release(self, held: Held) -> None:
-        """Give a range back."""
-        if held.future is None:
-            return
+    def release(self, ranges: Iterable[Held]) -> None:
+        """Give ranges back."""
         with self.changed:
-            held.users -= 1
-            if held.users == 0:
-                del self._held[held.piece]
-                held.future.cancel()  # if it has not begun
-                self._forget(held)
+            for held in ranges:
+                self._release(held)
 
     def reasons(self) -> list[Reason]:
         """How reading went so far: the tiers, the traffic, and every retry."""
@@ -116,6 +100,29 @@ class Reader:
         for tier in self._tiers:
             tier.close()
 
+    def _hold(self, piece: Piece) -> Held:
+        for tier in self._tiers:
+            found = tier.ready(piece)
+            if found is not None:
+                return Held(piece, ready=found)
+        held = self._held.get(piece)
+        if held is not None:
+            held.users += 1
+            return held
+        held = self._held[piece] = Held(piece, nbytes=piece.nbytes)
+        self._nbytes += held.nbytes
+        held.future = self._workers.submit(partial(self._load, held))
+        return held
+
+    def _release(self, held: Held) -> None:
+        if held.future is None:
+            return
+        held.users -= 1
+        if held.users == 0:
+            del self._held[held.piece]
+            held.future.cancel()  # if it has not begun
+            self._forget(held)
+
     def _load(self, held: Held) -> Any:
         piece = held.piece
         stored = self._objects[piece.number]
@@ -130,10 +137,12 @@ class Reader:
             kept = tier.keep(stored, piece, data)
             if kept is not None:
                 return self._landed(held, kept)
-        return np.frombuffer(data, np.uint8)
+        held.ready = np.frombuffer(data, np.uint8)
+        return held.ready
 
     def _landed(self, held: Held, block: Array) -> Array:
         """The range is a tier's from now on, and takes no memory of ours."""
+        held.ready = block
         with self.changed:
             self._forget(held)
         return block

@@ -1,10 +1,11 @@
 """Ranges of S3 objects, asked for on condition that the object is still the one that was listed.
 
-s3fs lists and signs in; ranges are read by botocore's own client, which s3fs brings along, in the threads that wait for
-them anyway. One event loop for all of them takes three times the CPU, and is the limit at 500 MB/s.
+s3fs lists and signs in; ranges are read by botocore, which s3fs brings along, in the threads that wait for them anyway.
+One event loop for all of them takes three times the CPU, and is the limit at 500 MB/s.
 """
 
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -13,9 +14,9 @@ from fsspec.asyn import sync
 from forebay.storage.objects import StoredObject, is_md5
 from forebay.storage.ranges import Response
 
-__all__ = ["S3Ranges", "s3_options"]
+__all__ = ["DIRECTORY_BUCKET", "S3Ranges", "s3_options"]
 
-_DIRECTORY_BUCKET = "--x-s3"  # whose ETags are no checksums
+DIRECTORY_BUCKET = "--x-s3"  # signed for a session; their ETags are no checksums
 _TIMEOUT_SECONDS = 30
 _OF_READS = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")  # what may be said with a read, of all requests
 
@@ -41,6 +42,7 @@ class S3Ranges:
         self._always = files.req_kw | further
         self._on_loop = files.session is not None  # somebody's own session, which knows how to sign in
         self._client: Any = None
+        self._signed: Any = None
         self._lock = threading.Lock()
 
     def read(self, stored: StoredObject, start: int, stop: int) -> Response:
@@ -50,11 +52,15 @@ class S3Ranges:
         given, data = sync(self._files.loop, self._get_on_loop, asked) if self._on_loop else self._get(asked)
         etag = str(given.get("ETag", ""))
         plain = given.get("ServerSideEncryption") in (None, "AES256") and not given.get("SSECustomerAlgorithm")
-        is_checksum = plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)
+        is_checksum = plain and is_md5(etag) and not bucket.endswith(DIRECTORY_BUCKET)
         return Response(data, etag, etag.strip('"') if is_checksum else None)
 
-    def _get(self, asked: dict[str, Any]) -> tuple[Any, bytes]:
-        given = self._own_client().get_object(**asked)
+    def _get(self, asked: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+        client, signed = self._own_client()
+        answer: tuple[Mapping[str, Any], bytes] | None = signed.get(asked)
+        if answer is not None:
+            return answer
+        given = client.get_object(**asked)
         with closing(given["Body"]) as body:
             return given, body.read()
 
@@ -65,10 +71,12 @@ class S3Ranges:
         async with given["Body"] as body:
             return given, await body.read()
 
-    def _own_client(self) -> Any:
+    def _own_client(self) -> tuple[Any, Any]:
         with self._lock:  # making one is not for several threads, using it is
             if self._client is None:
                 from forebay.storage.s3_client import blocking_client  # other stores do without botocore
+                from forebay.storage.s3_signed import SignedReads
 
-                self._client = blocking_client(self._files)
-            return self._client
+                self._client, credentials = blocking_client(self._files)
+                self._signed = SignedReads(self._client, credentials)
+            return self._client, self._signed
