@@ -3,15 +3,17 @@
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
 Every framework that is installed has a process of its own, CuPy only where there is a GPU. Loops that start many tiny
-operations are watched, and ordinary ones of some 5 ms a step. Turns with all hooks in and turns without them alternate,
-and medians are told: that is what a watched step costs. Then a whole run is made twice, half of the bare one before
-the watched one and half after it. Hooks go out once enough was seen, so what a run loses is the same for a longer one:
-it is told as a share of a minute.
+operations are watched, and ordinary ones of some 5 ms a step, on one thread where there is no GPU. Turns with all hooks
+in and turns without them alternate; of each turn the slowest twentieth of steps is left out, where something else ran,
+and the median over turns is told: that is what a watched step costs. Then a whole run is made twice, half of the bare
+one before the watched one and half after it. Hooks go out once enough was seen, so what a run loses is the same for a
+longer one: it is told as a share of a minute.
 """
 
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,7 +30,9 @@ from forebay.doctor.capture.window import Stepping
 from forebay.machine import Machine, installed_versions
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
-TURNS, TURN_SECONDS = 5, 0.15
+TURNS, TURN_SECONDS = 15, 0.1
+KEPT = 0.95  # of a turn's steps
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 ORDINARY_SECONDS = 0.005  # of a step
 WARM_UP_SECONDS = 0.3
 MINUTE = 60.0
@@ -100,7 +104,8 @@ def rows_of(framework: str, asked: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         options = ["--only", framework, "--run-seconds", str(asked.run_seconds), "--clock", asked.clock]
-        done = subprocess.run([sys.executable, __file__, *options, "--rows", file], stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, *options, "--rows", file]
+        done = subprocess.run(command, env=ONE_THREAD | os.environ, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             sys.stderr.write(f"{framework}: {done.stderr.strip().splitlines()[-1]}\n")
             return []
@@ -122,7 +127,8 @@ def report(found: dict[str, list[Row]], asked: argparse.Namespace) -> None:
 
 def measured(loop: Loop, run_seconds: float, clock: Clock) -> Row:
     bare, hooked = alternating(loop, clock)
-    each, watched = statistics.median(bare), statistics.median(hooked)
+    each = statistics.median(bare)
+    watched = each * statistics.median(one / other for one, other in zip(hooked, bare, strict=True))
     lost, said = whole_run(loop, max(200, int(run_seconds / each)), clock)
     quartiles = statistics.quantiles(bare, n=4)
     return Row(
@@ -143,13 +149,13 @@ def alternating(loop: Loop, clock: Clock) -> tuple[list[float], list[float]]:
     step = loop.make()
     count = calibrated(step)
     for _ in range(TURNS):
-        bare.append(seconds_of(step, count, clock) / count)
+        bare.append(kept_seconds(step, count, clock))
         session = Session(Stepping(**FOR_EVER))
         session.start()
         try:
             watched = loop.make()
             seconds_of(watched, max(10, count // 2))
-            hooked.append(seconds_of(watched, count, clock) / count)
+            hooked.append(kept_seconds(watched, count, clock))
         finally:
             session.stop()
     return bare, hooked
@@ -184,6 +190,16 @@ def seconds_of(step: Step, count: int, clock: Clock = time.perf_counter) -> floa
     for _ in range(count):
         step()
     return clock() - began
+
+
+def kept_seconds(step: Step, count: int, clock: Clock) -> float:
+    """Of a step, without the slowest."""
+    found = []
+    for _ in range(count):
+        began = clock()
+        step()
+        found.append(clock() - began)
+    return statistics.mean(sorted(found)[: max(1, int(count * KEPT))])
 
 
 def sized(cost: Callable[[int], Step]) -> int:

@@ -10,7 +10,8 @@ US = 1_000
 
 
 @pytest.fixture
-def counted():
+def counted(monkeypatch):
+    monkeypatch.setattr(counting, "LOOK_NS", (3 * US, 3 * US))  # time is made up here, and looking takes none of it
     return Counting(Ledger(), "operations")
 
 
@@ -76,3 +77,10 @@ def test_nobody_is_asked_again_once_it_is_over(counted):
     counts = counted.thread.counts
     counted.pause(counts)
     assert counts.left == counting.UNSEEN
+
+
+def test_the_longer_a_look_takes_the_fewer_are_looked_at(counted, monkeypatch):
+    _, before = run(counted, 10 * counting.EXACTLY)
+    monkeypatch.setattr(counting, "LOOK_NS", (12 * US, 12 * US))
+    _, after = run(counted, 10 * counting.EXACTLY)
+    assert after < before / 2

@@ -19,7 +19,11 @@ LATEST_NS = 2_000_000_000  # it is, wherever the loop is by then
 TINY_NS = 20_000  # an operation that is over by then has done little but start
 LONGEST_CALLING_NS = 1_000_000  # Python that takes longer between two operations does something else than call them
 EXACTLY = 1000  # operations of a thread that are all looked at
-LOOKING_NS = 150_000  # of operations, for each that is looked at, which takes 3 us
+LOOKING_SHARE = 50  # looking takes this part of a thread's time
+LOOK_NS = (
+    3_000,
+    20_000,
+)  # what a look takes at least, and is believed to at most: another process may have had its turn
 LONGEST_STRIDE = 64  # operations from one that is looked at to the next
 MOST_SPANS = 3000  # of some milliseconds: a loop that nothing marks would be counted to its end
 UNSEEN = 1 << 30  # operations: until nobody counts them any more
@@ -29,12 +33,26 @@ _strides = Random(0)
 class Counts:
     """What a thread has run since it was last written down."""
 
-    __slots__ = ("exactly", "inside", "last", "left", "lines", "looked", "since", "spans", "stride", "turns", "written")
+    __slots__ = (
+        "exactly",
+        "inside",
+        "last",
+        "left",
+        "lines",
+        "look_ns",
+        "looked",
+        "since",
+        "spans",
+        "stride",
+        "turns",
+        "written",
+    )
 
     def __init__(self) -> None:
         self.since = self.last = self.looked = perf_counter_ns()
         self.lines: dict[int, list[int]] = {}  # count, tiny ones, nanoseconds inside and of calling, end of the last
         self.exactly = EXACTLY
+        self.look_ns = LOOK_NS[0]  # what a look takes, of late
         self.left = 0  # operations before the one that is looked at; of the last of them, only when it ends
         self.stride = 1  # how many that one stands for
         self.inside = False  # an operation; what that calls in turn is not counted
@@ -67,9 +85,11 @@ class Counts:
     def go_on(self, end: int) -> None:
         """Choose which operation is looked at next; at random, or in a loop it would always be the same line."""
         pace = max(1, (end - self.looked) // self.stride)
+        took = min(max(perf_counter_ns() - end, LOOK_NS[0]), LOOK_NS[1])
+        self.look_ns += (took - self.look_ns) >> 3
         self.last = self.looked = end
         self.exactly -= self.stride
-        often = 1 if self.exactly > 0 else min(LONGEST_STRIDE, LOOKING_NS // pace)
+        often = 1 if self.exactly > 0 else min(LONGEST_STRIDE, LOOKING_SHARE * self.look_ns // pace)
         self.stride = 1 if often <= 1 else 1 + int(_strides.random() * (2 * often - 1))
         self.left = self.stride - 1
 
