@@ -297,7 +297,8 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     `ahead_bytes`, `connections` and `attempts` say how.
     """
     files = files if isinstance(files, str | Path) else list(files)
-    return replace(_indexed(open_files(files, spec=spec, **options)), opening=Opening(files, spec, options))
+    source = open_files(files, spec=spec, **options)
+    return replace(_indexed(source), opening=Opening(files, spec, options, getattr(source, "version", "")))
 
 
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:

@@ -9,6 +9,7 @@ from forebay.storage.objects import StoredObject
 
 ROW_NBYTES = 4096
 BLOCK_ROWS = BLOCK_NBYTES // ROW_NBYTES
+NONE = np.empty(0, np.intp)
 
 
 def grid_of(rows, row_nbytes=ROW_NBYTES):
@@ -26,7 +27,7 @@ def grid_of(rows, row_nbytes=ROW_NBYTES):
 def test_every_row_lies_whole_in_a_range_of_its_object(rows, seed, count, limit):
     grid = grid_of(rows)
     asked = np.unique(np.random.default_rng(seed).integers(0, sum(rows), count))
-    cut = grid.cut(asked, grid.dense(asked, limit_nbytes=limit))
+    cut = grid.cut(asked, grid.dense(asked, limit_nbytes=limit), limit_nbytes=limit)
     assert cut.covers(asked)
     starts = np.cumsum([0, *rows])
     places = np.searchsorted(cut.firsts, asked, side="right") - 1
@@ -53,12 +54,18 @@ def test_a_few_rows_of_a_large_block_are_read_alone():
     grid = grid_of([10 * BLOCK_ROWS])
     asked = np.asarray([5, 5 * BLOCK_ROWS, 9 * BLOCK_ROWS])
     assert grid.dense(asked, limit_nbytes=1 << 40).size == 0
-    assert [piece.nbytes for piece in grid.cut(asked, np.empty(0, np.intp)).pieces] == [ROW_NBYTES] * 3
+    assert [piece.nbytes for piece in grid.cut(asked, NONE, limit_nbytes=1 << 40).pieces] == [ROW_NBYTES] * 3
 
 
 def test_rows_close_to_each_other_are_read_in_one_run():
-    cut = grid_of([10 * BLOCK_ROWS]).cut(np.asarray([5, 105, 205]), np.empty(0, np.intp))
+    cut = grid_of([10 * BLOCK_ROWS]).cut(np.asarray([5, 105, 205]), NONE, limit_nbytes=1 << 40)
     assert [piece.nbytes for piece in cut.pieces] == [201 * ROW_NBYTES]
+
+
+def test_gaps_between_rows_are_read_only_within_the_limit():
+    scattered = np.arange(0, 10 * BLOCK_ROWS, 100)
+    cut = grid_of([10 * BLOCK_ROWS]).cut(scattered, NONE, limit_nbytes=1 << 20)
+    assert sum(piece.nbytes for piece in cut.pieces) <= len(scattered) * ROW_NBYTES + (1 << 20)
 
 
 def test_a_block_is_read_whole_where_that_costs_less():

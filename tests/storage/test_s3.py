@@ -181,6 +181,15 @@ def test_an_object_that_changes_is_named(bucket, own_images):
         all_rows(pipeline)
 
 
+def test_an_object_that_changed_is_not_opened_on_another_machine_in_its_place(bucket, own_images):
+    pipeline = feed_of(bucket, own_images)
+    source, opening = pipeline.source, pipeline.opening.everywhere()
+    opening.open(len(source), source.specs).close()
+    bucket.put_npy("images.npy", IMAGES + 1)
+    with pytest.raises(SourceChangedError, match=r"images\.npy was replaced since the feed was made"):
+        opening.open(len(source), source.specs)
+
+
 def test_an_object_that_is_deleted_is_named(bucket, own_images):
     pipeline = feed_of(bucket, own_images)
     bucket.client.delete_object(Bucket=bucket.name, Key="images.npy")
@@ -260,6 +269,28 @@ def test_compressed_members_are_fetched_whole_and_only_once(bucket, tmp_path):
     asked = len(bucket.proxy.ranges)
     assert_rows(open_source(bucket, "a.npz", cache=tmp_path), slice(0, 20), [SMALL])
     assert len(bucket.proxy.ranges) - asked < asked
+
+
+def test_an_object_that_is_named_twice_is_fetched_whole_once(bucket, tmp_path):
+    url = bucket.put_npy("a.npy", np.asfortranarray(SMALL))
+    source = open_files([url] * 4, storage_options=bucket.options, cache=tmp_path)
+    assert_rows(source, slice(0, 80), [np.concatenate([SMALL] * 4)])
+
+
+def test_an_older_version_is_read_where_the_address_says_so(bucket):
+    bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    url = bucket.put_npy("a.npy", SMALL)
+    older = bucket.client.head_object(Bucket=bucket.name, Key="a.npy")["VersionId"]
+    bucket.put_npy("a.npy", SMALL + 1)
+    source = open_files(f"{url}?versionId={older}", storage_options=bucket.options)
+    assert_rows(source, slice(0, 20), [SMALL])
+
+
+def test_a_pipeline_shows_no_credentials(bucket, images):
+    shown = repr(feed_of(bucket, images))
+    assert images in shown
+    assert KEY not in shown
+    assert SECRET not in shown
 
 
 def test_columns_first_are_fetched_whole(bucket, tmp_path):

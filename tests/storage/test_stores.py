@@ -4,6 +4,7 @@ import fsspec
 import numpy as np
 import pytest
 from tests.storage.conftest import npy_bytes
+from tests.storage.faulty_proxy import refuse
 
 import forebay as fb
 from forebay.errors import FrameworkError, SourceChangedError, SourceError, StoreError
@@ -30,6 +31,28 @@ class TestBigEndianRecordsInMemory(SourceTests):
         return source, {"label": records["label"], "point": records["point"].astype("f4")}
 
 
+class TestALoneBigEndianLeafInMemory(SourceTests):
+    def make_source(self, tmp_path):
+        points = np.arange(60, dtype=">f4").reshape(30, 2)
+        fsspec.filesystem("memory").pipe("/points.bin", points.tobytes())
+        source = open_files("memory://points.bin", spec={"point": fb.ArraySpec((2,), "float32")}, byteorder="big")
+        return source, {"point": points.astype("f4")}
+
+
+class TestLongBigEndianRows(SourceTests):
+    def make_source(self, tmp_path):
+        rows = np.arange(30_000, dtype=">f4").reshape(20, 1500)
+        np.save(tmp_path / "rows.npy", rows)
+        return open_files(tmp_path / "rows.npy", ram_bytes="1MB"), rows.astype("f4")
+
+
+class TestAGlobInMemory(SourceTests):
+    def make_source(self, tmp_path):
+        files = fsspec.filesystem("memory")
+        files.pipe({"/parts/1.npy": npy_bytes(ARRAY[:7]), "/parts/2.npy": npy_bytes(ARRAY[7:])})
+        return open_files("memory://parts/*.npy"), ARRAY
+
+
 class TestStoredMembersOnDisk(SourceTests):
     def make_source(self, tmp_path):
         tree = {"x": np.arange(80, dtype="i2").reshape(40, 2), "y": np.arange(40, dtype="u1"), "z": np.zeros((40, 0))}
@@ -53,6 +76,12 @@ def http_url(bucket):
 
 def test_rows_come_over_http(http_url):
     assert_rows(open_files(http_url), slice(0, 20), [ARRAY])
+
+
+def test_a_signed_link_that_is_refused_is_told_as_such(bucket, http_url):
+    bucket.proxy.refusals.extend([refuse(403, "AccessDenied")] * 9)
+    with pytest.raises(StoreError, match=r"Signature=\*\*\*: it is not allowed"):
+        open_files(f"{http_url}?X-Amz-Signature=abcdef")
 
 
 def test_an_object_that_changes_behind_http_is_named(bucket, http_url):
@@ -91,6 +120,17 @@ def test_a_cache_that_cannot_be_written_costs_no_row(tmp_path):
 def test_one_pipeline_takes_one_kind_of_store():
     with pytest.raises(SourceError, match="one kind of store, but here are memory and s3"):
         open_files(["memory://a.npy", "s3://bucket/b.npy"])
+
+
+@pytest.mark.parametrize("option", ["connections", "attempts"])
+def test_a_store_that_may_not_be_asked_is_refused(option):
+    with pytest.raises(SourceError, match=f"{option}=0 must be a whole number of at least 1"):
+        open_files("memory://rows.npy", **{option: 0})
+
+
+def test_options_that_are_no_dict_are_refused_without_showing_them():
+    with pytest.raises(SourceError, match=r"storage_options must be a dict, not str\.$"):
+        open_files("memory://rows.npy", storage_options="secret")
 
 
 def test_a_protocol_that_nobody_knows_is_told():

@@ -104,6 +104,14 @@ def _full_disk(part, data):
         full.write(data)
 
 
+def test_a_block_that_two_kept_at_the_same_time_is_counted_once(tmp_path):
+    one, two = DiskTier(tmp_path, 4096), DiskTier(tmp_path, 4096)
+    assert one.keep(OBJECT, BLOCKS[0], DATA).tobytes() == DATA
+    assert two.keep(OBJECT, BLOCKS[0], DATA).tobytes() == DATA
+    assert two.room_nbytes == 4096 - 1004
+    assert not list(tmp_path.glob("*.part"))
+
+
 def test_processes_keep_one_budget_together(tmp_path):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=keep_all, args=(tmp_path, number)) for number in range(3)]

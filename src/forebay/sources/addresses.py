@@ -49,6 +49,9 @@ def open_addresses(
     has no place there stays in RAM, up to `ram_bytes`; nothing is evicted. Up to `ahead_bytes` are read ahead of need.
     What cannot be read in ranges is fetched whole into `cache` and opened by `open_local`.
     """
+    if not isinstance(storage_options, Mapping | None):
+        raise SourceError(f"storage_options must be a dict, not {type(storage_options).__name__}.")
+    _check_counts(connections=connections, attempts=attempts)
     given = [_as_url(url) for url in ([urls] if isinstance(urls, str | os.PathLike) else urls)]
     store = Store(_one_kind(given), storage_options or {}, attempts=attempts, connections=connections)
     workers = Workers(connections)
@@ -74,6 +77,12 @@ def open_addresses(
         ahead_nbytes=parse_nbytes(ahead_bytes, "ahead_bytes"),
         kept_nbytes=sum(tier.budget_nbytes for tier in tiers),
     )
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise SourceError(f"{name}={count!r} must be a whole number of at least 1.")
 
 
 def _as_url(path: str | os.PathLike[str]) -> str:

@@ -10,6 +10,7 @@ from forebay.sources.base import Source
 from forebay.sources.files import open_files
 from forebay.sources.paths import Paths, expand_paths, is_address
 from forebay.spec import ArraySpec, Tree
+from forebay.storage.scrub import scrub_url
 
 __all__ = ["Opening"]
 
@@ -21,6 +22,14 @@ class Opening:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
+    version: str = ""  # of all objects, where a store tells it; local files are not asked: copies may differ in age
+
+    def __repr__(self) -> str:
+        """Without the options: a store's have credentials in them."""
+        return f"Opening({self})"
+
+    def __str__(self) -> str:
+        return scrub_url(str(self.paths))
 
     def everywhere(self) -> "Opening":
         """The same files by names that mean the same in another directory and on another machine."""
@@ -31,6 +40,9 @@ class Opening:
     def open(self, rows: int, specs: Iterable[ArraySpec]) -> Source:
         """The source again, if it still is what it was."""
         source = open_files(self.paths, spec=self.spec, **self.options)
+        if self.version and getattr(source, "version", "") != self.version:
+            source.close()
+            raise SourceChangedError(f"{self} was replaced since the feed was made. Make the pipeline again.")
         if len(source) == rows and tuple(source.specs) == tuple(specs):
             return source
         told = ", ".join(map(str, source.specs))

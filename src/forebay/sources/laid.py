@@ -82,7 +82,8 @@ def _lay_binary(
     specs, structure = checked_spec(str(file), spec)
     record = record_of(specs, byteorder)
     count = record_count(str(file), file.nbytes, record, skip_nbytes)
-    column = LaidColumn(tuple(range(len(specs))), record, skip_nbytes, count)
+    # A lone leaf lies as one in a .npy does, not as a field.
+    column = LaidColumn(tuple(range(len(specs))), record if len(specs) > 1 else record[0], skip_nbytes, count)
     return Laid(count, specs, structure, (column,))
 
 

@@ -19,7 +19,7 @@ from forebay.sources.laid import Laid
 from forebay.spec import format_nbytes
 from forebay.storage.ahead import Foreseen, Foresight, take
 from forebay.storage.grid import REQUEST_NBYTES, Column, Cut, Grid
-from forebay.storage.objects import StoredObject
+from forebay.storage.objects import StoredObject, version_of_all
 from forebay.storage.reader import Held, Reader
 
 __all__ = ["ObjectsSource"]
@@ -43,6 +43,7 @@ class ObjectsSource:
         kept_nbytes: int,
     ) -> None:
         self.specs, self.structure = laid[0].specs, laid[0].structure
+        self.version = version_of_all(objects)
         self._length = sum(one.length for one in laid)
         self._grids = _grids(objects, laid) if self._length else []
         self._reader, self._ahead_nbytes = reader, ahead_nbytes
@@ -123,7 +124,9 @@ class ObjectsSource:
                 yield [grid.cut_run(rows.start, rows.stop) for grid in self._grids]
             else:
                 ordered = np.sort(rows)
-                yield [grid.cut(ordered, chosen) for grid, chosen in zip(self._grids, whole, strict=True)]
+                limit = self._ahead_nbytes // 2
+                chosen = zip(self._grids, whole, strict=True)
+                yield [grid.cut(ordered, blocks, limit_nbytes=limit) for grid, blocks in chosen]
 
     def _whole_blocks(self, grid: Grid, rows: Array) -> Array:
         """Blocks to read whole, sorted: where that is cheaper, where they are at hand, and those a tier will keep."""
@@ -167,7 +170,8 @@ def _copy_rows(column: Column, cut: Cut, held: Sequence[Held], rows: Rows, targe
     if isinstance(rows, slice):
         _copy_run(column, cut, held, rows, targets)
         return
-    if column.record.itemsize >= _LONG_NBYTES and len(targets) == 1 and column.record.isnative:
+    # Of the base: a dtype of whole rows calls itself native whatever its elements are.
+    if column.record.itemsize >= _LONG_NBYTES and len(targets) == 1 and column.record.base.isnative:
         _copy_each(column, cut, held, rows, targets[0])
         return
     step = max(1, _SCRATCH_NBYTES // column.record.itemsize)

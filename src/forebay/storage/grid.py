@@ -65,14 +65,17 @@ class Grid:
         low, high = (int(np.searchsorted(self._firsts, row, side="right")) - 1 for row in (first, stop - 1))
         return self._whole(np.arange(low, high + 1))
 
-    def cut(self, rows: Array, whole: Array) -> Cut:
-        """Ranges for sorted rows; of the blocks whose numbers are in `whole`, sorted too, all is read."""
+    def cut(self, rows: Array, whole: Array, *, limit_nbytes: int) -> Cut:
+        """Ranges for sorted rows; of the blocks whose numbers are in `whole`, sorted too, all is read.
+
+        What is read beside the rows, in gaps between them, takes no more than the limit.
+        """
         blocks = self.blocks_of(rows)
         in_whole = np.searchsorted(whole, blocks, side="right") > np.searchsorted(whole, blocks)
         kept = self._whole(_distinct(blocks[in_whole]))
         if in_whole.all():
             return kept
-        return _merged(kept, self._cut(*self._runs(rows[~in_whole])))
+        return _merged(kept, self._cut(*self._runs(rows[~in_whole], limit_nbytes)))
 
     def blocks_of(self, rows: Array) -> Array:
         """The number of the block of each row."""
@@ -90,7 +93,7 @@ class Grid:
         take as much.
         """
         used = _distinct(self.blocks_of(rows))
-        firsts, stops = self._runs(rows)
+        firsts, stops = self._runs(rows, limit_nbytes)
         places = np.searchsorted(used, self.blocks_of(firsts))
         spans = np.bincount(places, (stops - firsts) * self._row_nbytes, len(used))
         requests = np.bincount(places, minlength=len(used)) * REQUEST_NBYTES
@@ -110,13 +113,20 @@ class Grid:
         step = max(1, count) if self._objects[number].nbytes <= BLOCK_NBYTES else self.block_rows
         return np.arange(start, start + count, step)
 
-    def _runs(self, rows: Array) -> tuple[Array, Array]:
+    def _runs(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
         """Runs of rows of one block, with gaps in them that take no longer to read than to ask anew."""
         if not len(rows):
             return rows, rows
+        firsts, stops = self._joined(rows, REQUEST_NBYTES)
+        if int((stops - firsts).sum()) * self._row_nbytes <= limit_nbytes:
+            return firsts, stops
+        return self._joined(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
+
+    def _joined(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
+        """Runs of rows of one block with no longer gaps in them."""
         blocks = self.blocks_of(rows)
         gaps = (rows[1:] - rows[:-1] - 1) * self._row_nbytes
-        seams = np.flatnonzero((gaps > REQUEST_NBYTES) | (blocks[1:] != blocks[:-1])) + 1
+        seams = np.flatnonzero((gaps > gap_nbytes) | (blocks[1:] != blocks[:-1])) + 1
         return rows[np.append(0, seams)], rows[np.append(seams, len(rows)) - 1] + 1
 
     def _whole(self, blocks: Array) -> Cut:

@@ -1,12 +1,14 @@
 """One object of a store as it was listed, and a range of its bytes."""
 
 import base64
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
-__all__ = ["Piece", "StoredObject", "is_md5", "md5_of", "version_of"]
+__all__ = ["Piece", "StoredObject", "is_md5", "md5_of", "version_of", "version_of_all"]
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "updated", "mtime", "created")
 _MD5_KEYS = ("md5Hash", "content_md5")  # Google's and Azure's, in base64
@@ -38,8 +40,15 @@ class Piece(NamedTuple):
 
 def version_of(info: Mapping[str, Any]) -> str:
     """What tells one content of an object from another."""
-    found = (str(info[key]) for key in _VERSION_KEYS if info.get(key))
-    return next(found, "")
+    found = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
+    # A time may come as a number from a listing, and as a date from a look at the object.
+    return str(found.timestamp() if isinstance(found, datetime) else found)
+
+
+def version_of_all(objects: Iterable[StoredObject]) -> str:
+    """What tells one content of many objects from another."""
+    told = "\n".join(f"{stored.url} {stored.nbytes} {stored.version}" for stored in objects)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def md5_of(info: Mapping[str, Any]) -> str | None:

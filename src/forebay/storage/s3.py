@@ -14,9 +14,9 @@ from fsspec.asyn import sync
 from forebay.storage.objects import StoredObject, is_md5
 from forebay.storage.ranges import Response
 
-__all__ = ["DIRECTORY_BUCKET", "S3Ranges", "s3_options"]
+__all__ = ["S3Ranges", "s3_options"]
 
-DIRECTORY_BUCKET = "--x-s3"  # signed for a session; their ETags are no checksums
+_DIRECTORY_BUCKET = "--x-s3"  # signed for a session; their ETags are no checksums
 _TIMEOUT_SECONDS = 30
 _OF_READS = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")  # what may be said with a read, of all requests
 
@@ -46,18 +46,21 @@ class S3Ranges:
         self._lock = threading.Lock()
 
     def read(self, stored: StoredObject, start: int, stop: int) -> Response:
-        bucket, key, _ = self._files.split_path(stored.path)
+        bucket, key, version_id = self._files.split_path(stored.path)
         condition = {"IfMatch": stored.version} if stored.version else {}
+        if version_id:
+            condition["VersionId"] = version_id
         asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **condition, **self._always}
         given, data = sync(self._files.loop, self._get_on_loop, asked) if self._on_loop else self._get(asked)
-        etag = str(given.get("ETag", ""))
+        etag = str(given.get("ETag") or "")
         plain = given.get("ServerSideEncryption") in (None, "AES256") and not given.get("SSECustomerAlgorithm")
-        is_checksum = plain and is_md5(etag) and not bucket.endswith(DIRECTORY_BUCKET)
+        is_checksum = plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)
         return Response(data, etag, etag.strip('"') if is_checksum else None)
 
     def _get(self, asked: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         client, signed = self._own_client()
-        answer: tuple[Mapping[str, Any], bytes] | None = signed.get(asked)
+        directory = asked["Bucket"].endswith(_DIRECTORY_BUCKET)
+        answer: tuple[Mapping[str, Any], bytes] | None = None if directory else signed.get(asked)
         if answer is not None:
             return answer
         given = client.get_object(**asked)

@@ -15,8 +15,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
-from forebay.storage.s3 import DIRECTORY_BUCKET
-
 __all__ = ["SignedReads"]
 
 _HEADERS = {"Range": "Range", "IfMatch": "If-Match"}  # of the arguments that a plain read has
@@ -65,15 +63,10 @@ class SignedReads:
 
     def _base(self, bucket: str) -> str | None:
         """What stands before a key in the addresses that the client makes."""
-        config = self._client.meta.config
-        plain = config.signature_version in _SIGNATURES and not bucket.startswith("arn:")
+        signature = self._client.meta.config.signature_version
+        plain = signature in _SIGNATURES and not bucket.startswith("arn:") and self._region not in (None, "aws-global")
         base = None
-        if (
-            plain
-            and not bucket.endswith(DIRECTORY_BUCKET)
-            and self._http is not None
-            and self._region not in (None, "aws-global")
-        ):
+        if plain and self._http is not None:
             url = self._client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"}).partition("?")[0]
             base = url.removesuffix("k") if url.endswith("/k") else None
         self._bases[bucket] = base

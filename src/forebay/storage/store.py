@@ -96,12 +96,17 @@ class Store:
 
     def _list(self, url: str) -> list[StoredObject]:
         path = self._files._strip_protocol(url)
-        if not has_magic(path):
+        if not self._is_pattern(path):
             return [self._stored(self._files.info(path))]
         found = self._files.glob(path, detail=True)
         if not found and self._files.exists(path):  # an object may have brackets in its name
             found = {path: self._files.info(path)}
         return [self._stored(info) for info in found.values() if info["type"] == "file"]
+
+    def _is_pattern(self, path: str) -> bool:
+        """Whether a path has wildcards; a query of HTTP begins with what is one elsewhere, and so does a version."""
+        query = "?" if self.protocol in ("http", "https") else "?versionId="
+        return bool(has_magic(path.partition(query)[0]))
 
     def _stored(self, info: Mapping[str, Any]) -> StoredObject:
         url = self.scrub(self._files.unstrip_protocol(info["name"]))
@@ -111,7 +116,12 @@ class Store:
             )
         if info.get("size") is None:
             raise SourceError(f"{url} does not say how long it is, so it cannot be read in ranges: download it first.")
-        return StoredObject(url, info["name"], int(info["size"]), version_of(info), md5_of(info))
+        return StoredObject(url, self._path(info), int(info["size"]), version_of(info), md5_of(info))
+
+    def _path(self, info: Mapping[str, Any]) -> str:
+        """What the file system calls an object; s3fs with the version, once it was asked for one."""
+        version = info.get("VersionId") if getattr(self._files, "version_aware", False) else None
+        return f"{info['name']}?versionId={version}" if version else str(info["name"])
 
     def _read(self, stored: StoredObject, start: int, stop: int) -> bytes:
         response = self._ranges.read(stored, start, stop)

@@ -26,8 +26,9 @@ def fetch_whole(
 ) -> list[Path]:
     """Local copies of objects, each under its own name; those that are there already are not fetched again."""
     paths = [_path(folder, stored) for stored in objects]
-    missing = [(stored, path) for stored, path in zip(objects, paths, strict=True) if not path.exists()]
-    needed = sum(stored.nbytes for stored, _ in missing)
+    # By path: what was named twice is fetched once.
+    missing = {path: stored for stored, path in zip(objects, paths, strict=True) if not path.exists()}
+    needed = sum(stored.nbytes for stored in missing.values())
     taken = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if taken + needed > budget_nbytes:
         raise BudgetError(
@@ -36,7 +37,7 @@ def fetch_whole(
         )
     if missing:
         _log.info("fetching %d objects whole, %s, into %s", len(missing), format_nbytes(needed), folder)
-    for future in [workers.submit(partial(_fetch, store, stored, path)) for stored, path in missing]:
+    for future in [workers.submit(partial(_fetch, store, stored, path)) for path, stored in missing.items()]:
         future.result()
     return paths
 

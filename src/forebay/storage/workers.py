@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["Workers"]
@@ -20,13 +21,17 @@ class Workers:
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = self._waiting = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> "Future[Any]":
-        """Do it soon, on some thread."""
+        """Do it soon, on some thread; it is cancelled where they were told to end."""
         future: Future[Any] = Future()
-        self._jobs.put((future, job))
         with self._lock:
+            if self._closed:
+                future.cancel()
+                return future
+            self._jobs.put((future, job))
             self._waiting += 1
             if self._waiting > self._idle and len(self._threads) < self._most:
                 thread = threading.Thread(target=self._run, name=f"forebay-fetch-{len(self._threads)}", daemon=True)
@@ -36,9 +41,10 @@ class Workers:
 
     def close(self) -> None:
         """Let every thread end after what it is doing; what was not begun is cancelled."""
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
+        with self._lock:
+            self._closed = True
+        with suppress(queue.Empty):  # threads take jobs at the same time
+            while job := self._jobs.get_nowait():
                 job[0].cancel()
         for _ in self._threads:
             self._jobs.put(None)
