@@ -87,6 +87,10 @@ def run(api="tf.function", ms=1.0, **given):
     return happening(Kind.RUN, api, ms, **given)
 
 
+def transform(api="jax.grad", ms=1.0, **given):
+    return happening(Kind.TRANSFORM, api, ms, **given)
+
+
 def ops(operations, ms=1.0, api="tf.ops", **given):
     return happening(Kind.OPS, api, ms, count=operations, **given)
 

@@ -35,7 +35,7 @@ LINES = {
         "retracing_shape": "encode(tf.random.uniform((length,)",
         "small_batch": "for batch in tf.data.Dataset.from_tensor_slices(x).batch(2)",
         "threads": "return loss, tape.gradient(loss, layers)",
-        "tiny_ops": "errors = tf.stack([tf.reduce_sum(row * weights) for row in",
+        "tiny_ops": "gradient = sum(row * weights for row in tf.unstack(rows))",
         "wide_dtype": "batch = tf.constant(signal[",
     },
     "keras": {

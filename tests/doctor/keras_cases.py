@@ -149,6 +149,16 @@ def test_arrays_given_to_fit_are_uploaded_by_it():
 
 
 @only_tensorflow
+def test_an_iterator_tells_which_fit_has_made_it():
+    model = made()
+    with watched() as seen:
+        model.fit(X, Y, epochs=2, verbose=0)
+        model.fit(X, Y, verbose=0)
+    fits = sorted({event.detail["fit"] for event in seen.of("build", "Model.fit")})
+    assert (len(fits), fits[-1] - fits[0]) == (2, 1)
+
+
+@only_tensorflow
 def test_batches_given_one_by_one_are_uploaded_each_time():
     model = made()
     with watched() as seen:

@@ -21,6 +21,7 @@ from tests.doctor.captures import (
     run,
     same,
     sync,
+    transform,
     upload,
 )
 from tests.doctor.device_faults import DEVICE_FAULTS
@@ -140,6 +141,11 @@ FAULTS = {
         12,
     ),
     "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
+    "a gradient of few operations, taken apart every step": (
+        "eager",
+        loop(transform(ms=9, line=13).containing(ops(6, 1, line=14, calling_seconds=1e-4)), frameworks=JAX),
+        13,
+    ),
     "a Python loop of tiny operations": ("tiny_ops", loop(ops(900, 9, line=15, tiny=890), frameworks=TENSORFLOW), 15),
     "tiny operations beside a compiled call": (
         "tiny_ops",
@@ -174,6 +180,15 @@ FAULTS = {
     "an iterator in every step": (
         "rebuilt",
         loop(build("iter(DataLoader)", 3, line=19, what="iterator"), batch(ms=2, line=19, workers=2)),
+        19,
+    ),
+    "a fit for every part": (
+        "rebuilt",
+        loop(
+            build("Model.fit", 3, line=19, what="iterator", fit=lambda number: number),
+            batch(ms=2),
+            frameworks=TENSORFLOW,
+        ),
         19,
     ),
     "a function jitted in every step": (

@@ -21,6 +21,7 @@ from tests.doctor.captures import (
     run,
     same,
     sync,
+    transform,
     upload,
 )
 from tests.doctor.device_faults import DEVICE_NEAR_MISSES
@@ -93,6 +94,10 @@ NEAR_MISSES = {
     "a shuffle buffer of rows nobody weighed": ("loader", loop(before=[build(shuffle_rows=10**9)])),
     "a compiled step": ("eager", loop(run(ms=8), ops(60, 0.5), frameworks=TENSORFLOW)),
     "few operations": ("eager", loop(ops(30, 5), frameworks=TENSORFLOW)),
+    "a gradient of few operations, most of them computing": (
+        "eager",
+        loop(transform(ms=9).containing(ops(6, 8, calling_seconds=1e-4)), frameworks=JAX),
+    ),
     "operations that are long": ("eager", loop(ops(60, 90), ms=100, frameworks=TENSORFLOW)),
     "a loop of operations": ("eager", loop(ops(900, 9, tiny=890), frameworks=TENSORFLOW)),
     "operations that are large": ("tiny_ops", loop(ops(900, 9, tiny=10), frameworks=TENSORFLOW)),
@@ -106,6 +111,22 @@ NEAR_MISSES = {
     "compilations of a new function each time": (
         "retracing",
         loop(build("jax.jit", 0.01, what="function"), compile_("jax.jit", 8), frameworks=JAX),
+    ),
+    "an iterator for each epoch of one fit": (
+        "rebuilt",
+        loop(build("Model.fit", 5, what="iterator", fit=1, every=5), batch(ms=1), frameworks=TENSORFLOW),
+    ),
+    "many functions, each made once": (
+        "rebuilt",
+        loop(build("tf.function", 5, what="function", function=lambda number: f"f{number}"), frameworks=TENSORFLOW),
+    ),
+    "many functions, each compiled once": (
+        "retracing",
+        loop(compile_(ms=5, function=lambda number: f"f{number}", reason="first"), frameworks=TENSORFLOW),
+    ),
+    "what a compiled call does before it converts its arguments": (
+        "made_in_loop",
+        loop(run(ms=9).containing(prepare("row", 4), upload("tf.function", 0.1)), frameworks=TENSORFLOW),
     ),
     "an iterator for each epoch": (
         "rebuilt",

@@ -76,7 +76,10 @@ def test_a_script_that_raises_is_shown_and_reported(folder):
     done = doctor("raises.py", cwd=folder)
     assert done.returncode == 2
     assert done.stderr.endswith("ValueError: no such column\n")
-    assert "The script ended with ValueError: no such column" in " ".join(done.stdout.split())
+    told = " ".join(done.stdout.split())
+    assert "The script ended with ValueError: no such column" in told
+    assert "It had not imported a framework yet." in told
+    assert "Give it the script that trains" not in told
 
 
 def test_a_script_that_exits_is_reported(folder):
@@ -162,6 +165,7 @@ def test_a_script_may_close_its_output(folder):
         (["-m", "no_such_module"], "there is no module 'no_such_module'"),
         (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
         (["--json", ".", "train.py"], "--json . is a directory"),
+        (["--html", "./train.py", "train.py"], "train.py would overwrite what is to be read"),
         (["run.gz", "--html", "a.html"], "put '--html a.html' in front of it"),
         (["--compare", "run.gz", "missing.json"], "missing.json cannot be read as a verdict"),
         (["--compare", "run.gz", "train.py"], "train.py cannot be read as a verdict"),

@@ -10,7 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from tests.doctor import report_samples as samples
+from tests.doctor.captures import TORCH, TORCH_GPU, loop
 
+from forebay.doctor.analyse.verdict import judge
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.typeset import bar, between, code, wrapped
 from forebay.doctor.words import plain
@@ -88,6 +90,24 @@ def test_what_stands_right_stands_at_the_edge(text, width):
     assert cell_len(lines[0]) == width
     assert lines[0].endswith("  1.5 ms")
     assert all(cell_len(line) <= width for line in lines)
+
+
+def test_where_nothing_stands_right_no_space_is_left():
+    assert [line.plain for line in between(Text("a cure"), Text(), 40, indent=2)] == ["  a cure"]
+
+
+@pytest.mark.parametrize(("frameworks", "said"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
+def test_a_script_without_a_gpu_is_told_so(frameworks, said):
+    screen = plain(render(judge(loop(ms=5, frameworks=frameworks))).plain)
+    assert ("No GPU is seen by torch: what the CPU computes is in these parts too." in screen) is said
+
+
+@pytest.mark.parametrize(
+    ("untraced_ms", "told"),
+    [(8, "took 25% longer."), (11, "took no longer."), (25, "took 60% less: steps differ much.")],
+)
+def test_what_watching_cost_is_told_whatever_it_was(untraced_ms, told):
+    assert told in plain(render(judge(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

@@ -1,18 +1,23 @@
 """Each rule names its fault, the line and a win that can be had; what only looks like it is let pass."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 from tests.doctor.captures import (
+    JAX,
+    LINES,
     TENSORFLOW,
     TORCH_GPU,
     MiB,
     batch,
     build,
+    compile_,
     download,
     loop,
     ops,
     prepare,
+    run,
     same,
     sync,
     upload,
@@ -127,9 +132,9 @@ def test_prefetching_wins_no_more_than_the_rest_of_the_step():
     assert finding.cures[0].high == pytest.approx(2e-3, rel=0.06)
 
 
-def test_workers_that_have_every_core_win_nothing_by_being_more():
+def test_workers_that_have_every_core_are_not_told_to_be_more():
     (finding,) = findings(loop(batch(ms=5, workers=8)), "input_bound")
-    assert finding.cures[0].high == 0
+    assert "num_workers" not in "".join(cure.code for cure in finding.cures)
 
 
 def test_one_more_thread_wins_nothing_where_workers_are_too_slow():
@@ -185,7 +190,52 @@ def test_a_copy_out_of_pageable_memory_is_charged_once():
         (loop(batch("generator", 5, batch_rows=64), frameworks={"jax": {}}), 'batch(64).feed("jax")'),
         (loop(ops(300, 9), frameworks=TENSORFLOW), "@tf.function"),
         (loop(build("jax.jit", 5, what="function", line=4), frameworks={"jax": {}}), "statement_4()"),
+        (loop(build("Model.predict", 5, what="iterator"), frameworks=TENSORFLOW), "model(batch, training=False)"),
     ],
 )
 def test_a_cure_is_code_in_the_script_s_own_framework(capture, code):
     assert any(code in cure.code for cure in judge(capture).main.cures)
+
+
+@pytest.mark.parametrize(
+    ("api", "frameworks", "code"),
+    [
+        ("tf.function", TENSORFLOW, "x = tf.constant(array)"),
+        ("jax.jit: update(x)", JAX, "x = jax.device_put(array)"),
+        ("Model.train_on_batch", TENSORFLOW, "x = tf.constant(array)"),
+        ("Session.run", TENSORFLOW, 'x = tf.compat.v1.get_variable("x", initializer=array)'),
+        ("tf.constant", TENSORFLOW, "statement_3()"),
+    ],
+)
+def test_only_a_line_that_asks_for_a_conversion_is_moved_in_front_of_the_loop(api, frameworks, code):
+    (finding,) = findings(loop(upload(api, 6, line=3, key=same), frameworks=frameworks), "repeated_upload")
+    assert finding.cures[0].code.startswith(code)
+
+
+@pytest.mark.parametrize(
+    ("capture", "rule"),
+    [
+        (loop(upload("Session.run", 6, key=same), frameworks=TENSORFLOW), "repeated_upload"),
+        (loop(upload("Session.run", 6), frameworks=TENSORFLOW), "conversion_in_loop"),
+        (
+            loop(prepare("row", 4), upload("Session.run", 0.1), run("Session.run"), frameworks=TENSORFLOW),
+            "made_in_loop",
+        ),
+    ],
+)
+def test_a_session_is_given_no_tensors_from_outside_of_its_graph(capture, rule):
+    (finding,) = findings(capture, rule)
+    assert ["forebay" in cure.code or "for x, y in" in cure.code for cure in finding.cures] == [False]
+
+
+def test_what_is_compiled_is_counted_by_its_own_name():
+    compiling = compile_(ms=3, function=lambda number: "step" if number % 2 else "loss", times=2, reason="first")
+    (finding,) = findings(loop(compiling, frameworks=TENSORFLOW), "retracing")
+    assert "is compiled 39 times in 39 steps" in finding.title
+
+
+def test_evidence_names_lines_from_the_script_s_folder():
+    lines = tuple(line._replace(file=f"/home/me/{line.file}") for line in LINES)
+    slow = loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW)
+    (finding,) = findings(replace(slow, script="/home/me/train.py", lines=lines), "made_in_loop")
+    assert finding.evidence[0].endswith("to train.py:10")

@@ -92,6 +92,12 @@ def test_its_traceback_shows_its_own_frames_only(write, capsys):
     assert "forebay" not in told
 
 
+def test_a_handler_that_it_leaves_behind_is_not_called_once_it_has_failed(write):
+    before = signal.getsignal(signal.SIGCHLD)
+    run_script(write("import signal\nsignal.signal(signal.SIGCHLD, print)\nraise ValueError('bad shape')\n"), [])
+    assert signal.getsignal(signal.SIGCHLD) is before
+
+
 def test_a_module_is_run_by_its_name(tmp_path, monkeypatch, capsys):
     (tmp_path / "trainer_of_mine.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
     monkeypatch.chdir(tmp_path)

@@ -63,13 +63,19 @@ def test_without_records_of_the_device_bounds_stay():
     assert simulation.doubt == "the GPU was not recorded"
 
 
+def test_a_script_without_a_gpu_is_not_reckoned_for_another_and_told_why():
+    without = {"frameworks": {"torch": {"gpus": 0}}}
+    verdict = judge(replace(rig.run(trains), device=None, facts=without), device="h100")
+    assert (verdict.elsewhere.step, verdict.elsewhere.doubt) == (None, "the script ran without a GPU")
+
+
 def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
     simulation = Simulation.of(Case(replace(capture, window=window)))
     (cure,) = simulation.settled(UPLOAD).cures
     assert (cure.low, cure.high) == (0.0, 1e-3)
-    assert "bounds only: run again, the timeline misses the measured step by" in cure.how
+    assert "bounds only: run again, the recorded steps miss the measured one by" in cure.how
 
 
 def test_a_machine_that_drifts_a_little_is_believed():

@@ -24,6 +24,8 @@ def settle_outputs(arguments: argparse.Namespace) -> None:
         path: Path | None = getattr(arguments, name)
         if path is None:
             continue
+        if arguments.script and path.absolute() == Path(arguments.script).absolute():
+            raise CaptureError(f"--{name} {path} would overwrite what is to be read: give the name of another file.")
         if path.is_dir():
             raise CaptureError(f"--{name} {path} is a directory: give the name of a file in it.")
         if not path.absolute().parent.is_dir():

@@ -9,7 +9,8 @@ Details are plain values, named the same in every framework; each is left out wh
               line that maps rows one at a time); bytes of the batch
     prepare   what (row, collate, map, generator)
     compile   function, reason (first, shape, dtype, value), signature
-    build     what (Dataset, Session, DataLoader, function), and what rules ask of it: shuffle_rows, prefetch, workers
+    build     what (Dataset, Session, DataLoader, function, iterator), and what rules ask of it: shuffle_rows, prefetch,
+              workers, fit (which one made an iterator)
     run       function, first (of a session, which prepares its graph then)
     transform function
     ops       count, tiny (how many of them took less than a launch does), calling_seconds (of Python between them)

@@ -1,9 +1,14 @@
 """Numbers and texts as people read them."""
 
+from pathlib import Path
+
+from forebay.doctor.events import Line
+
 __all__ = [
     "at_most",
     "counted",
     "interval",
+    "near",
     "percent",
     "plain",
     "predicted",
@@ -83,6 +88,17 @@ def plain(text: str) -> str:
 def printable(text: str) -> str:
     """The text without characters that would steer a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def near(line: Line, script: str) -> str:
+    """A line by the shortest path that is clear: from the script's folder, or the last two names of it."""
+    path, own = Path(line.file), Path(script)
+    for start in (own.parent, own.parent.absolute()):
+        if path.is_relative_to(start):
+            return f"{path.relative_to(start)}:{line.number}"
+    if path.parts[-len(own.parts) :] == own.parts:  # the script itself, that has left its folder since, or its machine
+        return f"{path.name}:{line.number}"
+    return f"{Path(*path.parts[-2:])}:{line.number}"
 
 
 def times(count: float) -> str:

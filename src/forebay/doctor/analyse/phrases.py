@@ -7,9 +7,26 @@ from forebay.doctor.analyse.finding import Cure
 from forebay.doctor.analyse.framework import uploads_to
 from forebay.doctor.events import Kind, Line
 from forebay.doctor.predict import remedies
-from forebay.doctor.words import percent
+from forebay.doctor.words import near, percent
 
-__all__ = ["calls", "each_nbytes", "feed_code", "keep_there", "often", "told"]
+__all__ = [
+    "IN_A_GRAPH",
+    "SESSION",
+    "calls",
+    "each_nbytes",
+    "feed_code",
+    "keep_there",
+    "most_of_one",
+    "often",
+    "place",
+    "told",
+]
+
+SESSION = "Session.run"  # takes no tensors from outside of its graph, so what makes batches must be part of that
+IN_A_GRAPH = (
+    "iterator = tf.compat.v1.data.make_initializable_iterator(dataset)   # session.run(iterator.initializer) once\n"
+    "x, y = iterator.get_next()   # in place of the placeholders"
+)
 
 
 def calls(site: Site) -> float:
@@ -25,6 +42,12 @@ def often(site: Site) -> str:
     return "every step" if count >= 0.95 else f"in {percent(count)} of steps"
 
 
+def most_of_one(site: Site) -> tuple[str, int]:
+    """The function that most events tell of, and how many do: a line may make or compile several, once each."""
+    names = Counter(str((event.detail or {}).get("function", "")) for event in site.events)
+    return max(names.items(), key=lambda item: item[1], default=("", 0))
+
+
 def each_nbytes(site: Site) -> float:
     """Bytes of one call, the mean."""
     return sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
@@ -33,6 +56,11 @@ def each_nbytes(site: Site) -> float:
 def told(line: Line | None, otherwise: str) -> str:
     """The line's own text, to be shown where it should stand; something like it where that was left out."""
     return line.text if line and line.text else otherwise
+
+
+def place(case: Case, line: Line | None, otherwise: str) -> str:
+    """Where it stands, in few letters."""
+    return near(line, case.capture.script) if line else otherwise
 
 
 def feed_code(case: Case, framework: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from forebay.doctor.capture.handlers import handlers_put_back
 from forebay.doctor.capture.terminating import Terminated, terminable
 
 __all__ = ["run_module", "run_script"]
@@ -57,7 +58,7 @@ def _exit_code(ended: str) -> int:
 
 def _run(run: Callable[[], object]) -> str:
     try:
-        with terminable():
+        with handlers_put_back(), terminable():
             run()
     except SystemExit as leaving:
         if leaving.code is not None and not isinstance(leaving.code, int):

@@ -35,13 +35,13 @@ class Simulation:
     @property
     def doubt(self) -> str:
         """Why cures have only bounds, in words; nothing where they are simulated."""
+        if self.case.device is None:
+            return "the GPU was not recorded" if self.case.has_gpu else "the script ran without a GPU"
         if self.model is None:
-            return (
-                "the GPU was not recorded" if self.case.device is None and self.case.has_gpu else "there is no timeline"
-            )
+            return "there is no timeline"
         if self.believed:
             return ""
-        return f"run again, the timeline misses the measured step by {percent(self.model.error)}"
+        return f"run again, the recorded steps miss the measured one by {percent(self.model.error)}"
 
     def settled(self, finding: Finding) -> Finding:
         """The same with what each cure wins, the best first; where its change is not known, its bounds stay.

@@ -1,12 +1,14 @@
 """What the screen and the page both say of a verdict, in sentences."""
 
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator
+from statistics import median
 
+from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.events import Kind, Line
-from forebay.doctor.words import at_most, counted, interval, percent, plain, predicted, seconds, seconds_between
+from forebay.doctor.events import Kind
+from forebay.doctor.words import at_most, counted, interval, near, percent, plain, predicted, seconds, seconds_between
 
 __all__ = [
     "best_cure",
@@ -16,7 +18,6 @@ __all__ = [
     "gain",
     "headline",
     "made_of",
-    "near",
     "no_loop",
     "not_seen",
     "outcome",
@@ -81,7 +82,7 @@ def foretold(verdict: Verdict) -> list[str]:
         told.append(f"All cures together: {takes} a step, run again with the best of each.")
     there = verdict.elsewhere
     if there is not None and there.step is None:
-        told.append(f"On {there.told} was not reckoned: {there.doubt}.")
+        told.append(f"A step on {there.told} was not reckoned: {there.doubt}.")
     elif there is not None and there.step is not None:
         takes = seconds_between(there.step.low, there.step.high)
         told.append(f"On {there.told} a step would take {takes} instead of {seconds(step)}, as the script is.")
@@ -115,9 +116,17 @@ def pace(verdict: Verdict) -> str:
     takes = f"A step takes {seconds(case.step_seconds)}, the median of"
     if case.overhead is None:
         return f"{takes} {len(case.steps):,} that end at {end}. What watching them cost was not measured."
-    longer = f"took {percent(case.overhead)} longer" if case.overhead >= 0.0005 else "took no longer"
-    untraced = len(case.untraced)
-    return f"{takes} {untraced:,} that nobody watched. The {len(case.steps):,} watched, that end at {end}, {longer}."
+    watched = f"The {len(case.steps):,} watched, that end at {end}, took {_longer(case, case.overhead)}."
+    return f"{takes} {len(case.untraced):,} that nobody watched. {watched}"
+
+
+def _longer(case: Case, overhead: float) -> str:
+    """Watching makes no step shorter: where they were, it is the steps that differ."""
+    assert case.steps is not None
+    less = 1 - case.steps.seconds / median(case.untraced)
+    if less > MOST_APART:
+        return f"{percent(less)} less: steps differ much"
+    return f"{percent(overhead)} longer" if overhead >= 0.0005 else "no longer"
 
 
 def made_of(verdict: Verdict) -> str:
@@ -131,20 +140,29 @@ def made_of(verdict: Verdict) -> str:
 
 
 def explained(verdict: Verdict) -> list[str]:
-    """How much of what crossed is known by its line; nothing where the device was not recorded."""
+    """How much of what crossed is known by its line; without a record of the device, whether there was a GPU at all."""
     device = verdict.case.device
     if device is None:
-        return []
+        return list(_without_gpu(verdict.case))
     ways = {"host to device": "sent to the device", "device to host": "brought back"}
     shares = {told: device.coverage(direction) for direction, told in ways.items()}
     known = [f"{percent(share)} of the bytes {told}" for told, share in shares.items() if share is not None]
     return [f"Lines are known for {' and '.join(known)}."] if known else ["Nothing crossed between host and device."]
 
 
+def _without_gpu(case: Case) -> Iterator[str]:
+    """Whoever means to use one should know that nobody did; nothing where that is not known."""
+    counts = [facts.get("gpus") for facts in case.frameworks.values()]
+    if counts and all(count == 0 for count in counts):
+        yield f"No GPU is seen by {' or '.join(case.frameworks)}: what the CPU computes is in these parts too."
+
+
 def no_loop(verdict: Verdict) -> list[str]:
     """What was seen where nothing came again, and the way on."""
     capture = verdict.case.capture
     if not verdict.case.frameworks and not capture.events:
+        if early_end(verdict):
+            return ["It had not imported a framework yet."]
         return [
             "The script imported no framework that the doctor knows: torch, tensorflow, keras, jax or cupy.",
             "Give it the script that trains; with -m, the module.",
@@ -167,17 +185,6 @@ def early_end(verdict: Verdict) -> str:
 
 def not_seen(verdict: Verdict) -> list[str]:
     return [*verdict.case.capture.notes, *verdict.silent]
-
-
-def near(line: Line, script: str) -> str:
-    """A line by the shortest path that is clear: from the script's folder, or the last two names of it."""
-    path, own = Path(line.file), Path(script)
-    for start in (own.parent, own.parent.absolute()):
-        if path.is_relative_to(start):
-            return f"{path.relative_to(start)}:{line.number}"
-    if path.parts[-len(own.parts) :] == own.parts:  # the script itself, that has left its folder since, or its machine
-        return f"{path.name}:{line.number}"
-    return f"{Path(*path.parts[-2:])}:{line.number}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -16,7 +16,6 @@ from forebay.doctor.report.sentences import (
     gain,
     headline,
     made_of,
-    near,
     no_loop,
     not_seen,
     outcome,
@@ -26,7 +25,7 @@ from forebay.doctor.report.sentences import (
 )
 from forebay.doctor.report.tones import tone_of_part
 from forebay.doctor.report.typeset import bar, between, code, cut, cut_left, joined, wrapped
-from forebay.doctor.words import counted, percent, plain, seconds
+from forebay.doctor.words import counted, near, percent, plain, seconds
 
 __all__ = ["ROWS", "WIDTH", "render"]
 

@@ -9,9 +9,8 @@ from forebay.doctor.analyse.case import Case
 from forebay.doctor.events import Event
 from forebay.doctor.report.device_events import all_events
 from forebay.doctor.report.lanes import lanes_of
-from forebay.doctor.report.sentences import near
 from forebay.doctor.report.tones import tone_of_kind
-from forebay.doctor.words import at_most, counted, plain
+from forebay.doctor.words import at_most, counted, near, plain
 
 __all__ = ["MOST_EVENTS", "timeline_of"]
 

@@ -50,6 +50,9 @@ def _remark_first(line: str, columns: int) -> list[str]:
 
 def between(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
     """Something at the left edge, on as many lines as it needs, and something at the right of the first."""
+    if not right:
+        yield from wrapped(left, width, indent=indent, hang=hang)
+        return
     lines = wrapped(left, width - right.cell_len - 2, indent=indent, hang=hang)
     first = next(lines)
     yield first + " " * (width - first.cell_len - right.cell_len) + right

@@ -7,7 +7,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import copies, feeds, is_python
-from forebay.doctor.analyse.phrases import each_nbytes, feed_code, keep_there, often
+from forebay.doctor.analyse.phrases import IN_A_GRAPH, SESSION, each_nbytes, feed_code, keep_there, often
 from forebay.doctor.predict.cures import Change
 from forebay.doctor.predict.remedies import ahead, converted_ahead, overlapped
 from forebay.spec import format_nbytes
@@ -35,7 +35,7 @@ def examine(case: Case) -> Iterator[Finding]:
             title=f"{site.api} converts {amount} of {what} {often(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_first(case, site, cost), _ahead(case, site, cost), _feed(case, site, cost)),
+            cures=(*_first(case, site, cost), _ahead(case, site, cost), *_feed(case, site, cost)),
             evidence=(f"{len(site.events)} conversions in {site.steps} steps, hardly any of the same data",),
         )
 
@@ -43,7 +43,7 @@ def examine(case: Case) -> Iterator[Finding]:
 def _first(case: Case, site: Site, cost: float) -> Iterator[Cure]:
     """What is best done about it, where that can be done at all."""
     if not is_python(site):
-        if case.device is not None:
+        if case.device is not None and site.api != SESSION:
             yield keep_there(case, site, cost)
         return
     yield Cure(
@@ -60,7 +60,7 @@ def _ahead(case: Case, site: Site, cost: float) -> Cure:
     framework = feeds(case, site.api)
     return Cure(
         "convert the next batch while this one is computed",
-        _AHEAD.get(framework, _AHEAD["jax"]),
+        f"{_TF_DATA}\n{IN_A_GRAPH}" if site.api == SESSION else _AHEAD.get(framework, _AHEAD["jax"]),
         low,
         high,
         how="the conversion beside the rest of the step, which it can hide behind at most",
@@ -76,9 +76,11 @@ def _changes(case: Case, site: Site, framework: str) -> tuple[Change, ...]:
     return ahead(case, site) if framework == "torch" else overlapped(case, site.events[0].line)
 
 
-def _feed(case: Case, site: Site, cost: float) -> Cure:
+def _feed(case: Case, site: Site, cost: float) -> Iterator[Cure]:
+    if site.api == SESSION:
+        return
     low, high = won_by_overlap(case, cost)
-    return Cure(
+    yield Cure(
         "let a feed do it, without a copy in between",
         feed_code(case, feeds(case, site.api)),
         low,

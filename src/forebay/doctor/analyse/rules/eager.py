@@ -7,12 +7,14 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import unexplained
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.phrases import place
 from forebay.doctor.events import Kind, Line
 from forebay.doctor.predict.remedies import compiled
 
 __all__ = ["FEWEST", "calling", "examine", "operations", "recognises", "told_how"]
 
 FEWEST = 50  # operations a step
+MOST_OF_IT = 0.5  # of a step spent on taking a function apart: then few operations are a reason too
 LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
 # What a framework spends on calling one operation, before it does anything; measured, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
@@ -25,7 +27,14 @@ def recognises(case: Case, site: Site) -> bool:
     compiled = any(run.in_loop for run in case.of(Kind.RUN))
     sites = list(case.of(Kind.OPS))
     enough = sum(map(operations, sites)) >= FEWEST or (_is_span(case) and _are_short(case, sites))
+    enough = enough or _taken_apart(case, sites) >= MOST_OF_IT
     return not compiled and enough and calling(case, sites)[0] >= LEAST_SHARE * case.step_seconds
+
+
+def _taken_apart(case: Case, sites: Sequence[Site]) -> float:
+    """The share of the steps in which JAX takes functions apart to transform them, however few their operations are."""
+    inside = _inside(case.of(Kind.TRANSFORM)) - _inside(sites)
+    return inside * 1e9 / (case.steps.end - case.steps.start) if case.steps else 0.0
 
 
 def _is_span(case: Case) -> bool:
@@ -91,12 +100,20 @@ def examine(case: Case) -> Iterator[Finding]:
     one_call = compiled(case, framework, beside=_beside(sites))
     yield Finding(
         rule="eager",
-        title=f"{total:.0f} operations a step are called one by one from Python",
+        title=_title(case, total),
         line=_transforming_line(case) or most.line,
         seconds=least,
         cures=(Cure("compile the step", _COMPILE.get(framework, _COMPILE["torch"]), least / 2, high, how, one_call),),
-        evidence=("no compiled call was seen in the loop", *_lines(sites, total)),
+        evidence=("no compiled call was seen in the loop", *_lines(case, sites, total)),
     )
+
+
+def _title(case: Case, total: float) -> str:
+    transform = next((site for site in case.of(Kind.TRANSFORM) if site.in_loop), None)
+    if transform is None or total >= FEWEST:
+        return f"{total:.0f} operations a step are called one by one from Python"
+    name = next((name for name in transform.values("function") if name), "a function")
+    return f"{transform.api} takes {name} apart in every step, in Python: nothing is compiled"
 
 
 def _beside(sites: Sequence[Site]) -> float:
@@ -114,9 +131,9 @@ def _transforming_line(case: Case) -> Line | None:
     return next((site.line for site in case.of(Kind.TRANSFORM) if site.in_loop), None)
 
 
-def _lines(sites: list[Site], total: float) -> Iterator[str]:
+def _lines(case: Case, sites: list[Site], total: float) -> Iterator[str]:
     for site in sorted(sites, key=operations, reverse=True)[:2]:
-        yield f"{operations(site):.0f} of {total:.0f} from {site.line or site.api}"
+        yield f"{operations(site):.0f} of {total:.0f} from {place(case, site.line, site.api)}"
 
 
 _COMPILE = {

@@ -10,7 +10,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
-from forebay.doctor.analyse.phrases import feed_code
+from forebay.doctor.analyse.phrases import feed_code, place
 from forebay.doctor.analyse.producing import SERIAL, Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
 from forebay.doctor.predict.remedies import prefetched
 from forebay.doctor.words import counted, percent, seconds
@@ -53,7 +53,8 @@ def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str
     share = wait / case.step_seconds
     yield f"{'severely' if share >= SEVERE else 'moderately'} input-bound: {percent(share)} of a step"
     if stage.is_python:
-        yield f"{stage.name}: {seconds(stage.seconds)} of Python a step; the loop waits at {site.line or site.api}"
+        waits = place(case, site.line, site.api)
+        yield f"{stage.name}: {seconds(stage.seconds)} of Python a step; the loop waits at {waits}"
     if stage.beside:
         yield "it runs on another thread of this process: one thread at a time runs Python (the GIL)"
     if workers_of(site):
@@ -80,7 +81,7 @@ def _cures(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[Cure]:
 
 def _loader_cures(case: Case, site: Site, wait: float, framework: str) -> Iterator[Cure]:
     """One more thread that waits for a loader wins nothing where somebody works ahead already."""
-    if framework == "torch" and site.api == "DataLoader":
+    if framework == "torch" and site.api == "DataLoader" and workers_of(site) < cores_of(case):
         code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
         yield _workers(case, site, wait, "a worker for every core", code)
     title, code = "if the data is in arrays, leave the loader out", feed_code(case, framework)

@@ -7,7 +7,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
-from forebay.doctor.analyse.phrases import each_nbytes, feed_code
+from forebay.doctor.analyse.phrases import each_nbytes, feed_code, place
 from forebay.doctor.analyse.producing import cores_of, stage_of, won_by_workers
 from forebay.doctor.analyse.rules.input_bound import MODERATE, OVERLAP
 from forebay.doctor.analyse.rules.pageable_upload import PINNING, is_pageable, won_by_pinning
@@ -59,6 +59,7 @@ def _loads_unpinned(case: Case) -> bool:
 
 def _without_workers(case: Case, site: Site) -> Finding:
     wait, stage = cost_of(case, site.events), stage_of(case, site)
+    made_at = place(case, stage.line or site.line, site.api)
     low, high = won_by_workers(case, site, wait)
     how = f"the making shared by {cores_of(case)} cores, beside the rest of the step"
     code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
@@ -73,7 +74,7 @@ def _without_workers(case: Case, site: Site) -> Finding:
             Cure("give it workers", code, low, high, how, prefetched(case, site, wait / cores_of(case))),
             Cure("a feed, which needs none for arrays", feed, *won_by_overlap(case, wait), OVERLAP, beside),
         ),
-        evidence=(f"{stage.name}: {seconds(stage.seconds)} a step, at {stage.line or site.line or site.api}",),
+        evidence=(f"{stage.name}: {seconds(stage.seconds)} a step, at {made_at}",),
     )
 
 

@@ -1,6 +1,6 @@
 """Batches made by the loop itself, in Python, after one step is done and before the next is converted."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds, framework_of
 from forebay.doctor.analyse.gaps import IDLE, PYTHON
+from forebay.doctor.analyse.phrases import IN_A_GRAPH, SESSION, place
 from forebay.doctor.analyse.producing import cores_of, won_by_workers
 from forebay.doctor.events import Event, Kind
 from forebay.doctor.predict.remedies import made_ahead
@@ -43,13 +44,16 @@ def _own(case: Case) -> Iterator[Event]:
 def _gaps(case: Case, site: Site, own: list[Event], ends: list[int]) -> list[Event]:
     """The Python in front of each upload of a line, where it is known to be nothing else."""
     allowed = _BEFORE.get(framework_of(case, site.api), frozenset())
+    calls = sorted(event.start for event in own if event.kind == Kind.RUN)
     if case.has_gpu and case.device is None:
         allowed &= _WAITED  # else it may compute meanwhile, and nobody saw
     gaps = []
     for upload in site.events:
         index = bisect_right(ends, upload.start) - 1
         if index >= 0 and own[index].kind in allowed and upload.thread == own[index].thread:
-            gaps.append(own[index]._replace(kind=Kind.PREPARE, start=own[index].end, end=upload.start))
+            begun = bisect_left(calls, own[index].end)
+            end = min([upload.start, *calls[begun : begun + 1]])  # a compiled call converts what it is given
+            gaps.append(own[index]._replace(kind=Kind.PREPARE, start=own[index].end, end=end))
     return gaps
 
 
@@ -67,6 +71,7 @@ def _standing_still(case: Case) -> float:
 
 def _finding(case: Case, site: Site, gaps: list[Event], cost: float) -> Finding:
     before = Counter(gap.line for gap in gaps).most_common(1)[0][0]
+    begin = place(case, case.line(before), gaps[0].api)
     low, high = won_by_workers(case, site, cost)
     how = (
         f"the making shared by {cores_of(case)} cores, beside the step; nothing where a batch needs the step before it"
@@ -78,17 +83,21 @@ def _finding(case: Case, site: Site, gaps: list[Event], cost: float) -> Finding:
         title=f"The loop makes its own batches in Python, {share} of the time, before {site.api} converts them",
         line=site.line,
         seconds=cost,
-        cures=tuple(Cure(cure, code, low, high, how, made) for cure, code in _cures(feeds(case, site.api))),
+        cures=tuple(Cure(cure, code, low, high, how, made) for cure, code in _cures(case, site)),
         evidence=(
-            f"{seconds(cost)} of Python a step, from {case.line(before) or gaps[0].api} to {site.line or site.api}",
+            f"{seconds(cost)} of Python a step, from {begin} to {place(case, site.line, site.api)}",
             "nothing is computed meanwhile" if case.device else "no operation and no compiled call runs meanwhile",
         ),
     )
 
 
-def _cures(framework: str) -> Iterator[tuple[str, str]]:
+def _cures(case: Case, site: Site) -> Iterator[tuple[str, str]]:
+    ahead, framework = "load rows ahead of the loop, several at a time", feeds(case, site.api)
+    if site.api == SESSION:
+        yield ahead, f"{_TF_DATA}\n{IN_A_GRAPH}"
+        return
     if framework in _AHEAD:
-        yield "load rows ahead of the loop, several at a time", _AHEAD[framework]
+        yield ahead, _AHEAD[framework]
     yield "let a feed load them ahead", _FEED.format(framework)
 
 

@@ -7,7 +7,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.analyse.phrases import calls, told
+from forebay.doctor.analyse.phrases import calls, most_of_one, told
 from forebay.doctor.events import Event, Kind
 from forebay.doctor.predict.remedies import removed
 from forebay.doctor.words import seconds
@@ -26,11 +26,11 @@ _FOLLOWS = {Kind.INPUT: PIPELINES, Kind.COMPILE: FUNCTIONS, Kind.RUN: frozenset(
 
 def recognises(case: Case, site: Site) -> bool:
     if site.kind is Kind.BUILD:
-        return len(site.events) >= FEWEST
+        return _is_again(site)
     if site.kind is Kind.RUN and not any(site.values("first")):
         return False
     kinds = _FOLLOWS.get(site.kind, frozenset())
-    builds = [build for build in case.of(Kind.BUILD) if len(build.events) >= FEWEST and _what(build) in kinds]
+    builds = [build for build in case.of(Kind.BUILD) if _is_again(build) and _what(build) in kinds]
     return sum(len(build.events) for build in builds) >= len(site.events) / 2
 
 
@@ -64,8 +64,16 @@ def _finding(case: Case, site: Site, after: list[Event]) -> Finding:
     )
 
 
+def _is_again(build: Site) -> bool:
+    """Not where few calls of `fit` made them all, as each does for every epoch and every validation."""
+    by_epochs = 0 < len({*build.values("fit")}) < FEWEST
+    return most_of_one(build)[1] >= FEWEST and not by_epochs
+
+
 def _cure(case: Case, site: Site) -> tuple[str, str]:
     framework = framework_of(case, site.api)
+    if _what(site) == ITERATOR and site.api in _ON_A_BATCH:
+        return "call the model itself, which needs no pipeline", _ON_A_BATCH[site.api]
     if _what(site) == ITERATOR and framework == "keras":
         return "one `fit` for all of it", "model.fit(dataset, epochs=epochs)   # not a `fit` for every part"
     if _what(site) == ITERATOR and framework == "tensorflow":
@@ -84,6 +92,12 @@ def _cure(case: Case, site: Site) -> tuple[str, str]:
         "make it once, in front of the loop",
         f"{line}   # in front of the loop\nfor step in range(steps): ...   # uses it",
     )
+
+
+_ON_A_BATCH = {
+    "Model.predict": "outputs = model(batch, training=False)   # or one `predict` of all rows together",
+    "Model.evaluate": "model.test_on_batch(x, y)   # or one `evaluate` of all rows together",
+}
 
 
 def _what(site: Site) -> str:

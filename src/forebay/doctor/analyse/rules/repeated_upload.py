@@ -8,7 +8,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of, is_python, on_device, uploads_to
-from forebay.doctor.analyse.phrases import calls, each_nbytes, often, told
+from forebay.doctor.analyse.phrases import SESSION, calls, each_nbytes, often, told
 from forebay.doctor.events import Event, Kind
 from forebay.doctor.predict.remedies import without_uploads
 from forebay.spec import format_nbytes
@@ -71,13 +71,10 @@ def _different(site: Site) -> int:
 def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
     how = "the uploads it removes, as measured; the first one stays"
     low = _surely_won(case, site, cost)
-    before = f"{told(site.line, f'x = {site.api}(array)')}   # in front of the loop, once"
-    if _different(site) > 1:
-        before = f"converted = [{site.api}(array) for array in arrays]   # in front of the loop, once"
     changes = without_uploads(case, site, len(_again(site)) / len(site.events))
-    yield Cure("convert it before the loop", before, low, cost, how, changes)
-    if is_python(site):
-        return  # upload_once remembers arrays
+    yield Cure("convert it before the loop", _before(case, site), low, cost, how, changes)
+    if is_python(site) or site.api == SESSION:
+        return  # upload_once remembers arrays, and gives tensors that no graph takes
     yield Cure(
         "let the loop ask every step and upload once",
         f'import forebay as fb\nx = fb.upload_once(array, to="{uploads_to(case, site.api)}")',
@@ -88,9 +85,30 @@ def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
     )
 
 
+def _before(case: Case, site: Site) -> str:
+    """The line itself where it asks for a conversion; where it calls something else, that must stay in the loop."""
+    once = "   # in front of the loop, once"
+    if site.api == SESSION:
+        return 'x = tf.compat.v1.get_variable("x", initializer=array)   # in place of the placeholder'
+    converts = site.api.rpartition(".")[2] in _CONVERSIONS
+    call = site.api if converts else _CONVERT.get(uploads_to(case, site.api), site.api)
+    if _different(site) > 1:
+        return f"converted = [{call}(array) for array in arrays]{once}"
+    return (
+        f"{told(site.line, f'x = {call}(array)')}{once}" if converts else f"x = {call}(array){once}: the loop passes x"
+    )
+
+
 def _surely_won(case: Case, site: Site, cost: float) -> float:
     """PyTorch's copies queue up behind what the device has to do: unless it is idle by then, they wait for that too."""
     idle = any(wait.in_loop for wait in case.of(Kind.DOWNLOAD, Kind.SYNC))
     if idle or not on_device(site) or framework_of(case, site.api) != "torch":
         return cost * SURELY_WON
     return min(cost * SURELY_WON, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
+
+
+_CONVERT = {"tensorflow": "tf.constant", "jax": "jax.device_put", "torch": "torch.as_tensor", "cupy": "cupy.asarray"}
+_CONVERSIONS = frozenset(
+    {"array", "as_tensor", "asarray", "constant", "convert_to_tensor", "cuda", "device_put", "from_numpy"}
+    | {"identity", "set", "tensor", "to"}
+)

@@ -8,6 +8,7 @@ from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.phrases import most_of_one
 from forebay.doctor.predict.remedies import removed
 from forebay.doctor.words import counted, seconds
 
@@ -25,20 +26,20 @@ _REASONS = {
 
 
 def recognises(case: Case, site: Site) -> bool:
-    return len(site.events) >= FEWEST
+    return most_of_one(site)[1] >= FEWEST
 
 
 def examine(case: Case) -> Iterator[Finding]:
     for site in charged(case, "retracing"):
         cost, reason = cost_of(case, site.events), _reason(site)
-        name = next((name for name in site.values("function") if name), site.api)
+        name, count = most_of_one(site)
         why = f", as {_REASONS[reason]}" if reason in _REASONS else ""
-        times = f"{len(site.events)} times in {site.steps} steps"
+        times = f"{count} times in {site.steps} steps"
         how = "the compiling as measured, but for what one form for all calls may cost"
         code = _CURES.get((framework_of(case, site.api), reason)) or _OTHERWISE[_otherwise(reason)]
         yield Finding(
             rule="retracing",
-            title=f"{name} is compiled {times}{why}",
+            title=f"{name or site.api} is compiled {times}{why}",
             line=site.line,
             seconds=cost,
             cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURELY_WON, cost, how, removed(case, site)),),

@@ -77,7 +77,8 @@ class Counts:
         if counts is None:
             counts = self.lines[line] = [0, 0, 0, 0, 0]
         counts[0] += stride
-        counts[1] += stride * (spent < TINY_NS or spent < calling)  # on a slow machine all of it takes longer
+        # On a slow machine all of it takes longer.
+        counts[1] += stride * (spent < max(TINY_NS, calling, min(2 * calling, 2 * TINY_NS)))
         counts[2] += stride * (spent - dispatching)
         counts[3] += stride * (calling + dispatching)
         counts[4] = end

@@ -3,7 +3,7 @@
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["Loaders", "loaders"]
+__all__ = ["Fits", "Loaders", "fits", "loaders"]
 
 
 class Loaders:
@@ -19,4 +19,12 @@ class Loaders:
         return self._told.get(dataset, {})
 
 
+class Fits:
+    """Counts them, so that iterators of one `fit`, which makes one for every epoch, are told from those of many."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+
+fits = Fits()  # told by Keras, asked where TensorFlow makes an iterator
 loaders = Loaders()  # between Keras, which makes datasets of arrays, and TensorFlow, which waits for them

@@ -17,6 +17,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
 from forebay.doctor.capture.hooks.keras.data import watch_data
+from forebay.doctor.capture.hooks.loaders import fits
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.events import Kind
@@ -56,6 +57,7 @@ class _Steps:
         """Let `fit` be known to go on."""
 
         def hook(*args: Any, **kwargs: Any) -> Any:
+            fits.begun += 1
             self._depth += 1
             try:
                 return original(*args, **kwargs)

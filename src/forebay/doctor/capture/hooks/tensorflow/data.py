@@ -10,6 +10,7 @@ from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call, write
+from forebay.doctor.capture.hooks.loaders import fits
 from forebay.doctor.capture.hooks.tensorflow.names import asked
 from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
 from forebay.doctor.capture.hooks.tensorflow.prepares import watch_prepares
@@ -107,8 +108,9 @@ def _began(ledger: Ledger, call: Call) -> None:
     line = ledger.lines.here()
     if line >= 0 and call.argument(1, "dataset") is not None:  # else it is the same one, on its way into a function
         name = asked(ledger.lines, ITER).name
-        api = name if name.startswith("Model.") else ITER  # `fit` makes its own for each epoch
-        ledger.add(Kind.BUILD, api, call.start, end=call.end, detail={"what": "iterator"}, line=line)
+        by_keras = name.startswith("Model.")  # which makes its own for each epoch
+        detail = {"what": "iterator"} | ({"fit": fits.begun} if name == "Model.fit" else {})
+        ledger.add(Kind.BUILD, name if by_keras else ITER, call.start, end=call.end, detail=detail, line=line)
 
 
 def _came(ledger: Ledger, pipelines: Pipelines, call: Call) -> None:
