@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 on_gpu = bool(tf.config.list_physical_devices("GPU"))
-count, side = (12_800, 128) if on_gpu else (3200, 32)
+count, side = (12_800, 128) if on_gpu else (1600, 64)
 rng = np.random.default_rng(0)
 images = rng.random((count, side, side, 3), dtype=np.float32)
 kinds = rng.integers(0, 10, count)
