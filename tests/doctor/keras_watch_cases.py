@@ -62,10 +62,10 @@ def test_a_callback_made_in_the_call_sees_the_same(model):
 
 def test_it_ends_by_itself_after_enough_steps(model):
     seen = KerasWatch(**STEPS)
-    model.fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[seen])
+    model.fit(X, Y, batch_size=16, epochs=12, verbose=0, callbacks=[seen])
     assert seen.capture.window.anchor[:2] == ("step", "Model.fit")
-    assert len(seen.capture.window.untraced) == 60
-    assert len(steps_in(seen.capture)) < 3 * 40
+    assert len(seen.capture.window.untraced) >= 60  # more, where they are so short that only some are heard of
+    assert len(steps_in(seen.capture)) < 12 * 40
 
 
 def test_the_line_that_makes_batches_is_known(model):

@@ -1,0 +1,72 @@
+"""Which line of each script in `faults` is to be named, by how it begins; none where the fault is no line's own.
+
+A rule that is missing for a framework cannot be at fault there, or not on one GPU:
+
+    collectives       there is nobody to exchange anything with
+    eager, tiny_ops   operations of PyTorch's and CuPy's are not counted one by one: `launch_bound` tells of them
+    fits_on_device    TensorFlow does not say how much memory is free
+    launch_bound      JAX's steps are found by its compiled calls, so that a step of many calls is many steps
+    low_occupancy     XLA's own kernels have many blocks
+    pageable_upload   JAX does not say what memory it uploads from
+    placement         PyTorch moves nothing by itself: what goes to the CPU is read, and what comes back uploaded
+    sync              TensorFlow has no call that waits, but those that read
+"""
+
+__all__ = ["ALSO_CALLED", "LINES", "WARNINGS"]
+
+LINES = {
+    "tensorflow": {
+        "copy_not_overlapped": "loss = train(images, target)",
+        "eager": "optimizer.apply_gradients(",
+        "faster_on_cpu": "",
+        "host_check": "if np.isnan(activations.numpy()).any():",
+        "launch_bound": "optimizer.apply_gradients(",
+        "low_occupancy": "average = drift(gain)",
+        "made_in_loop": "loss = train(tf.constant(signals))",
+        "out_of_memory": "",
+        "pageable_upload": "scaled = batch / 255.0",
+        "placement": "hidden = tf.clip_by_value(hidden, 0.0, 6.0)",
+        "read_back": "losses.append(loss.numpy())",
+        "tensor_cores": "loss = train()",
+        "tiny_ops": "gradient = sum(row * weights for row in tf.unstack(rows))",
+    },
+    "torch": {
+        "copy_not_overlapped": "window = recording[start : start + rows].to(",
+        "faster_on_cpu": "",
+        "fits_on_device": "batch = rows.to(device)",
+        "host_check": "if np.isnan(predicted.detach().cpu().numpy()).any():",
+        "launch_bound": "optimizer.step()",
+        "low_occupancy": "",  # PyTorch's operations are no events, so kernels are nobody's
+        "made_in_loop": "batch = torch.from_numpy(signals).to(device)",
+        "out_of_memory": "",
+        "pageable_upload": "window = recording[start : start + rows].to(device)",
+        "read_back": "losses.append(loss.item())",
+        "sync": "torch.cuda.synchronize()",
+        "tensor_cores": "",
+    },
+    "jax": {
+        "copy_not_overlapped": "window = jax.device_put(recording[",
+        "eager": "gradients = jax.grad(loss_of)(layers, batch)",
+        "faster_on_cpu": "",
+        "fits_on_device": "batch = jax.device_put(rows_of_batch)",
+        "host_check": "if np.isnan(jax.device_get(activations)).any():",
+        "made_in_loop": "weights = train(weights, jnp.asarray(signals))",
+        "out_of_memory": "",
+        "placement": "weights, mean = step(weights, jax.device_put(table, here))",
+        "read_back": "losses.append(float(loss))",
+        "sync": "jax.block_until_ready(loss)",
+        "tensor_cores": "layers, loss = train(layers)",
+    },
+    "cupy": {
+        "copy_not_overlapped": "window.set(recording[",
+        "faster_on_cpu": "",
+        "launch_bound": "heat = relax(heat, spread)",
+        "low_occupancy": "damp((8,), (256,), ",
+        "out_of_memory": "",
+        "tensor_cores": "",
+    },
+}
+WARNINGS = {"out_of_memory"}  # of what may come: no step is longer for it, so it never comes first
+ALSO_CALLED = {  # the same wait from its other end: which comes first is a matter of microseconds
+    ("jax", "copy_not_overlapped"): {"read_back"},
+}

@@ -1,0 +1,14 @@
+"""Heat spreads by many little operations on a small plate, each launched by itself."""
+
+import cupy
+
+relax = cupy.ElementwiseKernel("float32 old, float32 new", "float32 mixed", "mixed = 0.5f * old + 0.5f * new", "relax")
+
+heat = cupy.random.random((512, 512), dtype="float32")
+for _ in range(500):
+    spread = heat
+    for _ in range(12):
+        north, south = cupy.roll(spread, 1, axis=0), cupy.roll(spread, -1, axis=0)
+        east, west = cupy.roll(spread, 1, axis=1), cupy.roll(spread, -1, axis=1)
+        spread = (north + south + east + west) * cupy.float32(0.25)
+    heat = relax(heat, spread)

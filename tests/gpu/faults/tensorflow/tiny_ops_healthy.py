@@ -1,0 +1,15 @@
+"""All rows are weighted by one operation."""
+
+import tensorflow as tf
+
+rows = tf.random.normal((200, 131_072))
+weights = tf.Variable(tf.random.normal((131_072,)))
+
+
+@tf.function
+def update():
+    weights.assign_sub(1e-3 * tf.reduce_sum(rows * weights, axis=0))
+
+
+for _ in range(5000):
+    update()

@@ -1,0 +1,18 @@
+"""A line is fitted to a hundred points, on a GPU."""
+
+import torch
+from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+steps, points, features = 1500, 100, 8
+
+x = torch.randn(points, features, device=device)
+y = x.sum(dim=1, keepdim=True)
+model = nn.Linear(features, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+for _ in range(steps):
+    loss = (model(x) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

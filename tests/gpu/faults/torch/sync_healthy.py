@@ -1,0 +1,28 @@
+"""Ten steps together are waited for and timed."""
+
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.set_float32_matmul_precision("high")
+steps, rows, width = (120, 4096, 4096) if device == "cuda" else (20, 16, 16)
+
+generator = np.random.default_rng(0)
+batch = torch.randn(rows, width, device=device)
+model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+times, spreads = [perf_counter()], []
+for step in range(steps):
+    loss = (model(batch) - batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if device == "cuda" and step % 10 == 9:
+        torch.cuda.synchronize()
+    times.append(perf_counter())
+    drawn = generator.choice(np.diff(times), (1000, 100))
+    spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))
