@@ -11,13 +11,16 @@ from forebay.errors import WorkerError
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(110)]
 
 
-def slow_epochs(where, count=1, **options):
-    rows_of_it = fb.from_arrays(rows()).shuffle(seed=2).repeat(count).map(blur)
-    return rows_of_it.batch(10).map(slowly, where=where, **options)
+def epochs(count=1):
+    return fb.from_arrays(rows()).shuffle(seed=2).repeat(count).map(blur).batch(10)
+
+
+def slow_epochs(count=1, **options):
+    return epochs(count).map(slowly, where="ray", **options)
 
 
 def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
-    with slow_epochs("thread", 4).feed() as plain, slow_epochs("ray", 4).feed() as far:
+    with epochs(4).feed() as plain, slow_epochs(4).feed() as far:
         batches, ours = iter(far), []
         for seed in range(10):
             ours += taken(next(batches) for _ in range(18))
@@ -30,11 +33,11 @@ def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
 
 def test_a_node_killed_in_mid_epoch_loses_no_row_and_changes_no_order(cluster):
     node = cluster.add_node(num_cpus=2)
-    with slow_epochs("thread", 2).feed() as plain, slow_epochs("ray", 2, workers=4).feed() as far:
+    with epochs(8).feed() as plain, slow_epochs(8, workers=4).feed() as far:
         wait_for_workers(far, 4)
         batches = iter(far)
         ours = taken(next(batches) for _ in range(20))
-        cluster.remove_node(node, allow_graceful=False)
+        cluster.remove_node(node, allow_graceful=False)  # its workers live on for a second
         ours += taken(batches)
         assert_same(ours, taken(plain))
     assert far.stats()["ray"]["lost_workers"] >= 2
@@ -49,12 +52,12 @@ def test_rows_that_kill_every_worker_are_named_in_the_end_and_the_feed_goes_on()
 
 
 def test_closing_in_mid_epoch_ends_every_worker():
-    far = slow_epochs("ray", 10).feed()
+    far = slow_epochs(10).feed()
     next(iter(far))
     far.close()
     assert wait_until_no_workers() == []
 
 
 def test_a_feed_that_is_forgotten_ends_its_workers():
-    next(iter(slow_epochs("ray", 10).feed()))
+    next(iter(slow_epochs(10).feed()))
     assert wait_until_no_workers() == []
