@@ -4,8 +4,8 @@
 
 The server and the proxy that adds the latency run in processes of their own. Ranges are sent by the proxy itself, from
 files by the kernel, since moto takes longer over them than any client; with `--bulk moto` it sends them all the same.
-The downloads ask for the same ranges, with s3fs's client on its event loop and with botocore's in threads, and throw
-the bytes away; the best of them is the ceiling. Turns alternate.
+The downloads ask for the same ranges, with s3fs's client on its event loop, with botocore's in threads, and in threads
+with the requests that the feed itself sends, and throw the bytes away; the best of all is the ceiling. Turns alternate.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from fsspec.asyn import sync
 
 import forebay as fb
 from forebay.storage.s3_client import blocking_client
+from forebay.storage.s3_signed import SignedReads
 
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)
@@ -72,6 +73,9 @@ def measure(port: int, keys: dict[str, int], turns: int) -> dict[str, list[tuple
     contenders = {
         f"download, s3fs, {number} at a time": partial(download, port, keys, number) for number in CONCURRENCIES
     } | {f"download, {number} threads": partial(download_by_threads, port, keys, number) for number in CONCURRENCIES}
+    contenders |= {
+        f"download, signed, {number}": partial(download_signed, port, keys, number) for number in CONCURRENCIES
+    }
     contenders["feed in order"] = lambda: feed(port, shuffled=False)
     contenders["feed shuffled by block"] = lambda: feed(port, shuffled=True)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
@@ -109,6 +113,19 @@ def download_by_threads(port: int, keys: dict[str, int], concurrency: int) -> tu
     def read(wanted: tuple[str, int, int]) -> None:
         key, start, stop = wanted
         client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")["Body"].read()
+
+    began = time.perf_counter(), time.process_time()
+    with ThreadPoolExecutor(concurrency) as pool:
+        list(pool.map(read, ranges_of(keys)))
+    return figures(sum(keys.values()), *began)
+
+
+def download_signed(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
+    reads = SignedReads(*blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True)))
+
+    def read(wanted: tuple[str, int, int]) -> None:
+        key, start, stop = wanted
+        assert reads.get({"Bucket": BUCKET, "Key": key, "Range": f"bytes={start}-{stop - 1}"}) is not None
 
     began = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(concurrency) as pool:

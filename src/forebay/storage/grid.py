@@ -93,7 +93,7 @@ class Grid:
         take as much.
         """
         used = _distinct(self.blocks_of(rows))
-        firsts, stops = self._runs(rows, limit_nbytes)
+        firsts, stops = self._joined(rows, REQUEST_NBYTES)
         places = np.searchsorted(used, self.blocks_of(firsts))
         spans = np.bincount(places, (stops - firsts) * self._row_nbytes, len(used))
         requests = np.bincount(places, minlength=len(used)) * REQUEST_NBYTES
