@@ -62,6 +62,19 @@ def test_rows_close_to_each_other_are_read_in_one_run():
     assert [piece.nbytes for piece in cut.pieces] == [201 * ROW_NBYTES]
 
 
+def test_blocks_that_a_window_uses_in_part_are_read_whole_where_they_can_be_held():
+    grid, order = grid_of([10 * BLOCK_ROWS]), np.random.default_rng(0).permutation(BLOCK_ROWS)
+    halves = [block * BLOCK_ROWS + order[: BLOCK_ROWS // 2] for block in (0, 1, 8, 9)]  # as at the seams of a shuffle
+    window = np.sort(np.concatenate([*halves, np.arange(2 * BLOCK_ROWS, 8 * BLOCK_ROWS)]))
+    assert grid.dense(window, limit_nbytes=8 * BLOCK_NBYTES).tolist() == list(range(10))
+
+
+def test_blocks_that_cannot_be_held_are_read_whole_only_for_most_of_their_rows():
+    grid = grid_of([10 * BLOCK_ROWS])
+    window = np.concatenate([np.arange(BLOCK_ROWS), np.arange(BLOCK_ROWS, 10 * BLOCK_ROWS, 100)])
+    assert grid.dense(window, limit_nbytes=BLOCK_NBYTES).tolist() == [0]
+
+
 def test_gaps_between_rows_are_read_only_within_the_limit():
     scattered = np.arange(0, 10 * BLOCK_ROWS, 100)
     cut = grid_of([10 * BLOCK_ROWS]).cut(scattered, NONE, limit_nbytes=1 << 20)

@@ -90,9 +90,10 @@ class Grid:
         """The blocks that are read whole more cheaply than in runs, for sorted rows that are needed together.
 
         All of them are held at once, so where they would take more than the limit only those are read whole whose runs
-        take as much.
+        take as much; and where these take more than twice the limit, only those whose rows do.
         """
-        used = _distinct(self.blocks_of(rows))
+        blocks = self.blocks_of(rows)
+        used = _distinct(blocks)
         firsts, stops = self._joined(rows, REQUEST_NBYTES)
         places = np.searchsorted(used, self.blocks_of(firsts))
         spans = np.bincount(places, (stops - firsts) * self._row_nbytes, len(used))
@@ -102,6 +103,10 @@ class Grid:
         cheaper: Array = (spans + requests) * 4 >= nbytes * 3
         if int(nbytes[cheaper].sum()) > limit_nbytes:
             cheaper = spans * 4 >= nbytes * 3
+        if int(nbytes[cheaper].sum()) > 2 * limit_nbytes:
+            cheaper = (
+                np.bincount(np.searchsorted(used, blocks), minlength=len(used)) * self._row_nbytes * 4 >= nbytes * 3
+            )
         return used[cheaper]
 
     def piece(self, block: int) -> Piece:
