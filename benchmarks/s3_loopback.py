@@ -22,10 +22,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import boto3
 import numpy as np
@@ -108,28 +110,25 @@ def download(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, 
 
 
 def download_by_threads(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    client, _ = blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
-
-    def read(wanted: tuple[str, int, int]) -> None:
-        key, start, stop = wanted
-        client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")["Body"].read()
-
-    began = time.perf_counter(), time.process_time()
-    with ThreadPoolExecutor(concurrency) as pool:
-        list(pool.map(read, ranges_of(keys)))
-    return figures(sum(keys.values()), *began)
+    client, _ = client_of(port, concurrency)
+    return read_by_threads(keys, concurrency, lambda asked: client.get_object(**asked)["Body"].read())
 
 
 def download_signed(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    reads = SignedReads(*blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True)))
+    return read_by_threads(keys, concurrency, SignedReads(*client_of(port, concurrency)).get)
 
-    def read(wanted: tuple[str, int, int]) -> None:
-        key, start, stop = wanted
-        assert reads.get({"Bucket": BUCKET, "Key": key, "Range": f"bytes={start}-{stop - 1}"}) is not None
 
+def client_of(port: int, concurrency: int) -> tuple[Any, Any]:
+    return blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
+
+
+def read_by_threads(
+    keys: dict[str, int], concurrency: int, read: Callable[[dict[str, str]], Any]
+) -> tuple[float, float]:
+    asked = [{"Bucket": BUCKET, "Key": key, "Range": f"bytes={a}-{b - 1}"} for key, a, b in ranges_of(keys)]
     began = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(concurrency) as pool:
-        list(pool.map(read, ranges_of(keys)))
+        assert all(pool.map(read, asked))
     return figures(sum(keys.values()), *began)
 
 

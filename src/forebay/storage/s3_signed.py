@@ -1,4 +1,4 @@
-"""Ranges asked for by requests of our own: botocore's client takes 1.6 ms of Python over each, these take 0.5.
+"""Ranges asked for by requests of our own, each of which takes 1 to 1.5 ms of CPU less than by botocore's client.
 
 Address, credentials, signature and connections are botocore's; left out is what it does anew for every request, which
 threads wait for each other over. An answer that is not the range itself, other than of a busy store, is no answer: the
