@@ -27,7 +27,7 @@ from forebay.reading.choose import Need, Reading
 from forebay.reading.opening import open_reader, plan_reading
 from forebay.reading.reader import Reader
 from forebay.reason import Reason
-from forebay.runner import Runner, Work
+from forebay.runner import Runner
 from forebay.slot import Slot
 from forebay.sources.base import Source
 from forebay.sources.batches import BatchStream
@@ -38,6 +38,7 @@ from forebay.spec import ArraySpec, Structure, format_nbytes, parse_nbytes
 from forebay.spread import spread
 from forebay.trace import Recorder
 from forebay.transforms import Cast, Transform
+from forebay.work import Work
 
 __all__ = ["Built", "build"]
 

@@ -1,30 +1,25 @@
 """Rows -> slot: which rows a group has, gathered straight into the slot, transforms applied on the way."""
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
-
-from forebay.cursor import ENDLESS, Cursor, Group
+from forebay.cursor import Cursor, Group
 from forebay.finish import CutShortError, Finisher
-from forebay.order import Order, Permutation, Scramble
 from forebay.padding import pad_rows
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
 from forebay.reading.reader import Reader, ReadingPass
+from forebay.row_numbers import GroupRows, RowNumbers
 from forebay.slot import Slot
 from forebay.sources.base import Rows, Source, row_count
 from forebay.spec import Layout
 from forebay.trace import Recorder
 from forebay.transforms import Map
 
-__all__ = ["Fetches", "IndexedWork", "RowNumbers"]
+__all__ = ["Fetches", "IndexedWork"]
 
-KEPT_CHUNKS = 3
 AHEAD_ROWS = 1 << 16  # row numbers computed at a time for whoever reads ahead
 
 
@@ -35,7 +30,7 @@ class Fetches(Protocol):
     def queues_only(self, memory: Any) -> bool: ...
     @property
     def keeps_all(self) -> bool: ...
-    def fill(self, memory: Any, layout: Layout, rows: "GroupRows") -> None: ...
+    def fill(self, memory: Any, layout: Layout, rows: GroupRows) -> None: ...
     def close(self) -> None: ...
 
 
@@ -50,110 +45,6 @@ class Closable(Protocol):
     """Something that goes on until it is closed."""
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """Rows that a device computes: those at positions first, first + step, ... of a scrambled order."""
-
-    scramble: Scramble
-    first: int
-    step: int
-    count: int
-
-
-class RowNumbers:
-    """The row numbers of groups, computed in large chunks that neighbouring groups share."""
-
-    def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int) -> None:
-        assert pipeline.order is not None
-        self._order: Order = pipeline.order
-        self._schedule = pipeline.schedule
-        self._direct = self._order.natural and pipeline.shard_count == 1
-        self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # so that few groups lie across two
-        self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        # Whether nobody is kept waiting by them: a device computes them, or there are few.
-        few = self._direct or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
-        self.instant = few or self._order.scramble(0) is not None
-        self._lock = threading.Lock()
-
-    def of(self, group: Group) -> Rows:
-        if self._direct:
-            start = group.base + group.start
-            return slice(start, start + group.rows)
-        epoch, stop = self._schedule.order_epoch(group.cursor), group.start + group.rows
-        numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
-        pieces = [self._piece(epoch, group.base, number, group.start, stop) for number in numbers]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def drawn(self, group: Group) -> Drawn | None:
-        """How a device computes the same numbers, where the order is a scramble."""
-        scramble = self._order.scramble(self._schedule.order_epoch(group.cursor))
-        if scramble is None:
-            return None
-        first = group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
-        return Drawn(scramble, first, self._schedule.shard_count, group.rows)
-
-    def prepare(self, group: Group) -> None:
-        """Compute the next chunk before anybody needs it, if nobody does so already."""
-        number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
-        key = (self._schedule.order_epoch(group.cursor), group.base, number + 1)
-        early = self._direct or offset < self._chunk_rows // 2 or group.pass_ends or key in self._chunks
-        if not early and self._lock.acquire(blocking=False):
-            try:
-                self._keep(key)
-            finally:
-                self._lock.release()
-
-    def _piece(self, epoch: int, base: int, number: int, start: int, stop: int) -> Any:
-        """The part of a chunk between two of the shard's rows."""
-        first = number * self._chunk_rows
-        return self._chunk((epoch, base, number))[max(0, start - first) : stop - first]
-
-    def _chunk(self, key: tuple[int, int, int]) -> Any:
-        found = self._chunks.get(key)
-        if found is not None:
-            return found
-        with self._lock:
-            return self._keep(key)
-
-    def _keep(self, key: tuple[int, int, int]) -> Any:
-        found = self._chunks.get(key)
-        if found is None:
-            found = self._compute(*key)
-            self._chunks[key] = found
-            while len(self._chunks) > KEPT_CHUNKS:
-                self._chunks.popitem(last=False)
-        return found
-
-    def _compute(self, epoch: int, base: int, number: int) -> Any:
-        schedule = self._schedule
-        first = base + schedule.shard_index + number * self._chunk_rows * schedule.shard_count
-        last = min(first + self._chunk_rows * schedule.shard_count, min(schedule.pass_rows, ENDLESS))
-        positions = np.arange(first, last, schedule.shard_count, dtype=np.int64)
-        return self._order.rows(epoch, positions).astype(np.intp, copy=False)
-
-
-class GroupRows:
-    """The rows of one group, computed here only if somebody asks for them."""
-
-    __slots__ = ("_found", "_group", "_numbers")
-
-    def __init__(self, numbers: RowNumbers, group: Group) -> None:
-        self._numbers, self._group = numbers, group
-        self._found: Rows | None = None
-
-    @property
-    def count(self) -> int:
-        return self._group.rows
-
-    def numbers(self) -> Rows:
-        if self._found is None:
-            self._found = self._numbers.of(self._group)
-        return self._found
-
-    def drawn(self) -> Drawn | None:
-        return self._numbers.drawn(self._group)
 
 
 @dataclass(frozen=True, slots=True)

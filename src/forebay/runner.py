@@ -10,17 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from forebay.consumer import Consumer
-from forebay.cursor import Cursor, Group
+from forebay.cursor import Cursor
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError
 from forebay.ring import USUALLY_LENT, Fill, Ring
 from forebay.slot import Slot
 from forebay.trace import Recorder
+from forebay.work import Work
 
-__all__ = ["Runner", "Work"]
+__all__ = ["Runner"]
 
 PATIENCE_SECONDS = 1e-3  # what comes quicker than this from a stream is delivered several groups at a time
 JOIN_SECONDS = 2.0  # a thread inside somebody's generator may never come back; it is left behind then
@@ -28,49 +29,6 @@ JOIN_SECONDS = 2.0  # a thread inside somebody's generator may never come back; 
 _NO_TASK = object()
 
 _log = logging.getLogger(__name__)
-
-
-class Work(Protocol):
-    """What threads do to fill a slot."""
-
-    @property
-    def in_order(self) -> bool:
-        """Whether `read` must be called by one thread at a time, group after group."""
-        ...
-
-    @property
-    def quick(self) -> bool:
-        """Whether filling a group is a plain copy, which the consumer's thread may as well do itself."""
-        ...
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether `tasks` goes on into the next epoch by itself."""
-        ...
-
-    def queues_only(self, slot: Slot) -> bool:
-        """Whether filling this slot is no more than telling a device to: nothing is computed or waited for here."""
-        ...
-
-    def tasks(self, cursor: Cursor) -> Iterator[Any]:
-        """What to read, from the cursor on; asked under a lock, so it must be quick."""
-        ...
-
-    def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
-        """Begin a group; None when there is none left."""
-        ...
-
-    def finish(self, slot: Slot, begun: Any, worker: int) -> Group:
-        """Complete it; any number of threads at once."""
-        ...
-
-    def stop(self) -> None:
-        """End whatever a thread may be waiting for, so that it can be joined."""
-        ...
-
-    def close(self) -> None:
-        """Give back what reading held; the threads are gone."""
-        ...
 
 
 class Runner:

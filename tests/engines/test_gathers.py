@@ -15,8 +15,8 @@ from forebay.engines.cuda import transports
 from forebay.engines.cuda.copies import Extents, Place
 from forebay.engines.cuda.transports import PIECE_NBYTES, ROUNDS, Mover
 from forebay.engines.cuda.workspace import MOST_STRETCHES
-from forebay.gather import Drawn
 from forebay.order import Permutation
+from forebay.row_numbers import Drawn
 
 FAR, NEAR = 1 << 44, 1 << 45  # addresses of nothing, on the host and on the device
 NBYTES = {"uint": 4, "ulong64": 8, "long long": 8}
