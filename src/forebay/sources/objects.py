@@ -71,7 +71,8 @@ class ObjectsSource:
 
     def foresee(self, coming: Iterator[Rows]) -> Foresight:
         """Read the rows of coming groups ahead, until what is returned is closed."""
-        window_rows = max(1, self._ahead_nbytes // 2 // max(1, self._row_nbytes))
+        # No further than an epoch: counting up many small ones would keep whoever waits for the first group waiting.
+        window_rows = max(1, min(self._length, self._ahead_nbytes // 2 // max(1, self._row_nbytes)))
         foresight = Foresight(
             coming, self._cut_groups, self._reader, budget_nbytes=self._ahead_nbytes, window_rows=window_rows
         )
