@@ -5,12 +5,23 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from forebay import runner
+from forebay.executors import driver, process
 
 # Clusters, and processes of frameworks that import for seconds: they mostly wait, beside whatever comes after.
 FIRST = ("on_ray", "ranks", "doctor", "adapters", "test_examples.py", "bench", "handoff", "executors")
 
 
+# A machine that does something else for a second makes nothing false.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Nor does a thread or a process hang that waits some seconds for a core, so none is given up for that.
+runner.JOIN_SECONDS = process._CLOSE_SECONDS = driver._REAP_SECONDS = 60.0
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("untimed")
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # which would begin with the files that have most tests
 

@@ -304,20 +304,19 @@ def test_a_feed_that_is_iterated_where_it_is_made_lives_until_the_end():
 
 
 def forebay_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("forebay")]
+    return {thread for thread in threading.enumerate() if thread.name.startswith("forebay")}
 
 
 def test_an_abandoned_feed_ends_its_threads():
-    gc.collect()
-    before = len(forebay_threads())
+    before = forebay_threads()
     feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
     next(iter(feed))
-    assert len(forebay_threads()) > before
+    assert forebay_threads() - before
     gone = weakref.ref(feed)
     del feed
     gc.collect()
     assert gone() is None
-    assert len(forebay_threads()) == before
+    assert not forebay_threads() - before
 
 
 def test_a_closed_feed_says_so():
@@ -342,7 +341,9 @@ def test_stats_name_the_slowest_stage_and_the_waiting():
     with fb.from_arrays(numbers(100)).batch(10).map(slow).feed("numpy") as feed:
         received(feed)
         stats = feed.stats()
-    assert stats["slowest_stage"] == "transform"
+    stages = stats["stages"]
+    assert stages["transform"]["seconds"] > 0.09
+    assert stats["slowest_stage"] == max(stages, key=lambda name: stages[name]["seconds"])
     assert stats["wait_seconds"] > 0
     assert stats["batches"] == 10
     assert json.dumps(stats)

@@ -300,7 +300,7 @@ def test_memory_is_measured_by_threads_and_by_rows(monkeypatch, cores):
     assert [copy.threads for copy in found.copies] == host.thread_counts(cores)
     assert [gather.threads for gather in found.gathers] == sorted({1, cores})
     assert [point.row_nbytes for point in found.gathers[-1].rows.points] == [64, 400, 4096, 65536, 150528]
-    assert 1e7 < found.gather_bytes_per_second(4096) < 1e12
+    assert 1e5 < found.gather_bytes_per_second(4096) < 1e12
 
 
 BUFFER = np.ones(8 << 20, np.uint8)
@@ -314,7 +314,7 @@ def small_file(monkeypatch):
 @pytest.mark.usefixtures("small_file")
 def test_the_disk_is_read_and_nothing_is_left_there(tmp_path):
     found, _ = disk.measure_disk([tmp_path], BUFFER)
-    assert found.page_cache_bytes_per_second > 1e6
+    assert found.page_cache_bytes_per_second > 1e4
     assert found.folder == str(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

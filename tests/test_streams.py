@@ -252,14 +252,16 @@ def test_an_empty_generator_without_a_spec_is_refused():
 
 
 def test_a_slow_generator_gives_its_first_batch_without_waiting_for_a_group():
-    def slow():
-        for i in range(1000):
-            threading.Event().wait(0.005)
-            yield i
+    received_one = threading.Event()
 
-    with fb.from_generator(slow).batch(2).feed("numpy") as feed:
+    def slow():
+        yield from range(2)
+        assert received_one.wait(60)
+        yield from range(2, 1000)
+
+    with fb.from_generator(slow, spec="int64").batch(2).feed("numpy") as feed:
         assert next(iter(feed)).tolist() == [0, 1]
-        assert feed.stats()["wait_seconds"] < 2
+        received_one.set()
 
 
 # Ready-made batches

@@ -17,7 +17,7 @@ FILES = sorted((ROOT / "src" / "forebay").rglob("*.py"))
 
 
 def run(script):
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

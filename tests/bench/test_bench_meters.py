@@ -26,7 +26,7 @@ def test_first_batch_makes_the_pipeline_anew_for_every_sample():
 def test_a_hand_off_is_the_difference_to_numpy():
     def epochs(work: Work):
         def epoch() -> Iterable[int]:
-            return (sum(range(20_000)) if work.options["to"] == "slow" else 0 for _ in range(50))
+            return (sum(range(200_000)) if work.options["to"] == "slow" else 0 for _ in range(50))
 
         return epoch
 
@@ -38,17 +38,17 @@ def test_memory_that_is_kept_shows_as_growth():
     kept: list[mmap] = []  # pages of its own each: an allocator may still hold what earlier tests gave back
 
     def keep() -> None:
-        kept.append(mmap(-1, 2**20))
-        kept[-1].write(b"x" * 2**20)
+        kept.append(mmap(-1, 2**23))
+        kept[-1].write(b"x" * 2**23)
 
     def epochs(work: Work):
         return lambda: (keep() for _ in range(2))
 
     work = Work(8, (1,), 4, options={"epochs": 6})
     sample = memory.prepare(SimpleNamespace(epochs=epochs), work, PACE).sample()
-    assert sample["grown"] >= 11
-    assert sample["late"] >= 5
-    assert sample["slope"] >= 1900
+    assert sample["grown"] >= 80  # of 96; what others give back meanwhile is less
+    assert sample["late"] >= 32  # of 48
+    assert sample["slope"] >= 8 * 1024  # of 16
 
 
 def test_the_floor_gives_every_row_once_per_epoch(tmp_path):

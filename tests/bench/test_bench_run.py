@@ -95,7 +95,7 @@ def test_an_entry_may_limit_its_processors_and_set_its_environment_and_backend(t
 
 
 def test_a_contender_that_takes_longer_than_its_case_allows_is_given_up(tiny_case, contender):
-    slow = contender("slow", "import time\ndef epochs(work): time.sleep(3)")
+    slow = contender("slow", "import time\ndef epochs(work): time.sleep(600)")
     (result,) = run_cases([replace(tiny_case(slow), timeout_seconds=1.0)], QUICKEST).cases
     assert (result.rows[0].status, result.rows[0].reason) == ("failed", "gave no answer in 1 s")
 

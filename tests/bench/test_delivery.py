@@ -1,14 +1,13 @@
 """Batches without an end, checked on their way, with a consumer that is only NumPy."""
 
+import itertools
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from forebay.bench.calibrate import calibrate
-from forebay.bench.cpu import CpuClock
 from forebay.bench.data import array
 from forebay.bench.delivery import Delivery
 from forebay.bench.meters import Pace, device_first_batch, device_throughput
@@ -60,14 +59,21 @@ def delivery(contender):
     return Delivery(contender.epochs(WORK), NumpyConsumer(), WORK)
 
 
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock that goes on by a hundredth of a second whenever somebody looks at it."""
+    monkeypatch.setattr("forebay.bench.delivery.perf_counter", map((0.01).__mul__, itertools.count()).__next__)
+
+
+@pytest.mark.usefixtures("ticking")
 def test_epochs_follow_each_other_for_as_long_as_asked():
     contender = Contender()
     going = delivery(contender)
     going.first()
     stretch = going.run(0.05)
-    assert stretch.batches >= 2
+    assert stretch.batches == 5
     assert stretch.nbytes == stretch.batches * 16 * 40
-    assert 0.05 <= stretch.seconds < 5
+    assert stretch.seconds == pytest.approx(0.06)
     assert contender.started > 1
 
 
@@ -84,11 +90,12 @@ def test_a_first_batch_of_wrong_rows_is_refused():
         delivery(Contender([array(WORK)[:16] + np.float32(0.5)])).first()
 
 
+@pytest.mark.usefixtures("ticking")
 def test_an_epoch_that_lacks_rows_is_refused():
     going = delivery(Contender(np.split(array(WORK), 4)[:3]))
     going.first()
     with pytest.raises(WrongRowsError, match="an epoch sums to 1128 on the device and to 2016 at its source"):
-        going.run(0.01)
+        going.run(0.1)
 
 
 def test_speed_and_cores_are_sampled(monkeypatch):
@@ -125,10 +132,21 @@ def test_a_copy_shorter_than_one_product_takes_one():
     assert calibrate(lambda products: products * 50e-6, 10e-6) == 1
 
 
+# The leader of a session, as a contender is, and what it started: the seconds of the latter, however long they took.
+COUNTED = """
+import subprocess, sys, time
+from forebay.bench.cpu import CpuClock
+
+busy = "import time\\nwhile time.process_time() < 0.3: pass\\nprint(flush=True)\\ntime.sleep(600)"
+began, own, clock = time.perf_counter(), time.process_time(), CpuClock()
+with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as started:
+    started.stdout.readline()
+    cores = clock.stop()
+    started.kill()
+print(cores * (time.perf_counter() - began) - (time.process_time() - own))
+"""
+
+
 def test_cores_count_the_process_and_what_it_started():
-    busy = "import time\nend = time.perf_counter() + 0.6\nwhile time.perf_counter() < end: pass"
-    clock = CpuClock()
-    with subprocess.Popen([sys.executable, "-c", busy]):
-        time.sleep(0.5)
-        cores = clock.stop()
-    assert cores > 0.1
+    told = subprocess.check_output([sys.executable, "-c", COUNTED], text=True, start_new_session=True)
+    assert float(told) > 0.2

@@ -14,7 +14,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVI
 def run_cases(file: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
     return subprocess.run(
-        command, env=os.environ | QUIET | environment, capture_output=True, text=True, timeout=110, check=False
+        command, env=os.environ | QUIET | environment, capture_output=True, text=True, timeout=500, check=False
     )
 
 

@@ -34,7 +34,7 @@ def test_buffers_are_made_as_they_are_needed_and_no_more_than_allowed(device):
     waiting.join(0.05)
     assert waiting.is_alive()
     staging.give_back(second, "stream")
-    waiting.join(10)
+    waiting.join(60)
     assert third == [second]
     assert first is not second
 

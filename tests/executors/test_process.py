@@ -75,10 +75,15 @@ def fail(memory, kind, *arguments):
     raise kind(*arguments)
 
 
-def sleep(memory, seconds, mark=None):
-    if mark is not None:
-        Path(mark).touch()
-    time.sleep(seconds)
+def sleep(memory, mark):
+    Path(mark).touch()
+    time.sleep(600)
+
+
+def meet(memory, own, other):
+    """Return once another worker is inside its call too."""
+    Path(own).touch()
+    wait_until(Path(other).exists)
 
 
 def attached_blocks(memory):
@@ -89,6 +94,7 @@ ACTIONS = {
     "fill": fill,
     "fail": fail,
     "sleep": sleep,
+    "meet": meet,
     "blocks": attached_blocks,
     "echo": lambda memory, value: value,
     "unpicklable": lambda memory: threading.Lock(),
@@ -118,7 +124,7 @@ def block():
         yield block
 
 
-def wait_until(condition, seconds=5.0):
+def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -173,7 +179,7 @@ def test_memory_stays_flat_however_many_blocks_come_and_go(shared_pool):
         return psutil.Process(shared_pool.pids[0]).memory_info().rss
 
     before = use_fresh_blocks(20)
-    assert use_fresh_blocks(100) - before < 4 * NBYTES * 16  # the blocks together are 25 times that
+    assert use_fresh_blocks(200) - before < 20 * NBYTES * 16  # the blocks together are ten times that
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -184,13 +190,11 @@ def test_a_worker_keeps_the_blocks_in_use_and_forgets_the_retired(pool, block):
     assert pool.run(0, block, ("blocks",)) == 1
 
 
-def test_threads_wait_without_the_gil(shared_pool, block):
-    for worker in range(2):
-        shared_pool.run(worker, block, ("echo", "ready"))
-    start = time.monotonic()
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(lambda worker: shared_pool.run(worker, block, ("sleep", 0.5)), range(2)))
-    assert time.monotonic() - start < 0.9
+def test_threads_wait_without_the_gil(shared_pool, block, tmp_path):
+    marks = [tmp_path / "first", tmp_path / "second"]
+    tasks = [("meet", *marks), ("meet", *reversed(marks))]
+    with ThreadPoolExecutor(2) as threads:  # both calls are under way at once, or neither ends
+        assert list(threads.map(lambda worker: shared_pool.run(worker, block, tasks[worker]), range(2))) == [None, None]
 
 
 def test_workers_load_no_framework(shared_pool, block):
@@ -278,16 +282,14 @@ def test_a_pool_of_no_processes_is_refused():
 
 
 @posix
-def test_a_worker_killed_in_mid_call_is_noticed_at_once(pool, block, tmp_path):
+def test_a_worker_killed_in_mid_call_is_noticed_long_before_the_call_would_have_ended(pool, block, tmp_path):
     mark = tmp_path / "in the call"
     with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(pool.run, 0, block, ("sleep", 60, mark))
+        answer = thread.submit(pool.run, 0, block, ("sleep", mark))
         wait_until(mark.exists)
-        start = time.monotonic()
         os.kill(pool.pids[0], signal.SIGKILL)
         with pytest.raises(WorkerError, match=rf"pid {pool.pids[0]}.*SIGKILL.*out-of-memory"):
-            answer.result(timeout=5)
-    assert time.monotonic() - start < 1
+            answer.result(timeout=60)
 
 
 def test_a_worker_that_exits_names_its_exit_code(pool, block):
@@ -310,15 +312,20 @@ def test_a_dead_worker_stays_dead_until_it_is_restarted(pool, block):
 
 
 @posix
-def test_an_interrupted_call_ends_its_worker_so_that_no_stale_answer_is_taken(pool, block):
-    pool.run(0, block, ("echo", 0))
-    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+def test_an_interrupted_call_ends_its_worker_so_that_no_stale_answer_is_taken(pool, block, tmp_path):
+    mark = tmp_path / "in the call"
+    threading.Thread(target=interrupt_once, args=(mark.exists,)).start()
     with pytest.raises(KeyboardInterrupt):
-        pool.run(0, block, ("sleep", 60))
+        pool.run(0, block, ("sleep", mark))
     with pytest.raises(WorkerError, match="SIGTERM"):
         pool.run(0, block, ("echo", 1))
     pool.restart(0)
     assert pool.run(0, block, ("echo", 2)) == 2
+
+
+def interrupt_once(condition):
+    wait_until(condition)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 # Closing
@@ -328,10 +335,8 @@ def test_close_ends_every_process_and_leaves_no_zombie(block):
     pool = ProcessPool(act, 2)
     pool.run(0, block, ("echo", 1))  # one is ready, the other may still be starting
     pids = pool.pids
-    start = time.monotonic()
     pool.close()
     pool.close()
-    assert time.monotonic() - start < 2
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -346,13 +351,11 @@ def test_a_closed_pool_refuses_calls_and_restarts(pool, block):
 def test_close_wakes_a_thread_that_waits(block, tmp_path):
     pool, mark = ProcessPool(act, 1), tmp_path / "in the call"
     with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(pool.run, 0, block, ("sleep", 60, mark))
+        answer = thread.submit(pool.run, 0, block, ("sleep", mark))
         wait_until(mark.exists)
-        start = time.monotonic()
         pool.close()
         with pytest.raises(FeedClosedError, match="while it ran act"):
-            answer.result(timeout=5)
-    assert time.monotonic() - start < 2
+            answer.result(timeout=60)
 
 
 def test_close_works_from_several_threads_at_once_and_after_a_death(block):
@@ -386,7 +389,7 @@ def nap(memory, seconds):
 
 def drive(pool, block):
     with contextlib.suppress(RuntimeError):  # the worker's end, when the script ends
-        pool.run(1, block, 60)
+        pool.run(1, block, 600)
 
 if __name__ == "__main__":
     pool, block = ProcessPool(nap, 2), SharedBlock(1 << 20)
@@ -405,15 +408,15 @@ def test_workers_end_with_their_parent_idle_or_at_work(tmp_path, number):
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
         parent.send_signal(number)
-        parent.wait(5)
-        wait_until(lambda: all(map(ended, pids)), seconds=2)
+        parent.wait(60)
+        wait_until(lambda: all(map(ended, pids)))
         assert parent.stderr.read() == ""
 
 
 def test_a_script_that_ends_without_closing_leaves_nothing_and_says_nothing(tmp_path):
     with run_script(tmp_path, SLEEPING_SCRIPT, stdin=subprocess.PIPE) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-        _, said = parent.communicate("", timeout=20)
+        _, said = parent.communicate("", timeout=100)
         assert (parent.returncode, said) == (0, "")
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
@@ -423,8 +426,8 @@ def test_ctrl_c_ends_a_script_and_its_workers_with_one_traceback(tmp_path):
     with run_script(tmp_path, SLEEPING_SCRIPT, stdin=subprocess.PIPE, start_new_session=True) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         os.killpg(parent.pid, signal.SIGINT)
-        parent.wait(10)
-        wait_until(lambda: all(map(ended, pids)), seconds=2)
+        parent.wait(60)
+        wait_until(lambda: all(map(ended, pids)))
         assert re.findall(r"^Traceback|^KeyboardInterrupt", parent.stderr.read(), re.MULTILINE) == [
             "Traceback",
             "KeyboardInterrupt",
@@ -452,7 +455,7 @@ if __name__ == "__main__":
 
 def test_named_memory_is_cleaned_up_without_a_word_from_the_resource_tracker(tmp_path):
     with run_script(tmp_path, NAMED_MEMORY_SCRIPT) as script:
-        _, said = script.communicate(timeout=30)
+        _, said = script.communicate(timeout=100)
     assert (script.returncode, said) == (0, "")
 
 
@@ -487,7 +490,7 @@ pool.run(0, SharedBlock(1 << 20), 0)
 
 def test_a_script_without_a_guard_fails_and_tells_to_add_it(tmp_path):
     with run_script(tmp_path, UNGUARDED_SCRIPT) as script:
-        _, said = script.communicate(timeout=30)
+        _, said = script.communicate(timeout=100)
     assert script.returncode == 1
     assert "cannot be started while a worker imports this script" in said  # the workers'
     assert re.search(r"WorkerError: worker 0 .* exit code 1.*`if __name__ == \"__main__\":`", said)  # the parent's

@@ -589,12 +589,16 @@ class _Over:
         self.__array_interface__ = root.shadow.__array_interface__ | {"data": (root.pointer, False)}
 
 
+_THREADS_BEFORE = []  # what other tests left running
+
+
 @contextmanager
 def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28):
     """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
     machine = Machine(pace, seed)
     device = Device(machine)
     locks = PageLocks(device)
+    _THREADS_BEFORE[:] = threading.enumerate()
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine, lead, memory, staging):
             patch.setattr(module, "Event", Event)
@@ -637,5 +641,6 @@ def prepared():
 
 
 def own_threads():
-    """Those of feeds; others in this process are none of theirs."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("forebay")]
+    """Those of feeds on the last device; others in this process are none of theirs."""
+    begun = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
+    return [thread.name for thread in begun if thread.name.startswith("forebay")]

@@ -16,7 +16,7 @@ from forebay.fetch.fetcher import Fetcher
 from forebay.gather import IndexedWork
 from forebay.ring import USUALLY_LENT
 
-PATIENCE = 5.0  # seconds until something counts as hanging
+PATIENCE = 60.0  # seconds until something counts as hanging
 HERE = threading.main_thread().name
 CONSUMER = "consumer"  # a thread that takes an epoch beside the test
 WORKERS = {"forebay-0", "forebay-1"}
@@ -44,7 +44,7 @@ def get_ready(side, feed):
 def warm(side, feed):
     """And besides, kernels have filled every slot that goes round."""
     get_ready(side, feed)
-    for _ in itertools.takewhile(lambda _: not has_all_slots(feed), range(50)):
+    for _ in itertools.takewhile(lambda _: not has_all_slots(feed), range(1000)):
         kept = deque(maxlen=2 * feed.plan.group_batches)  # so that as many are lent as ever are
         for batch in feed:
             kept.append(batch)
@@ -61,6 +61,15 @@ def has_all_slots(feed):
 def asleep(feed):
     while len(feed._runner._may_fill._waiters) < len(feed._runner._threads):
         time.sleep(0.0005)
+
+
+def begun_to_close(feed):
+    """Closed on a thread of its own, which has told everybody by now and waits for who is at work."""
+    closing = threading.Thread(target=feed.close)
+    closing.start()
+    while not feed._runner._closed:
+        time.sleep(0.0005)
+    return closing
 
 
 def recorded(monkeypatch, owner, name):

@@ -220,16 +220,16 @@ def test_closing_while_pages_are_locked_leaves_none_locked(side):
     def before_lock(address, nbytes):
         if first <= address < first + 400_000:
             locking.set()
-            go_on.wait(10)
+            go_on.wait(60)
 
     side.machine.before_lock = before_lock
     feed = feed_of(fb.from_arrays(data).batch(8), side)
     next(feed)
-    assert locking.wait(10)
+    assert locking.wait(60)
     closing = threading.Thread(target=feed.close)
     closing.start()
     go_on.set()
-    closing.join(20)
+    closing.join(60)
     assert own_threads() == []
     assert side.machine.locked == {}
 
@@ -322,7 +322,7 @@ def test_two_threads_on_streams_of_their_own_share_an_epoch(pace):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         side.synchronize()
         assert sorted(np.concatenate(seen).tolist()) == list(range(4000))
 

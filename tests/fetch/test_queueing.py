@@ -15,10 +15,10 @@ from forebay import order
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.fetch.edges import Edges
 from forebay.fetch.fetcher import Fetcher
-from forebay.gather import RowNumbers
+from forebay.row_numbers import RowNumbers
 from forebay.runner import Runner
 
-pytestmark = pytest.mark.timeout(30)  # a wake-up that is lost hangs
+pytestmark = pytest.mark.timeout(300)  # a wake-up that is lost hangs
 
 
 @pytest.fixture

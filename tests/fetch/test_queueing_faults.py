@@ -7,7 +7,18 @@ from itertools import islice
 
 import pytest
 from tests.fetch.plain_cuda import forget_orders, own_threads, plain_cuda, prepared
-from tests.fetch.queueing import HERE, PATIENCE, Failing, Held, Taker, asleep, received_until, shuffled, warm
+from tests.fetch.queueing import (
+    HERE,
+    PATIENCE,
+    Failing,
+    Held,
+    Taker,
+    asleep,
+    begun_to_close,
+    received_until,
+    shuffled,
+    warm,
+)
 from tests.fetch.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
 
 import forebay as fb
@@ -18,7 +29,7 @@ from forebay.errors import DeviceError, FeedClosedError, FeedError
 from forebay.fetch.fetcher import Fetcher
 from forebay.fetch.resident import Kept
 
-pytestmark = pytest.mark.timeout(30)  # a wake-up that is lost hangs
+pytestmark = pytest.mark.timeout(300)  # a wake-up that is lost hangs
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +97,7 @@ def test_ctrl_c_while_a_group_is_asked_for_loses_no_slot(monkeypatch):
         for _ in range(3):
             received_until(side, feed, KeyboardInterrupt)
         taker = Taker(side, iter(feed))
-        in_time = taker.joined(1)
+        in_time = taker.joined()
         feed.close()
         assert taker.joined()
         assert in_time
@@ -156,9 +167,7 @@ def test_closing_while_the_consumer_fills_waits_for_it_and_tells_it(monkeypatch,
         held = Held(monkeypatch, Fetcher, "fill", number)
         taker = Taker(side, iter(feed))
         assert held.reached()
-        closing = threading.Thread(target=feed.close)
-        closing.start()
-        closing.join(0.1)
+        closing = begun_to_close(feed)
         held.go_on()
         closing.join(PATIENCE)
         assert taker.joined()
@@ -172,13 +181,11 @@ def test_closing_while_the_consumer_is_about_to_wait_wakes_it(monkeypatch):
     with plain_cuda() as side, feed_of(shuffled(), side, resident="always") as feed:
         taker = Taker(side, iter(feed))
         assert held.reached()
-        closing = threading.Thread(target=feed.close)
-        closing.start()
-        closing.join(0.1)
+        closing = begun_to_close(feed)
         begin.set()
         closing.join(PATIENCE)
         held.go_on()
-        in_time = taker.joined(1)
+        in_time = taker.joined()
         with feed._runner._lock:
             feed._runner._may_take.notify_all()  # so that it ends, whatever comes of this
         assert taker.joined()

@@ -2,25 +2,51 @@
 
 import random
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import psutil
 import pytest
 import ray
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 from forebay.executors import ray_member
 
+# Ray gives up what is long in starting, and ends workers where memory is short: neither is a fault of a feed's.
+PATIENT = {
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+
 
 @pytest.fixture(scope="package")
 def cluster():
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PATIENT.items():
+            patch.setenv(name, value)
+        patch.setattr(services, "get_node", _patiently(services.get_node))
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made.add_node(num_cpus=1)
+        ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def _patiently(get_node):
+    """The same, where a node has more than Ray's half a minute to come up."""
+
+    def get(*asked):
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
+            with suppress(RuntimeError):
+                return get_node(*asked)
+            time.sleep(0.1)
+        return get_node(*asked)
+
+    return get
 
 
 def taken(feed):
@@ -48,26 +74,42 @@ def _is_worker(process):
         return False
 
 
-def kill_any(seed):
-    """Kill one worker, as the kernel does when memory runs out."""
-    until = time.monotonic() + 30
-    while not worker_processes() and time.monotonic() < until:
+def any_worker(seed):
+    """One of the workers that there are, as soon as there are any."""
+    until, found = time.monotonic() + 300, worker_processes()
+    while not found and time.monotonic() < until:
         time.sleep(0.05)
-    random.Random(seed).choice(worker_processes()).kill()
+        found = worker_processes()
+    return random.Random(seed).choice(found)
 
 
-def wait_for_workers(feed, count, seconds=60):
+def kill(process):
+    """As the kernel does when memory runs out; over when it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+    while _is_worker(process):
+        time.sleep(0.01)
+
+
+def wait_for_workers(feed, count, seconds=300):
     until = time.monotonic() + seconds
     while feed.stats()["ray"]["workers"] < count and time.monotonic() < until:
         time.sleep(0.1)
     assert feed.stats()["ray"]["workers"] == count
 
 
-def wait_until_no_workers(seconds=20):
+def wait_until_no_workers(seconds=120):
     until = time.monotonic() + seconds
     while worker_processes() and time.monotonic() < until:
         time.sleep(0.1)
     return worker_processes()
+
+
+def wait_until_no_cpu_is_free(seconds=120):
+    """A cluster tells what its nodes have told it, some time after."""
+    until = time.monotonic() + seconds
+    while ray.available_resources().get("CPU", 0) and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.on_ray.conftest import taken, wait_for_workers, workers_with_path
+from tests.on_ray.conftest import taken, wait_for_workers, wait_until_no_cpu_is_free, workers_with_path
 from tests.on_ray.maps import RefusedError, narrow, refuse_300, rows
 
 import forebay as fb
@@ -58,6 +58,7 @@ def test_a_cluster_without_a_free_cpu_is_not_waited_for_in_vain(monkeypatch):
     pipeline = fb.from_arrays(rows()).batch(30)
     with pipeline.map(narrow, where="ray", workers=2).feed() as first:
         wait_for_workers(first, 2)
+        wait_until_no_cpu_is_free()
         second = pipeline.map(narrow, where="ray").feed()
         monkeypatch.setattr("forebay.executors.ray_pool.PATIENCE_SECONDS", 1.0)
         monkeypatch.setattr("forebay.executors.ray_pool.WAKE_SECONDS", 0.5)

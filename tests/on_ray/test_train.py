@@ -1,14 +1,11 @@
 """A feed inside the workers of Ray Train."""
 
 import numpy as np
-import pytest
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from tests.on_ray.maps import ROWS, rows, train_on_a_shard
 
 import forebay as fb
-
-pytestmark = pytest.mark.timeout(110)
 
 
 def test_two_train_workers_with_maps_on_ray_get_every_row_once_and_as_many_steps(cluster, tmp_path):

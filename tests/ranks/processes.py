@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -9,6 +10,12 @@ from pathlib import Path
 
 WORKER = Path(__file__).with_name("worker.py")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+PATIENT = {
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_memory_monitor_refresh_ms": "0",
+}  # Ray gives up what is long in starting, and ends workers where memory is short
 ROWS, BATCH_ROWS = 103, 4
 
 
@@ -18,7 +25,7 @@ def run_ranks(framework, count, folder, **job):
     job = {"framework": framework, "count": count, "rows": ROWS, "batch_rows": BATCH_ROWS, **meeting, **job}
     started = [start_rank(job | {"rank": rank, "out": str(folder / f"{rank}.json")}) for rank in range(count)]
     try:
-        told = [process.communicate(timeout=100)[0] for process in started]
+        told = [process.communicate(timeout=500)[0] for process in started]
     finally:
         for process in started:
             process.kill()
@@ -36,13 +43,17 @@ def start_rank(job):
 def environment():
     """This process's, without what would tell a rank."""
     told = ("RANK", "WORLD_SIZE", "TF_CONFIG")
-    return {name: value for name, value in os.environ.items() if name not in told} | QUIET
+    return {name: value for name, value in os.environ.items() if name not in told} | QUIET | PATIENT
 
 
 def free_port():
+    """One of those that the kernel gives nobody by itself, so that it is still free when a rank comes to take it."""
+    return next(port for port in iter(lambda: random.randrange(21_000, 32_000), None) if _is_free(port))
+
+
+def _is_free(port):
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def all_rows(ranks):

@@ -27,7 +27,7 @@ def test_ranks_share_an_epoch_and_stay_in_step(framework, told_by, tmp_path):
     assert {rank["told_in_scope"] for rank in ranks} == {told_by[1]}
 
 
-@pytest.mark.timeout(300)  # nine processes, all of which import torch
+@pytest.mark.timeout(1200)  # nine processes, all of which import torch
 def test_an_epoch_goes_on_from_four_ranks_to_three_to_two(tmp_path):
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
@@ -48,7 +48,7 @@ def test_a_rank_goes_on_when_another_dies(tmp_path):
 
 def test_torchrun_tells_ranks_before_anything_is_initialised(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(LAUNCHED)]
-    done = subprocess.run([*command, str(tmp_path)], env=environment(), capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*command, str(tmp_path)], env=environment(), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert sorted(told[0]["rows"] + told[1]["rows"]) == list(range(10))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.reading.readers import block_reader, cold, epoch_of, expected, files_pipeline, numbered, numbers_of
 
 from forebay.errors import FeedError, SourceChangedError, SourceError
-from forebay.reading import blocks, uring
+from forebay.reading import blocks, uring, warming
 from forebay.reading import threads as reading_threads
 from forebay.reading.files import aligned_memory
 from forebay.reading.keeping import KeepingReader
@@ -154,10 +154,11 @@ def test_closing_waits_for_reads_and_ends_every_thread(tmp_path, monkeypatch, sh
     path, _ = numbered(tmp_path)
     cold(monkeypatch, no_ring=no_ring)
     slow(monkeypatch, 0.05)
+    before = set(threading.enumerate())
     feed = files_pipeline(path, **shuffle).batch(8).feed("numpy", host_bytes="4MiB")
     next(feed)
     feed.close()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("forebay")] == []
+    assert [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("forebay")] == []
 
 
 def slow(monkeypatch, seconds):
@@ -203,6 +204,7 @@ def test_what_is_in_memory_is_not_read_at_all(tmp_path, monkeypatch):
 def test_files_that_fit_into_memory_are_kept_there_from_the_second_epoch_on(tmp_path, monkeypatch, shuffle):
     path, array = numbered(tmp_path, row_nbytes=2400)
     cold(monkeypatch, available_nbytes=1 << 40)
+    monkeypatch.setattr(warming, "cached_share", lambda file: 1.0)  # whatever else the machine has in memory
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(64).feed("numpy") as feed:
         assert "kept in the page cache from the second epoch on" in feed.explain()

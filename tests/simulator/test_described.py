@@ -1,12 +1,25 @@
 """Scenarios from TOML: what is known, what is changed, and what is refused."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from forebay.errors import ScenarioError
 from forebay.probe import Probe
+from forebay.probing.figures import CopySpeed, DiskFigures, HostFigures, HostGather, RowSpeed, RowSpeeds
+from forebay.probing.hardware import Hardware
 from forebay.simulator.described import known_scenarios, probed, read_scenario
+
+PROBE = Probe(
+    Hardware("CPU", 4, 8 << 30, (), ""),
+    datetime(2026, 7, 30, tzinfo=UTC),
+    9.5,
+    HostFigures((CopySpeed(1, 8e9),), (HostGather(1, RowSpeeds((RowSpeed(64, 1e9),))),)),
+    DiskFigures("/tmp", "ext4", 1.5e9, 9e9),
+    None,
+    (),
+)
 
 
 @pytest.fixture
@@ -86,11 +99,10 @@ def test_a_scenario_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_a_probe_gives_its_disk():
-    probe = Probe.measure()
-    made = probed(read_scenario("images"), replace(probe, disk=replace(probe.disk, disk_bytes_per_second=1.5e9)))
+    made = probed(read_scenario("images"), PROBE)
     assert made.host.disk_bytes_per_second == 1.5e9
 
 
 def test_a_probe_without_a_disk_changes_nothing():
     made = read_scenario("images")
-    assert probed(made, replace(Probe.measure(), disk=None, device=None)) == made
+    assert probed(made, replace(PROBE, disk=None)) == made

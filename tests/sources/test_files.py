@@ -241,7 +241,7 @@ def test_sources_are_closed_when_they_hold_too_much():
 
 def test_threads_beyond_the_bound_open_a_source_once_each():
     opened = []
-    barrier = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=60)
     pool = SourcePool([lambda: opened.append(Recorded()) or opened[-1]], max_open=1, max_held_nbytes=1)
 
     def use():

@@ -21,7 +21,11 @@ from forebay.sources.npz import open_npz
 from forebay.sources.tfrecord import masked_crc, open_tfrecord
 from forebay.sources.webdataset import open_webdataset
 
-fuzz = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 ARRAY = np.arange(24, dtype="f4").reshape(8, 3)
 

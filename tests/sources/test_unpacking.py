@@ -1,6 +1,7 @@
 """Compressed files: unpacked ahead of need, several at once, within what may be held, and once an epoch."""
 
 import threading
+import time
 from collections import Counter
 from contextlib import nullcontext
 
@@ -17,7 +18,7 @@ from forebay.sources.unpacking import Unpacking
 
 FILES, ROWS = 6, 50
 FILE_NBYTES = ROWS * 100 + 128
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -40,6 +41,14 @@ def inflated(monkeypatch):
     seen, plain = [], Deflated.inflate
     monkeypatch.setattr(Deflated, "inflate", lambda self: seen.append(self.file.path.stem) or plain(self))
     return seen
+
+
+def await_inflated(seen, names):
+    """Until the threads that go ahead have begun with these files, as they do before rows are asked for."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not names <= set(seen):
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 class Packed:
@@ -89,6 +98,7 @@ def test_files_that_may_not_all_be_held_are_inflated_once_for_the_groups_that_ar
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
     foreseen, out = source.foresee(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:
+        await_inflated(seen, {str(row // ROWS) for row in (group.start, group.stop - 1)})
         source.gather(group, [out[group]])
     foreseen.close()
     assert np.array_equal(out, whole())

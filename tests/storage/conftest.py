@@ -2,10 +2,10 @@
 
 import io
 import itertools
-import socket
+import os
 import subprocess
 import sys
-import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,20 @@ import numpy as np
 import pytest
 from tests.storage.faulty_proxy import FaultyProxy
 
+from forebay.storage import ahead
+
 KEY, SECRET = "AKIATESTKEY", "a-very-secret-secret"
 _NAMES = itertools.count()
+
+# Takes a port that is free as it takes it, tells which when it listens, and serves until nobody holds its input.
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
 
 
 @dataclass
@@ -47,13 +59,23 @@ def npy_bytes(array):
 
 @pytest.fixture(scope="session")
 def s3_port():
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    await_port(port)
-    yield port
-    server.terminate()
-    server.wait(10)
+    with serving() as port:
+        yield port
+
+
+@contextmanager
+def serving(**environment):
+    """A server in a process of its own; its port."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", SERVER], env=os.environ | environment, **pipes) as server:
+        yield int(server.stdout.readline())
+        server.kill()
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Whoever reads ahead gets to a group in the end, however long that takes a busy machine."""
+    monkeypatch.setattr(ahead, "_PATIENCE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="session")
@@ -72,21 +94,5 @@ def bucket(s3_port, client):
     proxy.close()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def client_options(port):
     return {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}
-
-
-def await_port(port):
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError("the S3 server did not start")

@@ -49,9 +49,11 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._server.close()
-        for task in asyncio.all_tasks(self._loop):
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+        self._loop.run_until_complete(asyncio.sleep(0))  # in which connections are closed
         self._loop.close()
 
     async def _serve(self, reader, writer):

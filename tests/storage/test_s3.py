@@ -78,6 +78,7 @@ def test_objects_come_in_natural_order(bucket):
     assert rows.tolist() == [1, 1, 9, 9, 10, 10]
 
 
+@pytest.mark.usefixtures("patient")
 def test_ranges_are_large_and_each_is_asked_for_once_an_epoch(bucket, images):
     all_rows(feed_of(bucket, images).take(300))
     data = [span for span in bucket.proxy.ranges if span[0] > 0]
@@ -125,8 +126,8 @@ def test_passing_faults_cost_retries_and_not_a_row(bucket, images, faults):
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again(bucket, images):
-    options = bucket.options | {"config_kwargs": {"read_timeout": 0.5}}
-    pipeline = fb.from_files(images, storage_options=options)
+    options = bucket.options | {"config_kwargs": {"read_timeout": 3}}
+    pipeline = fb.from_files(images, storage_options=options, attempts=10)
     bucket.proxy.faults.append(STALL)
     rows, counts, _ = all_rows(pipeline)
     assert (rows == IMAGES).all()

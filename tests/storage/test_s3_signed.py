@@ -1,14 +1,11 @@
 """Requests that we sign: a server that verifies them takes them, and what is no plain range is left to the client."""
 
 import json
-import os
-import subprocess
-import sys
 
 import boto3
 import numpy as np
 import pytest
-from tests.storage.conftest import await_port, client_options, free_port, npy_bytes
+from tests.storage.conftest import client_options, npy_bytes, serving
 from tests.storage.faulty_proxy import refuse
 
 import forebay as fb
@@ -23,11 +20,12 @@ ALLOWED = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": 
 @pytest.fixture(scope="module")
 def verifying():
     """A server that verifies signatures after the requests it takes to set it up, and the options to read by."""
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    settings = os.environ | {"INITIAL_NO_AUTH_ACTION_COUNT": str(4 + len(KEYS))}
-    server = subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    await_port(port)
+    with serving(INITIAL_NO_AUTH_ACTION_COUNT=str(4 + len(KEYS))) as port:
+        yield set_up(port)
+
+
+def set_up(port):
+    """A user who may read, and what there is to read; the options to read it by."""
     anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything", **client_options(port)}
     iam, s3 = boto3.client("iam", **anybody), boto3.client("s3", **anybody)
     iam.create_user(UserName="reader")
@@ -36,11 +34,9 @@ def verifying():
     s3.create_bucket(Bucket="signed")
     for key in KEYS:
         s3.put_object(Bucket="signed", Key=key, Body=npy_bytes(ROWS))
-    yield {"key": made["AccessKeyId"], "secret": made["SecretAccessKey"], "client_kwargs": client_options(port)}
     iam.close()
     s3.close()
-    server.terminate()
-    server.wait(10)
+    return {"key": made["AccessKeyId"], "secret": made["SecretAccessKey"], "client_kwargs": client_options(port)}
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ def test_closing_does_not_wait_for_a_job_that_a_thread_has_just_taken(monkeypatc
     monkeypatch.setattr(queue, "SimpleQueue", Contested)
     closing = threading.Thread(target=Workers(4).close, daemon=True)
     closing.start()
-    closing.join(5)
+    closing.join(60)
     assert not closing.is_alive()
 
 
 def test_what_is_asked_for_after_closing_is_cancelled():
     workers = Workers(2)
-    workers.submit(int).result(10)
+    workers.submit(int).result(60)
     workers.close()
     assert workers.submit(int).cancelled()
