@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 CASES = Path(__file__).with_name("keras_cases.py")
+pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_keras_takes_a_feed_on(backend):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
     environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert ran.returncode == 0, ran.stdout + ran.stderr

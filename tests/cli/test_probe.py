@@ -26,6 +26,8 @@ from forebay.probing.figures import (
 from forebay.probing.hardware import Hardware
 
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)
+LONGEST_SECONDS = 200  # of a command, where it has a core to itself now and then only
+pytestmark = pytest.mark.timeout(600)
 
 
 def rows(*gigabytes_per_second):
@@ -134,7 +136,13 @@ def environment(folder):
 def forebay_probe(folder, *arguments, **options):
     command = [sys.executable, "-m", "forebay", "probe", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder), **options
+        command,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_SECONDS,
+        check=False,
+        env=environment(folder),
+        **options,
     )
 
 
@@ -172,7 +180,7 @@ def test_json_is_what_was_saved(measured):
     folder, _ = measured
     document = json.loads(forebay_probe(folder, "--json").stdout)
     assert document["schema_version"] == 1
-    assert document["host"]["copies"][0]["bytes_per_second"] > 1e8
+    assert document["host"]["copies"][0]["bytes_per_second"] > 1e6
     assert [document] == [json.loads(path.read_text()) for path in (folder / "forebay").iterdir()]
 
 
@@ -193,13 +201,28 @@ def test_what_cannot_be_saved_is_shown_all_the_same(tmp_path):
     assert "Set XDG_CACHE_HOME" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("stage", ["measuring memory ...", "measuring the disk ..."])
-def test_interrupted_it_leaves_nothing_behind(tmp_path, stage):
-    command = [sys.executable, "-m", "forebay", "probe"]
+# Measuring goes on until somebody interrupts it, however long he takes to do so.
+WITHOUT_END = """
+import sys
+from forebay.cli.main import main
+from forebay.probing import {part}
+
+def without_end(sample, **_):
+    while True:
+        sample()
+
+{part}.median = without_end
+sys.exit(main(["probe"]))
+"""
+
+
+@pytest.mark.parametrize(("part", "stage"), [("host", "measuring memory ..."), ("disk", "measuring the disk ...")])
+def test_interrupted_it_leaves_nothing_behind(tmp_path, part, stage):
+    command = [sys.executable, "-c", WITHOUT_END.format(part=part)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
         assert stage in iter(lambda: running.stderr.readline().strip(), "")
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=20)
+        _, told = running.communicate(timeout=LONGEST_SECONDS)
     assert running.returncode == 130
     assert told.strip() == "interrupted"
     assert list(tmp_path.iterdir()) == []

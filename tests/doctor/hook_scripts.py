@@ -41,7 +41,7 @@ class Seen:
 
 def watched(run: Callable[[], Any]) -> Seen:
     """Watch a function from its beginning to its end."""
-    session = Session(Stepping(steps=10**9))
+    session = Session(Stepping(steps=10**9, seconds=1e9))
     session.start()
     try:
         result = run()

@@ -12,13 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from forebay.doctor.captured import Capture
 
-__all__ = ["SETTINGS", "Captures", "Processes"]
+__all__ = ["SETTINGS", "WAITING", "Captures", "Processes"]
 
 FOLDER = Path(__file__).parent
 SIDE_BY_SIDE = 2
-LONGEST_SECONDS = 280
+LONGEST_SECONDS = 900
+WAITING = pytest.mark.timeout(3000)  # whichever is waited for, all others may come before it
 # One thread each: where several wait for each other and have no core, a step takes as long as the machine likes.
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}

@@ -17,7 +17,7 @@ SITUATIONS = Path(__file__).parent / "situations"
 SNAPSHOTS = SITUATIONS / "snapshots.json"
 MODES = ("eager", "session")  # a process each: the second has eager switched off
 SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-LONGEST_SECONDS = 140
+LONGEST_SECONDS = 600
 
 Told = dict[str, Any]
 

@@ -14,7 +14,7 @@ class Seen:
     """A watch that goes on, and what it has seen."""
 
     def __init__(self) -> None:
-        self.session = Session(Stepping(steps=10**9))
+        self.session = Session(Stepping(steps=10**9, seconds=1e9))
 
     @property
     def notes(self) -> list[str]:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.doctor.hook_scripts import Seen
+from tests.doctor.processes import WAITING
 
 FOLDER = Path(__file__).parent
 PROCESSES = ("cases cupy", "scripts cupy")
 SCRIPTS = sorted(path.stem for path in (FOLDER / "scripts" / "cupy").glob("*.py"))
 FAULTS = ("conversion_in_loop", "host_check", "many_small_copies", "read_back", "rebuilt", "repeated_upload")
 FAULTS += ("wide_dtype",)
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 
 def seen(processes, script):

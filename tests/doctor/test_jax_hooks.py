@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from tests.doctor.hook_scripts import Seen
+from tests.doctor.processes import WAITING
 
 FOLDER = Path(__file__).parent
 PROCESSES = ("cases jax", "scripts jax")
 SCRIPTS = sorted(path.stem for path in (FOLDER / "scripts" / "jax").glob("*.py"))
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 
 def seen(processes, script):

@@ -1,9 +1,10 @@
 """Keras's hooks on every backend, each in a process of its own: what they write, and that they change nothing."""
 
 import pytest
+from tests.doctor.processes import WAITING
 
 PROCESSES = tuple(f"cases keras on {backend}" for backend in ("tensorflow", "jax", "torch"))
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 
 @pytest.mark.parametrize("process", PROCESSES)

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.doctor.processes import Captures
+from tests.doctor.processes import WAITING, Captures
 
 from forebay.doctor.events import Kind
 
 FOLDER = Path(__file__).parent
 SCRIPTS = sorted(path.stem for path in (FOLDER / "scripts" / "keras").glob("*.py"))
 PROCESSES = ("scripts keras",)
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 
 @pytest.fixture

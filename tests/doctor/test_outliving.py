@@ -32,7 +32,8 @@ def released():
     thread.join()
 
 
-def test_it_is_waited_for_until_it_ends():
+def test_it_is_waited_for_until_it_ends(monkeypatch):
+    monkeypatch.setattr(outliving, "SILENT_SECONDS", 60.0)  # however long it has no core
     done = []
     thread = threading.Thread(target=lambda: done.append(1))
     thread.start()
@@ -58,9 +59,10 @@ def test_who_interrupts_is_heard(released):
 
 
 def test_an_idle_pool_is_not_waited_for():
+    others = {*outliving._outliving()}  # what other tests have left in this process
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
-        assert outliving._outliving() == []
+        assert {*outliving._outliving()} <= others
 
 
 def test_the_report_comes_out_and_the_process_ends_with_the_thread(tmp_path):

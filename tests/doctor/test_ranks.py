@@ -24,6 +24,7 @@ from forebay.doctor.report.terminal_ranks import render_ranks
 
 FOLDER = Path(__file__).parent
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
+pytestmark = pytest.mark.timeout(600)  # two processes import a framework
 
 
 def ranks_of(*captures, numbered=True):
@@ -181,7 +182,7 @@ def two_ranks(tmp_path_factory):
         subprocess.Popen(command, cwd=folder, env=os.environ | settings | {"RANK": rank}, stdout=subprocess.DEVNULL)
         for rank in "01"
     ]
-    assert [process.wait(100) for process in running] == [0, 0]
+    assert [process.wait(500) for process in running] == [0, 0]
     return folder
 
 

@@ -12,6 +12,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
 LANES = "#lanes"
+expect.set_options(timeout=60_000)  # milliseconds, which a page is waited for at most
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,7 @@ def opened(browser, tmp_path):
     def open_sample(verdict, **options):
         save_page(verdict, tmp_path / "report.html")
         page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}} | options)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda message: troubles.append(message.text))
         page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or troubles.append(asked.url))
@@ -115,6 +117,7 @@ def test_a_heading_is_reached_and_used_by_the_keyboard(opened):
 def test_a_cure_is_copied(opened):
     page = opened(samples.ordinary())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # after a moment it would no longer say so
     page.locator(".copy").nth(1).click()
     expect(page.locator(".copy").nth(1)).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == 'images = forebay.upload_once(images, to="torch")'

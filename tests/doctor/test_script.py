@@ -55,7 +55,7 @@ def test_a_script_that_handles_sigterm_goes_on_doing_so(write, capsys):
 
 
 def test_a_child_is_ended_by_sigterm_as_ever(write, capsys):
-    child = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(5)\n"
+    child = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(100)\n"
     parent = "else:\n    os.kill(pid, 15)\n    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     assert run_script(write(child + parent), []) == "done"
     assert capsys.readouterr().out == "-15\n"

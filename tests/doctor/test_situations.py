@@ -13,7 +13,7 @@ from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, seen
 
 NAMES = sorted(path.stem for path in SITUATIONS.glob("s*.py"))
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1300)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.doctor.processes import SETTINGS, Captures
+from tests.doctor.processes import SETTINGS, WAITING, Captures
 
 from forebay.doctor.captured import Capture
 from forebay.doctor.events import Kind
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 SCRIPTS = sorted(path.stem for path in (FOLDER / "scripts" / "tensorflow").glob("*.py"))
 FAULTS = [script for script in SCRIPTS if f"{script}_healthy" in SCRIPTS]
 PROCESSES = ("cases tensorflow", "scripts tensorflow")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_moves_name_the_operation_and_both_devices(captures):
 def test_the_command_keeps_a_capture(tmp_path):
     script = FOLDER / "scripts" / "tensorflow" / "placement.py"
     command = [sys.executable, "-m", "forebay", "doctor", "--capture", str(tmp_path / "kept"), str(script)]
-    done = subprocess.run(command, env=os.environ | SETTINGS, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, env=os.environ | SETTINGS, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     capture = Capture.load(tmp_path / "kept")
     assert (capture.ended, len(events(capture, Kind.STEP))) == ("done", 30)

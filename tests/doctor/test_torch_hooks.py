@@ -3,12 +3,12 @@
 from collections import Counter
 
 import pytest
-from tests.doctor.processes import Captures
+from tests.doctor.processes import WAITING, Captures
 
 from forebay.doctor.events import Kind
 
 PROCESSES = ("cases torch", "scripts torch")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 FAULTS = (
     "conversion_in_loop",
     "input_bound",

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from tests.doctor.fault_lines import LINES
+from tests.doctor.processes import WAITING
 
+from forebay.doctor.analyse.rules import small_batch
 from forebay.doctor.analyse.verdict import RULES, judge
 
 FOLDER = Path(__file__).parent / "scripts"
 PROCESSES = tuple(f"scripts {framework}" for framework in LINES)
 FAULTS = [(framework, name) for framework, names in LINES.items() for name in names]
-pytestmark = pytest.mark.timeout(300)
+pytestmark = WAITING
 
 FREE_ON_THE_CPU = {("torch", "read_back"), ("tensorflow", "read_back")}  # a value is there when the call returns
 ALSO_CALLED = {  # another name for the same: which one comes first is a matter of what costs more
@@ -22,6 +24,12 @@ ALSO_CALLED = {  # another name for the same: which one comes first is a matter 
     ("jax", "many_small_copies"): {"conversion_in_loop"},
 }
 JUST_FITTED = {("keras", "fit_arrays"), ("keras", "fit_tf_data")}  # without a fault
+
+
+@pytest.fixture(autouse=True)
+def _on_a_slow_machine_too(monkeypatch):
+    """A step that has only Python in it is as long there as one that computes is here."""
+    monkeypatch.setattr(small_batch, "LONGEST_SECONDS", 60.0)
 
 
 def rules_of(framework, name):

@@ -24,6 +24,7 @@ from forebay.doctor.report.terminal import render
 from forebay.doctor.verification import Verification
 
 FOLDER = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # frameworks are imported, twice in some
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "NO_COLOR": "1"}
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "COLUMNS": "80"}
 STALE_VALUES_FAIL = """
@@ -53,7 +54,7 @@ def environment(tmp_path_factory):
 def run(*arguments, environment, cwd):
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(
-        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=110, check=False, errors="replace"
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=500, check=False, errors="replace"
     )
 
 

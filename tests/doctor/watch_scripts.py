@@ -12,28 +12,39 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.doctor.undisturbed import undisturbed
+
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
+from forebay.doctor.captured import Capture
 
 SCRIPTS = Path(__file__).parent / "scripts"
-NEVER = 1e9  # seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end
+# Seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end.
+NEVER = 1e9
+UNTIMED = {"seconds": NEVER, "patience_seconds": NEVER, "glance_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
 COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a second time, without a watch
 
 
 def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
-    session = Session(Stepping(patience_seconds=NEVER, glance_seconds=NEVER))
+    capture, watched = undisturbed(lambda: see(script, run))
+    capture.save(folder / f"{script.stem}.capture")
+    if script.parent.name in COMPARED:
+        (folder / f"{script.stem}.answers").write_text(json.dumps([watched, run(script)]))
+        restore()
+    gc.collect()
+
+
+def see(script: Path, run: Callable[[Path], dict]) -> tuple[Capture, dict]:
+    session = Session(Stepping(**UNTIMED))
     session.start()
     try:
         watched = run(script)
     finally:
         session.stop()
-    session.capture(script.name).save(folder / f"{script.stem}.capture")
+    capture = session.capture(script.name)
     restore()
-    if script.parent.name in COMPARED:
-        (folder / f"{script.stem}.answers").write_text(json.dumps([watched, run(script)]))
-        restore()
-    gc.collect()
+    return capture, watched
 
 
 def restore() -> None:
@@ -66,16 +77,24 @@ def answer_of_jax() -> Callable[[Path], dict]:
     return run
 
 
+def recorded_to_its_end() -> Callable[[Path], dict]:
+    """TensorFlow's own record of a script would end after some seconds."""
+    from forebay.doctor.capture.hooks.tensorflow import waits
+
+    waits.LONGEST_NS = int(NEVER * 1e9)
+    return answer
+
+
 def with_two_devices() -> Callable[[Path], dict]:
     """Some of TensorFlow's scripts want two logical CPUs, which must be made before anything runs."""
     import tensorflow as tf
 
     host = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
-    return answer
+    return recorded_to_its_end()
 
 
-RUNNERS = {"jax": answer_of_jax, "tensorflow": with_two_devices}
+RUNNERS = {"jax": answer_of_jax, "keras": recorded_to_its_end, "tensorflow": with_two_devices}
 
 if __name__ == "__main__":
     framework, folder = sys.argv[1:]

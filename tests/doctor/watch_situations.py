@@ -11,26 +11,33 @@ from typing import Any
 
 import tensorflow as tf
 from tests.doctor.situation_snapshots import SITUATIONS, mode_of
+from tests.doctor.undisturbed import undisturbed
+from tests.doctor.watch_scripts import UNTIMED, recorded_to_its_end
 
 from forebay.doctor.analyse.verdict import Verdict, judge
 from forebay.doctor.capture.script import run_script
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
+from forebay.doctor.captured import Capture
 
-NEVER = 1e9  # seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
 
 
 def verdict_of(script: Path) -> Verdict:
+    capture, _ = undisturbed(lambda: (see(script), None))
+    return judge(capture)
+
+
+def see(script: Path) -> Capture:
     tf.compat.v1.reset_default_graph()
     gc.collect()
-    session = Session(Stepping() if ON_GPU else Stepping(patience_seconds=NEVER, glance_seconds=NEVER))
+    session = Session(Stepping() if ON_GPU else Stepping(**UNTIMED))
     session.start()
     try:
         ended = run_script(str(script), ())
     finally:
         session.stop()
-    return judge(session.capture(script.name, ended=ended))
+    return session.capture(script.name, ended=ended)
 
 
 def told(verdict: Verdict) -> dict[str, Any]:
@@ -53,5 +60,6 @@ if __name__ == "__main__":
     mode, file = sys.argv[1:]
     if mode == "eager" and not ON_GPU:
         with_a_second_device()
+        recorded_to_its_end()
     scripts = [script for script in sorted(SITUATIONS.glob("s*.py")) if mode_of(script.stem) == mode]
     Path(file).write_text(json.dumps({script.stem: told(verdict_of(script)) for script in scripts}))

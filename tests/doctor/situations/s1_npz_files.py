@@ -9,7 +9,7 @@ import tensorflow as tf
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 for number in range(8):
-    rows, labels = rng.random((1000, 100), dtype=np.float32), rng.integers(0, 2, 1000, dtype=np.int32)
+    rows, labels = rng.random((4000, 20), dtype=np.float32), rng.integers(0, 2, 4000, dtype=np.int32)
     np.savez(folder / f"part{number}.npz", rows=rows, labels=labels)
 
 
@@ -22,5 +22,5 @@ files = tf.data.Dataset.from_tensor_slices(sorted(map(str, folder.glob("*.npz"))
 parts = files.map(lambda path: tf.py_function(read, [path], [tf.float32, tf.int32]))
 batches = parts.unbatch().shuffle(1024).batch(32).prefetch(tf.data.AUTOTUNE)
 
-for features, labels in batches.take(240):
+for features, labels in batches.take(960):
     assert len(features) == len(labels)

@@ -2,8 +2,8 @@
 
 import cupy
 
-matrix = cupy.ones((64, 64)) * 1e-3
-vector = cupy.ones(64)
+matrix = cupy.ones((1024, 1024)) * 1e-3
+vector = cupy.ones(1024)
 residuals = []
 for _ in range(60):
     vector = cupy.tanh(matrix @ vector) + 0.1

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-images = np.random.default_rng(0).random((4096, 784))
+images = np.random.default_rng(0).random((1352, 784))
 
 
 @jax.jit
@@ -14,6 +14,6 @@ def step(weights, batch):
 
 weights = jnp.ones(784)
 for number in range(120):
-    batch = images[number % 8 * 512 :][:512] + number
+    batch = images[number * 7 :][:512]
     weights = step(weights, batch)
 answer = float(weights.sum())

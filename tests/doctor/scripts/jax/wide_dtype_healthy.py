@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-images = jax.device_put(np.random.default_rng(0).random((4096, 784), dtype=np.float32))
+images = jax.device_put(np.random.default_rng(0).random((1352, 784), dtype=np.float32))
 
 
 @jax.jit
 def step(weights, images, number):
-    batch = jax.lax.dynamic_slice_in_dim(images, number % 8 * 512, 512) + number
+    batch = jax.lax.dynamic_slice_in_dim(images, number * 7, 512)
     return weights - 1e-9 * (batch @ weights) @ batch
 
 

@@ -15,5 +15,5 @@ def train_step(batch):
     weights.assign_sub(0.001 * tape.gradient(loss, weights))
 
 
-for batch in tf.data.Dataset.from_tensor_slices(walks).batch(64).prefetch(2):
+for batch in tf.data.Dataset.from_tensor_slices(walks).repeat(4).batch(64).prefetch(2):
     train_step(batch)

@@ -17,5 +17,5 @@ def train_step(batch):
     weights.assign_sub(0.001 * tape.gradient(loss, weights))
 
 
-for batch in tf.data.Dataset.from_tensor_slices(values).batch(64).prefetch(tf.data.AUTOTUNE):
+for batch in tf.data.Dataset.from_tensor_slices(values).repeat(4).batch(64).prefetch(tf.data.AUTOTUNE):
     train_step(batch)
