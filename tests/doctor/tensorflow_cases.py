@@ -22,6 +22,7 @@ from forebay.doctor.capture.facts import process_facts
 from forebay.doctor.capture.hooks.counting import Counts
 from forebay.doctor.capture.hooks.tensorflow import values as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import waits as tensorflow_waits
+from forebay.doctor.capture.memory import limits_of_tensorflow
 
 OWNERS = (
     np,
@@ -59,6 +60,11 @@ def test_jax_that_tensorflow_imports_by_itself_is_not_started():
 
     assert list(process_facts()["frameworks"]) == ["tensorflow"]
     assert not xla_bridge.backends_are_initialized()
+
+
+def test_what_may_be_taken_of_a_device_is_known():
+    tf.constant(1)
+    assert limits_of_tensorflow()["CPU:0"] > 0
 
 
 def test_a_function_is_traced_as_often_as_without_the_doctor():

@@ -4,7 +4,6 @@ A rule that is missing for a framework cannot be at fault there, or not on one G
 
     collectives       there is nobody to exchange anything with
     eager, tiny_ops   operations of PyTorch's and CuPy's are not counted one by one: `launch_bound` tells of them
-    fits_on_device    TensorFlow does not say how much memory is free
     launch_bound      JAX's steps are found by its compiled calls, so that a step of many calls is many steps
     low_occupancy     XLA's own kernels have many blocks
     pageable_upload   JAX does not say what memory it uploads from
@@ -19,6 +18,7 @@ LINES = {
         "copy_not_overlapped": "loss = train(images, target)",
         "eager": "optimizer.apply_gradients(",
         "faster_on_cpu": "",
+        "fits_on_device": "batch = tf.constant(rows_of_batch)",
         "host_check": "if np.isnan(activations.numpy()).any():",
         "launch_bound": "optimizer.apply_gradients(",
         "low_occupancy": "average = drift(gain)",

@@ -6,6 +6,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from forebay.doctor.capture.memory import limits_of_tensorflow
+
 __all__ = ["process_facts"]
 
 _SETTINGS = (
@@ -68,6 +70,7 @@ def _tensorflow(tf: Any) -> dict[str, Any]:
     }
     if gpus:
         facts["peak_nbytes"] = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        facts["total_nbytes"] = limits_of_tensorflow().get("GPU:0")
     return facts
 
 

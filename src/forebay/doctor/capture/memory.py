@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemoryReadings", "read_memory"]
+__all__ = ["MemoryReadings", "limits_of_tensorflow", "read_memory"]
 
 _STATUS = Path("/proc/self/status")
 _HOST = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFile",), "host_peak_nbytes": ("VmHWM",)}
@@ -73,13 +73,33 @@ def _torch(torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
-    context = sys.modules["tensorflow.python.eager.context"].context_safe()
-    if context is None or not context._initialized:
+    if _context_of_tensorflow() is None:
         return
+    limits = limits_of_tensorflow()
     for device in tf.config.list_logical_devices("GPU"):
         name = device.name.rpartition("device:")[2]
-        told = tf.config.experimental.get_memory_info(name)
-        yield {"device": name, "used_nbytes": told["current"], "peak_nbytes": told["peak"]}
+        told, total = tf.config.experimental.get_memory_info(name), limits.get(name)
+        yield {"device": name, "used_nbytes": told["current"], "peak_nbytes": told["peak"], "total_nbytes": total}
+
+
+def limits_of_tensorflow() -> dict[str, int]:
+    """What TensorFlow may take of each device's memory, taken or not; nothing where it does not tell."""
+    with suppress(Exception):  # it is not public
+        from tensorflow.python.client import pywrap_tf_session as told
+
+        devices = sys.modules["tensorflow.python.pywrap_tfe"].TFE_ContextListDevices(_context_of_tensorflow()._handle)
+        names = [told.TF_DeviceListName(devices, number) for number in range(told.TF_DeviceListCount(devices))]
+        return {
+            name.rpartition("device:")[2]: told.TF_DeviceListMemoryBytes(devices, number)
+            for number, name in enumerate(names)
+        }
+    return {}
+
+
+def _context_of_tensorflow() -> Any:
+    """None before it has begun to use devices."""
+    context = sys.modules["tensorflow.python.eager.context"].context_safe()
+    return context if context is not None and context._initialized else None
 
 
 def _jax(jax: Any) -> Iterator[dict[str, Any]]:
