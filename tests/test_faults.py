@@ -7,12 +7,14 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import forebay as fb
 from forebay.errors import FeedClosedError, FeedError, SourceChangedError, WorkerError
+from forebay.sources.arrays import ArraySource
 
 
 def received(feed):
@@ -301,3 +303,19 @@ def test_an_iterator_that_is_overtaken_while_it_waits_says_so():
     assert len(errors) == 1
     assert received(second) == list(range(8))
     feed.close()
+
+
+class NoForesight(ArraySource):
+    """Cannot read ahead, and says so when it is asked to."""
+
+    def foresee(self, coming):
+        raise OSError("the server is gone")
+
+
+def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
+    mapped = fb.from_arrays(np.arange(100)).batch(10).map(np.negative)  # so that a thread begins, and no consumer
+    pipeline = replace(mapped, source=NoForesight(np.arange(100)))
+    with pipeline.feed("numpy", device="cpu") as feed:
+        for _ in range(3):
+            with pytest.raises(OSError, match="the server is gone"):
+                received(feed)

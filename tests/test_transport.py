@@ -2,13 +2,16 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engines.plain_device import Device
 
 from forebay.engines.cuda.workspace import Workspace
 from forebay.errors import BudgetError
+from forebay.fetch.stage import Stage
 from forebay.plan import Demand
 from forebay.planning import make_plan
 from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, Structure, parse_nbytes
@@ -29,6 +32,7 @@ MIB, GIB = 2**20, 2**30
 SLOTS = FILLING + IN_USE
 SPARE = 8 << 10  # a slot may be counted for so many bytes more than it needs
 ROW = ArraySpec((250,), "float32")  # 1000 bytes
+NUMBER = ArraySpec((), "float32")
 
 
 def asked(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1,), speeds=None):
@@ -246,8 +250,8 @@ def test_what_the_kernels_of_a_slot_read_is_within_what_a_slot_takes(files):
 # On the host
 
 
-def planned(*, host_nbytes, rows=10**9, batch_rows=1000):
-    specs = (ArraySpec((), "float32"),)
+def planned(*, host_nbytes, rows=10**9, batch_rows=1000, row=NUMBER):
+    specs = (row,)
     demand = Demand(
         target="torch",
         engine="cuda",
@@ -290,3 +294,10 @@ def test_a_host_budget_that_cannot_be_kept_is_refused_with_one_that_can():
         planned(host_nbytes=16 * MIB)
     needed = parse_nbytes(re.search(r"host_bytes='(\w+)'", str(refused.value))[1], "host_bytes")
     assert 16 * MIB < planned(host_nbytes=needed).nbytes <= needed
+
+
+def test_buffers_that_rows_are_staged_through_are_counted_as_large_as_a_row_makes_them():
+    row = ArraySpec((256, 256, 256), "float32")
+    plan = planned(host_nbytes=GIB, rows=400, batch_rows=2, row=row)
+    stage = Stage(Device(), SimpleNamespace(specs=[row]), threads=plan.threads)
+    assert stage._staging._most * stage._staging.nbytes <= plan.nbytes <= GIB

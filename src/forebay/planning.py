@@ -8,7 +8,7 @@ from forebay.executors.cluster import TASKS_A_WORKER, Cluster
 from forebay.plan import Demand, Plan
 from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
-from forebay.spec import ArraySpec, Layout, format_nbytes
+from forebay.spec import HOST_ALIGNMENT, ArraySpec, Layout, align, format_nbytes
 from forebay.transforms import Map, Transform
 from forebay.transport import Transport, choose_transport
 
@@ -24,7 +24,7 @@ FEWEST_INDEX_ROWS = 1 << 14
 INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_AHEAD = 64
-STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most of them
+STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most; a row at least
 READING_THREADS = 3  # where rows are read by position: while one copies, the others' reads keep the disk busy
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
 
@@ -59,7 +59,8 @@ def _fetched(demand: Demand, transport: Transport) -> Plan:
     index_rows = max(INDEX_ROWS, group_rows) if demand.batches is None else group_rows * min(demand.batches, 8)
     index_rows = min(max(index_rows, FEWEST_INDEX_ROWS), max(INDEX_ROWS, group_rows))
     scratch = index_rows * INDEX_NBYTES + (transport.slots + USUALLY_LENT) * group_rows * 8
-    scratch += (2 * transport.threads + 2) * STAGING_NBYTES
+    row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in demand.source_specs)
+    scratch += (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
     if scratch > demand.host_nbytes and transport.group_batches > 1:
         assert demand.device is not None
         smaller = choose_transport(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from forebay.consumer import Consumer
@@ -90,7 +91,7 @@ class Runner:
             generation = self.go_on()
             self._ring.restart()
             self._errors.clear()
-            self._tasks = self._work.tasks(cursor)
+            self._tasks = _with_failure(self._work.tasks(cursor))
             self._consumer.release()
             if not self._queues_only():
                 self._may_fill.notify_all()
@@ -143,11 +144,11 @@ class Runner:
                 return
             self._given_back = True
         with ExitStack() as stack:  # all of it, whatever fails
+            stack.callback(self._slots.clear)
             stack.callback(self._engine.close)
             for slot in self._slots.values():
                 stack.callback(slot.close)
             stack.callback(self._work.close)
-        self._slots.clear()
 
     # The consumer's side; all of it under the lock
 
@@ -259,6 +260,8 @@ class Runner:
         return True
 
     def _begin(self, fill: Fill, task: Any, worker: int) -> Any | None:
+        if isinstance(task, _Failure):
+            raise task.error
         slot = self._slot(fill.slot)
         self._engine.await_host(slot.memory)
         return self._work.read(slot, task, worker)
@@ -338,6 +341,21 @@ class Runner:
             self._helped.wait_for(lambda: self._helping <= own, max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Stands for a group of which it could not be said what to read."""
+
+    error: Exception
+
+
+def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
+    """Tasks, and what ended them before their time: it comes out where its group would have been reached."""
+    try:
+        yield from tasks
+    except Exception as error:
+        yield _Failure(error)
 
 
 def _not_an_end(error: BaseException) -> BaseException:

@@ -23,8 +23,10 @@ class Driver:
         self.ranges = {}  # start -> (stop, whose)
         self.read_only = []
         self.failures = {}  # start -> what locking raises there
+        self.before_lock = lambda: None
 
     def lock(self, address, nbytes, *, read_only=False, whose="ours"):
+        self.before_lock()
         if address in self.failures:
             raise self.failures[address]
         if any(start < address + nbytes and address < stop for start, (stop, _) in self.ranges.items()):
@@ -227,20 +229,43 @@ def test_a_gap_between_what_somebody_else_has_locked_is_not_taken_for_locked():
     assert in_pages(driver) == [(0, 1, "theirs"), (4, 5, "theirs")]
 
 
-@pytest.fixture
-def driver_of_all(monkeypatch):
-    """The driver, which is the same for every device."""
-    driver = Driver()
-    monkeypatch.setattr(engine, "device_at", lambda index: driver)
-    engine.page_locks.cache_clear()
-    yield driver
-    engine.page_locks.cache_clear()
-
-
-def test_feeds_of_one_array_keep_it_locked_until_all_have_ended_whatever_their_devices(driver_of_all):
-    first, second = (held(driver_of_all, (0, 3), locks=engine.page_locks()) for _ in range(2))
-    assert in_pages(driver_of_all) == [(0, 3, "ours")]
+def test_feeds_of_one_array_keep_it_locked_until_all_have_ended_whatever_their_devices(monkeypatch):
+    monkeypatch.setattr(engine, "_of_process", {})
+    driver, of_another_device = Driver(), Driver()
+    first = held(driver, (0, 3), locks=engine.page_locks(driver))
+    second = held(driver, (0, 3), locks=engine.page_locks(of_another_device))
+    assert in_pages(driver) == [(0, 3, "ours")]
     first.close()
-    assert driver_of_all.covers(0, 3 * PAGE)
+    assert driver.covers(0, 3 * PAGE)
     second.close()
-    assert in_pages(driver_of_all) == []
+    assert in_pages(driver) == []
+
+
+def test_pages_are_locked_by_a_device_that_is_fed_and_no_other_is_opened(monkeypatch):
+    monkeypatch.setattr(engine, "_of_process", {})
+    monkeypatch.setattr(engine, "device_at", lambda index: pytest.fail(f"device {index} was opened"))
+    driver = Driver()
+    held(driver, (0, 3), locks=engine.page_locks(driver))
+    assert in_pages(driver) == [(0, 3, "ours")]
+
+
+def test_a_piece_that_cannot_be_unlocked_leaves_no_other_locked():
+    driver = Driver()
+    lock = held(driver, (0, 1), (1, 2), (2, 3))
+    driver.ranges[PAGE] = (2 * PAGE, "theirs")
+    with pytest.raises(AssertionError):
+        lock.close()
+    assert in_pages(driver) == []
+
+
+@pytest.mark.timeout(300)  # or it waits for itself
+def test_a_feed_that_is_collected_while_another_locks_pages_gives_its_own_back():
+    driver = Driver()
+    locks = PageLocks(driver)
+    collected = held(driver, (0, 1), (3, 4), locks=locks)
+    driver.before_lock = collected.close
+    lock = held(driver, (0, 6), locks=locks)
+    assert driver.covers(0, 6 * PAGE)
+    assert in_pages(driver) == [(0, 1, "ours"), (1, 3, "ours"), (3, 4, "ours"), (4, 6, "ours")]
+    lock.close()
+    assert in_pages(driver) == []

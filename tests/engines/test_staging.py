@@ -6,6 +6,9 @@ import pytest
 from tests.engines.plain_device import Device, Event
 
 from forebay.engines.cuda.staging import Staging
+from forebay.errors import DeviceError
+
+pytestmark = pytest.mark.timeout(300)  # a buffer that is lost is waited for
 
 
 @pytest.fixture
@@ -45,3 +48,17 @@ def test_closing_gives_all_buffers_back(device):
     staging.close()
     assert device.locked == {}
     assert [event.calls for _, event in taken] == [[("close",)]] * 2
+
+
+@pytest.mark.parametrize("fails", ["record", "wait"])
+def test_a_device_that_fails_is_told_of_every_time_and_never_waited_for(device, monkeypatch, fails):
+    staging = Staging(device, buffers=1, nbytes=4096)
+    staging.give_back(staging.take(), "stream")
+    monkeypatch.setattr(Event, fails, lambda *arguments: lose_device())
+    for _ in range(3):
+        with pytest.raises(DeviceError, match="lost"):
+            staging.give_back(staging.take(), "stream")
+
+
+def lose_device():
+    raise DeviceError("the device is lost")

@@ -605,8 +605,7 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         for module in (engine, lead):
             patch.setattr(module, "Stream", Stream)
         patch.setattr(engine, "device_at", lambda index: device)
-        patch.setattr(engine, "page_locks", lambda: locks)
-        patch.setattr(fetcher, "page_locks", lambda: locks)
+        patch.setattr(fetcher, "page_locks", lambda device: locks)
         patch.setattr(engine, "captures", partial(captures, machine))
         patch.setattr(memory, "wait_on_foreign", partial(wait_on_foreign, machine))
         patch.setattr(transports, "BatchCopy", BatchCopy if at_once else OneByOne)

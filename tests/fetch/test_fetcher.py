@@ -137,6 +137,13 @@ def test_rows_are_fetched_by_dma_by_kernels_and_in_the_order_of_their_addresses(
     assert set(KERNELS) - {"gather_wide"} <= set(side.machine.launched)
 
 
+def test_where_many_copies_are_not_one_call_kernels_fetch_large_rows_and_it_is_told():
+    pipeline = fb.from_arrays({"large": random_rows(200, 3000, "u1")}).shuffle(seed=1).batch(16)
+    with plain_cuda(at_once=False) as side:
+        assert "one DMA a call" in assert_feeds_the_hosts(pipeline, side, resident="never")
+        assert "gather_any" in side.machine.launched
+
+
 def test_rows_of_sixteen_bytes_or_multiples_are_read_so_where_they_lie_so(side):
     pipeline = fb.from_arrays({"x": aligned_rows(200, 48)}).shuffle(seed=1).batch(16)
     assert_feeds_the_hosts(pipeline, side, resident="always")

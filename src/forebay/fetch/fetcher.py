@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,7 +86,7 @@ class Fetcher:
             for number, (spec, way) in enumerate(zip(source.specs, ways, strict=True))
         ]
         self._stage = Stage(engine.device, source, threads=threads)
-        self._lock = Lock(page_locks())
+        self._lock = Lock(page_locks(engine.device))
         self._mover: Mover | None = None  # there once everything is page-locked
         self._kept: list[Kept] = []
         self._seams: Any = np.empty(0, np.uint64)
@@ -132,11 +133,12 @@ class Fetcher:
         self._stop.set()
         if self._prepared.is_alive() and self._prepared is not threading.current_thread():
             self._prepared.join()
-        self._engine.drain()
-        self._stage.close()
-        self._kept.clear()
-        self._edges.close()
-        self._lock.close()
+        with ExitStack() as stack:  # all of it, whatever fails; the last first
+            stack.callback(self._lock.close)
+            stack.callback(self._edges.close)
+            stack.callback(self._kept.clear)
+            stack.callback(self._stage.close)
+            stack.callback(self._engine.drain)
 
     # Filling
 
@@ -221,7 +223,10 @@ class Fetcher:
             self._find_rows()
         except Exception as error:
             self._tell("page-lock", "refused", f"rows are staged instead, by the CPU: {error}")
+            self._lock.close()  # nobody could copy an array that is locked in part
             return
+        if not mover.copies_rows and any(leaf.way == "dma" for leaf in self._leaves):
+            self._recorder.note("rows", "kernel", "this driver takes no more than one DMA a call, which is slower")
         self._mover = mover
         for leaf in self._leaves:
             if leaf.kept_rows and not self._stop.is_set():

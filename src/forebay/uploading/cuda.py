@@ -47,7 +47,7 @@ class CudaUploader:
 
     def _fill(self, memory: CudaMemory, rows: Array) -> None:
         """Returns when all of it has arrived: no framework needs to be told to wait."""
-        with closing(Lock(page_locks())) as lock:
+        with closing(Lock(page_locks(self._engine.device))) as lock:
             try:
                 with self._engine.filling(memory):
                     _copy(memory, rows.reshape(-1).view(np.uint8), lock)

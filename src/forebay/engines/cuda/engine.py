@@ -19,12 +19,13 @@ from forebay.engines.cuda.driver import Device, Event, Stream, captures
 from forebay.engines.cuda.lead import Lead
 from forebay.engines.cuda.locks import PageLocks
 from forebay.engines.cuda.memory import CudaMemory
-from forebay.errors import FeedClosedError
 from forebay.spec import DEVICE_ALIGNMENT, align
 
 __all__ = ["CudaEngine", "device_at", "page_locks"]
 
 STREAMS = 2  # neighbouring slots overlap: one's launch with another's copy
+
+_of_process: dict[str, PageLocks] = {}
 
 
 @cache
@@ -33,10 +34,12 @@ def device_at(index: int) -> Device:
     return Device(index)
 
 
-@cache
-def page_locks() -> PageLocks:
-    """One for the process: memory that is locked is locked for every device."""
-    return PageLocks(device_at(0))
+def page_locks(device: Device) -> PageLocks:
+    """One for the process, by the first device that asks: memory that is locked is locked for every device.
+
+    No device is opened for it that nobody feeds: that takes memory there, and fails where there is none.
+    """
+    return _of_process.setdefault("page locks", PageLocks(device))
 
 
 class CudaEngine:
@@ -131,13 +134,14 @@ class CudaEngine:
             self._lead.step(mark)
 
     def lend(self, memory: CudaMemory) -> None:
-        """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards."""
+        """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards.
+
+        Its slot may be closed by now, if others have taken many batches since this one was handed off: all has arrived.
+        """
         stream = self.side.stream()
         if stream is None or stream in memory.used_on:
             return
         with memory.closing:
-            if memory.closed:
-                raise FeedClosedError("the feed was closed while this batch was being taken: make a new one.")
             memory.hold_back(stream)
             memory.used_on[stream] = self.side.keep_for(memory.owner)
 

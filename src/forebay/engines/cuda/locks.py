@@ -10,7 +10,8 @@ that is not fails, so a neighbour on the heap whose buffer begins on the array's
 import bisect
 import mmap
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from forebay.engines.cuda.driver import Device
@@ -65,10 +66,12 @@ class PageLocks:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._pieces: list[_Piece] = []  # by address; they never overlap
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a feed may be collected, and so closed, while this very thread holds it
+        self._inside = False
+        self._let_go: list[_Piece] = []  # what such a feed had: given back when it disturbs nobody
 
     def acquire(self, address: int, nbytes: int, *, read_only: bool) -> list[_Piece]:
-        with self._mutex:
+        with self._alone():
             taken: list[_Piece] = []
             try:
                 for begin, end, known in self._cover(address, address + nbytes):
@@ -79,8 +82,23 @@ class PageLocks:
             return taken
 
     def release(self, pieces: Sequence[_Piece]) -> None:
+        with self._alone():
+            self._let_go += pieces
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nothing is locked or unlocked by others in the meantime, and in the end all is unlocked that was let go."""
         with self._mutex:
-            self._give_back(pieces)
+            if self._inside:
+                yield
+                return
+            self._inside = True
+            try:
+                yield
+            finally:
+                self._inside = False
+                let_go, self._let_go = self._let_go, []
+                self._give_back(let_go)
 
     def _cover(self, start: int, stop: int) -> list[tuple[int, int, _Piece | None]]:
         """The range as pieces that are known and gaps between them."""
@@ -111,9 +129,10 @@ class PageLocks:
         return piece
 
     def _give_back(self, pieces: Sequence[_Piece]) -> None:
-        for piece in pieces:
-            piece.users -= 1
-            if piece.users == 0:
-                self._pieces.remove(piece)
-                if piece.ours:
-                    self._device.unlock(piece.start)
+        with ExitStack() as stack:  # all of them, whatever fails
+            for piece in pieces:
+                piece.users -= 1
+                if piece.users == 0:
+                    self._pieces.remove(piece)
+                    if piece.ours:
+                        stack.callback(self._device.unlock, piece.start)

@@ -52,6 +52,7 @@ class LockedMemory:
         device.lock(self.address, nbytes)
         # Memory that goes while it is locked leaves a lock behind, which the next array at that address would trust.
         self._unlock = weakref.finalize(self, device.unlock, self.address)
+        self._unlock.atexit = False  # which would be before feeds are closed: copies out of it may be under way
 
     def close(self) -> None:
         """Nothing may be on its way any more."""
@@ -99,7 +100,7 @@ class CudaMemory:
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.stream, self.nbytes, self.pointer = device, stream, nbytes, pointer
         self._shadow: Shadow | None = Shadow(nbytes, owner)
-        self.owner = owner
+        self._seen = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
         self._shared = shared
         self._locked: LockedMemory | None = None
@@ -137,6 +138,12 @@ class CudaMemory:
 
     def counted(self, root: Root) -> Any:
         return root.shadow
+
+    @property
+    def owner(self) -> Any:
+        """What holds the device side: there for as long as anything is seen of it, closed or not."""
+        shadow = self._seen()
+        return None if shadow is None else shadow.owner
 
     @property
     def closed(self) -> bool:
@@ -181,6 +188,6 @@ class CudaMemory:
         if self.workspace is not None:
             self.workspace.close()
         with self.closing:
-            self._shadow = self.owner = None
+            self._shadow = None
             for event in (self.arrived, *self._released):
                 event.close()

@@ -28,13 +28,23 @@ class Staging:
             while not self._free:
                 self._returned.wait()
             taken = self._free.popleft()
-        with self._device:
-            taken[1].wait()
+        try:
+            with self._device:
+                taken[1].wait()
+        except BaseException:
+            self._put(taken)
+            raise
         return taken
 
     def give_back(self, buffer: tuple[LockedMemory, Event], stream: Stream) -> None:
-        with self._device:
-            buffer[1].record(stream)
+        try:
+            with self._device:
+                buffer[1].record(stream)
+        finally:
+            self._put(buffer)
+
+    def _put(self, buffer: tuple[LockedMemory, Event]) -> None:
+        """Also where the device has failed: whoever comes next is told so, and does not wait for ever."""
         with self._returned:
             self._free.append(buffer)
             self._returned.notify()
