@@ -233,6 +233,27 @@ def test_sparse_gradients_of_tensorflow_are_checked(framework):
     assert check(framework.IndexedSlices(make([[1.0], [2.0]]), framework.constant([0, 2])))
 
 
+@only["tensorflow"]
+def test_sparse_tensors_of_tensorflow_come_back_dense_and_are_checked(framework):
+    sparse = framework.sparse.from_dense([[0.0, NAN]])
+    with Readback() as readback:
+        readback.put(sparse)
+        assert np.array_equal(readback.drain()[0].value, [[0.0, NAN]], equal_nan=True)
+    assert not check(sparse)
+
+
+@only["tensorflow"]
+def test_ragged_tensors_are_refused_with_the_way_out(framework):
+    with pytest.raises(SpecError, match=r"to_tensor\(\)"):
+        Readback().put(framework.ragged.constant([[1.0], [2.0, 3.0]]))
+
+
+@only["torch"]
+def test_a_model_is_no_array(framework):
+    with pytest.raises(SpecError, match="a Linear is no array"):
+        all_finite(framework.nn.Linear(1, 1))
+
+
 def test_arrays_of_two_frameworks_are_refused_with_the_way_out():
     with pytest.raises(SpecError, match=r"call all_finite for each"):
         all_finite([make([1.0]), np.ones(3)])

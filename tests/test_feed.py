@@ -1,5 +1,7 @@
+import copy
 import gc
 import json
+import pickle
 import threading
 import weakref
 
@@ -317,6 +319,15 @@ def test_an_abandoned_feed_ends_its_threads():
     gc.collect()
     assert gone() is None
     assert not forebay_threads() - before
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_feed_cannot_be_pickled_or_copied_and_says_what_can(duplicate):
+    with (
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy") as feed,
+        pytest.raises(TypeError, match=r"send the pipeline .* state_dict\(\)"),
+    ):
+        duplicate(feed)
 
 
 def test_a_closed_feed_says_so():

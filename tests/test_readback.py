@@ -191,9 +191,9 @@ def test_one_thread_may_put_and_another_take():
     assert found == list(range(2000))
 
 
-@pytest.mark.parametrize("tree", ["loss", {"x": object()}, [np.zeros(2), {1, 2}]])
+@pytest.mark.parametrize("tree", ["loss", {"x": object()}, [np.zeros(2), {1, 2}], [1.0, 2.0]])
 def test_what_is_no_array_is_refused(tree):
-    with pytest.raises(SpecError, match="is no array of NumPy, PyTorch"):
+    with pytest.raises(SpecError, match=r"is no array of NumPy, PyTorch.*lists of arrays"):
         Readback().put(tree)
 
 
@@ -213,6 +213,11 @@ def test_a_bad_value_in_numpy_is_found(value, dtype):
 def test_integers_are_finite_by_nature_and_nothing_is_finite():
     assert all_finite([np.arange(3), np.array([True]), None, np.zeros((0, 2))])
     assert not all_finite(float("nan"))
+
+
+@pytest.mark.parametrize("gradients", [[], [None, None], {"layer": [None]}])
+def test_gradients_that_are_all_missing_are_finite(gradients):
+    assert all_finite(gradients)
 
 
 def test_what_is_no_number_is_refused():

@@ -331,6 +331,22 @@ def test_none_is_not_a_batch():
         received(fb.from_batches([np.zeros(2), None, np.ones(2)]).feed("numpy"))
 
 
+@pytest.mark.parametrize("rows", [[3, 0, 2], [0, 3], [2, 0]])
+def test_empty_batches_pass_through_like_any_other(rows):
+    loader = [np.arange(count) for count in rows]
+    assert received(fb.from_batches(loader).feed("numpy")) == [batch.tolist() for batch in loader]
+
+
+def test_single_rows_are_no_batches_and_the_error_says_where_to_take_them():
+    with pytest.raises(SpecError, match=r"from_generator\(\)"):
+        fb.from_batches([(np.zeros(3), 1), (np.zeros(3), 0)])
+
+
+def test_what_numpy_cannot_take_is_refused_by_its_type():
+    with pytest.raises(SpecError, match=r"a batch holds a list that NumPy cannot take .* rows of one length"):
+        fb.from_batches([[[1], [2, 3]]])
+
+
 def test_resume_and_shards_of_ready_made_batches():
     loader = [np.full(2, i) for i in range(10)]
     with fb.from_batches(loader).feed("numpy") as feed, fb.from_batches(loader).feed("numpy") as other:

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -223,6 +224,13 @@ def test_a_view_of_a_buffer_in_use_is_refused(place):
         upload_once(np.frombuffer(buffer, np.uint8))
 
 
+def test_a_view_of_another_librarys_memory_is_refused_because_nobody_knows_who_else_sees_it(place):
+    memory = np.zeros(4)
+    view = np.asarray(SimpleNamespace(__array_interface__=memory.__array_interface__))
+    with pytest.raises(SpecError, match="view of a writable SimpleNamespace that may be in use"):
+        upload_once(view)
+
+
 @pytest.mark.parametrize(
     "view",
     [np.zeros(10).reshape(2, 5), np.frombuffer(b"12345678", np.uint8), np.frombuffer(bytearray(8), np.uint8)],
@@ -244,6 +252,18 @@ def test_a_mapped_file_is_taken(place, tmp_path, mode):
 def test_what_is_no_array_is_refused_by_name(place):
     with pytest.raises(SpecError, match=r"'rows' is a list.*np.asarray"):
         upload_once({"rows": [1, 2, 3]})
+
+
+def test_a_masked_array_is_refused_because_its_mask_would_be_lost():
+    with pytest.raises(SpecError, match="mask would be lost"):
+        upload_once(np.ma.masked_array(np.zeros(3), mask=[True, False, False]), "numpy")
+
+
+@pytest.mark.parametrize("array", [np.array([None, {}]), np.array(["a"], np.dtypes.StringDType())])
+def test_arrays_that_only_refer_to_their_values_are_refused_even_where_numpy_holds_them(array):
+    with pytest.raises(SpecError, match="holds Python objects"):
+        upload_once(array, "numpy")
+    assert array.flags.writeable
 
 
 def test_an_unknown_check_is_refused_with_those_there_are(array):

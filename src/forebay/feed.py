@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from forebay.build import build
 from forebay.cursor import Cursor, Group, Schedule
@@ -19,6 +19,7 @@ from forebay.reason import Reason
 from forebay.report import explain, summarise
 from forebay.runner import Runner
 from forebay.slot import Slot
+from forebay.sources.batches import BatchStream
 from forebay.spec import ArraySpec, Structure, Tree
 
 __all__ = ["Epoch", "Feed", "Progress"]
@@ -183,6 +184,12 @@ class Feed:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a feed is threads and memory at work, which can be neither pickled nor copied: send the pipeline and call "
+            "feed() over there, and keep state_dict() to go on from."
+        )
+
     def __repr__(self) -> str:
         demand = self._plan.demand
         length = "?" if self.batches is None else self.batches
@@ -245,6 +252,18 @@ class Epoch:
             with self._lock:
                 if not self._progress.ready:
                     self._advance()
+
+    @property
+    def spent(self) -> bool:
+        """Whether the last batch was taken, and nobody has asked for one beyond it yet."""
+        return (self._last or self._counted_out) and not self._progress.ready and not self._progress.over
+
+    @property
+    def _counted_out(self) -> bool:
+        """Whether a loader has given as many batches as it says it has."""
+        pipeline, cursor = self._feed._pipeline, self._progress.cursor
+        length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
+        return length is not None and cursor.position >= length and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
         """Leave the epoch before its end; the next `iter(feed)` starts the one after it."""

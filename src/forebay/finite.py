@@ -23,7 +23,7 @@ def all_finite(tree: Tree) -> Any:
     False
     """
     leaves = [unwrap(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
-    leaves = [leaf for leaf in leaves if leaf is not None]
+    leaves = [leaf for leaf in leaves if not _is_nothing(leaf)]
     frameworks = sorted({framework_of(leaf) for leaf in leaves})
     if not frameworks:
         return np.bool_(True)
@@ -32,3 +32,8 @@ def all_finite(tree: Tree) -> Any:
             f"one answer cannot be on the devices of {' and '.join(frameworks)} at once: call all_finite for each."
         )
     return module_of(frameworks[0]).all_finite(leaves)
+
+
+def _is_nothing(leaf: Any) -> bool:
+    """None, or a list of nothing else, as the gradients are before there are any."""
+    return leaf is None or (isinstance(leaf, list) and all(map(_is_nothing, leaf)))

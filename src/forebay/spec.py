@@ -202,11 +202,13 @@ class Layout:
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
         """Where so many rows lie, leaf by leaf: offset and bytes, gaps between batches included."""
+        if rows == 0:  # as of an empty batch, whose layout has no rows either
+            return []
         whole, rest = divmod(rows, self.batch_rows)
         return [
             (offset, whole * stride + rest * spec.nbytes)
             for offset, stride, spec in zip(self.offsets, self.strides, self.specs, strict=True)
-            if spec.nbytes and rows
+            if spec.nbytes
         ]
 
     def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:

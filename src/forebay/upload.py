@@ -144,10 +144,10 @@ def _checksum(array: Array) -> int:
 def _lock(array: Array, known: _Remembered) -> None:
     view: Any = array
     while isinstance(view, np.ndarray) and view.base is not None:
-        if _references(view) > _PRIVATE and _writable(view):
+        if _writable(view) and (_foreign(view.base) or _references(view) > _PRIVATE):
             raise SpecError(
-                f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that is in use: "
-                "what is written there would change it unseen. Upload that one, or a copy that you keep, or pass "
+                f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that may be in "
+                "use: what is written there would change it unseen. Upload that one, or a copy that you keep, or pass "
                 'check="full".'
             )
         view = view.base
@@ -170,6 +170,11 @@ def _writable(view: Array) -> bool:
         known = _remembered.get(id(base))
         return base.flags.writeable or (known is not None and known.unlock)
     return view.flags.writeable and not isinstance(base, mmap.mmap)
+
+
+def _foreign(base: Any) -> bool:
+    """Whether it is another library's, such as a tensor of PyTorch: who else sees that memory, no count tells."""
+    return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 
 
 def _references(view: Array) -> int:

@@ -177,6 +177,12 @@ def test_class_weights_count_as_with_arrays(arrays, one_hot):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("weights", [[1.0, 2.0], {"cat": 1.0}, {-1: 1.0}, {}])
+def test_class_weights_that_are_no_dict_of_classes_are_refused(pipeline, weights):
+    with pytest.raises(PipelineError, match="must be a dict of classes"):
+        make_model().fit(pipeline.feed("keras"), class_weight=weights, verbose=0)
+
+
 def test_class_weights_and_sample_weights_together_are_refused(arrays):
     feed = fb.from_arrays((*arrays, np.ones(ROWS, "float32"))).batch(BATCH).feed("keras")
     with pytest.raises(PipelineError, match="class_weight"):
@@ -346,6 +352,32 @@ def test_a_stream_of_unknown_length_is_fitted_to_its_end():
     assert feed.num_batches is None
     model.fit(feed, epochs=2, verbose=0)
     assert seen.rows == list(range(ROWS)) * 2
+
+
+def test_every_epoch_of_a_fit_is_measured(pipeline):
+    feed = pipeline.feed("keras")
+    make_model().fit(feed, epochs=3, verbose=0)
+    assert feed.stats()["epochs"] == 3
+    assert "over 3 epochs" in feed.explain()
+
+
+def test_a_fit_from_a_loader_that_knows_its_length_is_resumed_after_an_epoch(arrays):
+    x, y = arrays
+    loader = fb.from_batches([(x[:40], y[:40]), (x[40:], y[40:])])
+    first, second = loader.feed("keras"), loader.feed("keras")
+    make_model().fit(first, epochs=2, verbose=0)
+    assert first.stats()["epochs"] == 2
+    second.load_state_dict(first.state_dict())
+    model, seen = make_recorder()
+    model.fit(second, verbose=0)
+    assert seen.rows == list(range(ROWS))
+
+
+def test_a_feed_moved_after_the_last_batch_of_a_fit_stands_where_it_was_moved_to(pipeline):
+    feed = pipeline.feed("keras")
+    move = Hook(on_train_batch_end=lambda step, logs=None: feed.set_epoch(7) if step == 4 else None)
+    make_model().fit(feed, callbacks=[move], verbose=0)
+    assert feed.state_dict()["epoch"] == 7
 
 
 def test_stopping_in_mid_epoch_starts_the_next_call_with_the_next_epoch(pipeline):

@@ -4,11 +4,12 @@ import gc
 import importlib
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.errors import SpecError
+from forebay.errors import FeedError, SpecError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FLOATS = np.random.default_rng(0).random((1000, 7)).astype(np.float32)
@@ -105,10 +106,30 @@ def test_batches_outlive_their_feed():
     assert np.array_equal(np.asarray(batch), before)
 
 
-@pytest.mark.parametrize("data", [np.array(["a", "b"] * 20), np.arange(40).astype("M8[s]"), np.zeros(40, "i4,f4")])
-def test_types_the_framework_has_not_are_refused_with_the_way_out(data):
-    with pytest.raises(SpecError, match=r"has no type for 'array'.*feed\('numpy'\)"):
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.array(["a", "b"] * 20),
+        np.arange(40).astype("M8[s]"),
+        np.zeros(40, "i4,f4"),
+        np.zeros(40, ml_dtypes.bfloat16),  # frameworks have this type, and do not take it from NumPy
+    ],
+)
+def test_types_the_framework_does_not_take_are_refused_with_the_way_out(data):
+    with pytest.raises(SpecError, match=r"takes no .* from NumPy, which is what 'array' holds.*feed\('numpy'\)"):
         feed(data)
+
+
+@pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow alone traces loops over feeds")
+def test_a_feed_inside_a_tf_function_is_refused(framework):
+    with feed(FLOATS) as fed:
+
+        @framework.function(autograph=False)
+        def total():
+            return sum(framework.reduce_sum(batch) for batch in fed)
+
+        with pytest.raises(FeedError, match=r"inside a tf\.function"):
+            total()
 
 
 def test_nested_trees_come_back_as_they_went_in():

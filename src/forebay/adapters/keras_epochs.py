@@ -6,7 +6,6 @@ for, batches that were only looked at are handed out again, and the state counts
 """
 
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -32,7 +31,7 @@ class Epochs:
 
     def __init__(self, feed: Any) -> None:
         self._feed = feed
-        self._iterator: Iterator[Tree] = iter(())
+        self._iterator: Any = None  # an epoch of the feed
         self._turn = 0  # which Batches may take
         self._count = 0  # batches taken in this turn
         self._owner: Owner | None = None  # the EpochIterator that the current turn belongs to
@@ -78,8 +77,10 @@ class Epochs:
         self.next_left = self._left
 
     def settle(self) -> None:
-        """What was taken has been used."""
+        """What was taken has been used. Keras counts batches and asks for none beyond the last: the epoch ends here."""
         self._first, self._count = [], _LOOKED_AT
+        if self._iterator is not None and self._iterator.spent:
+            next(self._iterator, None)
 
     def drop(self) -> None:
         """Let go of every batch that is held."""

@@ -5,6 +5,7 @@ have no order that means anything, so there they are named.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import keras
@@ -44,9 +45,9 @@ class ClassWeights:
     """Weighs each row by its class, as `fit(class_weight=)` asks; in Keras's ops, so it runs where the labels are."""
 
     def __init__(self, weight_of_class: Mapping[int, float]) -> None:
+        if not _maps_classes(weight_of_class):
+            raise PipelineError(f"class_weight={weight_of_class!r} must be a dict of classes 0, 1, ... to weights.")
         classes = [int(number) for number in weight_of_class]
-        if not classes or min(classes) < 0:
-            raise PipelineError(f"class_weight={dict(weight_of_class)!r} must map classes 0, 1, ... to weights.")
         self._unknown = max(classes) + 1  # classes that are not named weigh 1, as everywhere in Keras
         weights = [weight_of_class.get(number, 1.0) for number in range(self._unknown)]
         self._weights = keras.ops.convert_to_tensor([*weights, 1.0], dtype=keras.config.floatx())
@@ -69,6 +70,12 @@ class ClassWeights:
         classes = _classes(y)
         known = keras.ops.logical_and(classes >= 0, classes < self._unknown)
         return x, y, keras.ops.take(self._weights, keras.ops.where(known, classes, self._unknown))
+
+
+def _maps_classes(weights: Any) -> bool:
+    if not isinstance(weights, Mapping) or not weights:
+        return False
+    return all(isinstance(number, Real) and float(number) >= 0 for number in weights)
 
 
 def _classes(y: Any) -> Any:

@@ -88,6 +88,6 @@ def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[st
         widest = 16 if spec.dtype.kind == "c" else 8
         if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > widest:
             raise SpecError(
-                f"{framework} has no type for {name!r} ({spec}). Convert it to numbers before or in a map, "
-                "leave it out of the tree, or feed('numpy')."
+                f"{framework} takes no {spec} from NumPy, which is what {name!r} holds. Convert it to plain numbers, "
+                "such as float32, before or in a map, leave it out of the tree, or feed('numpy')."
             )

@@ -35,6 +35,7 @@ class TensorflowHandOff:
         refuse_dtypes("TensorFlow", specs, names, "biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        _refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
 
     def on_device(self, index: int | None) -> "TensorflowDeviceHandOff":
@@ -105,12 +106,17 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
         return tf.cast(array, tf.as_dtype(dtype))
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        if tf.inside_function():
-            raise FeedError(
-                "a feed was iterated inside a tf.function, whose graph would hold its first batches for ever: take "
-                "batches outside, and pass them to the function."
-            )
+        _refuse_tracing()
         return [_from_dlpack(root.capsule()) for root in roots]
+
+
+def _refuse_tracing() -> None:
+    """What is taken while a function is traced becomes a constant of its graph."""
+    if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager, and still counts as inside
+        raise FeedError(
+            "a feed was iterated inside a tf.function, whose graph would hold its first batches for ever: take "
+            "batches outside, and pass them to the function."
+        )
 
 
 def _pointer(tensor: Any) -> int:

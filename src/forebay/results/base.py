@@ -96,10 +96,10 @@ def framework_of(leaf: Any) -> str:
     """The framework an array belongs to, without importing any."""
     kind: Any = type(leaf)
     name = _framework_of_kind(kind)
-    if name is None:
+    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # models are a framework's, too
         raise SpecError(
-            f"a {kind.__name__} is no array of NumPy, PyTorch, JAX, TensorFlow or CuPy: pass arrays, numbers, or "
-            "dicts, tuples and lists of them."
+            f"a {kind.__name__} is no array of NumPy, PyTorch, JAX, TensorFlow or CuPy: pass arrays, numbers, "
+            "dicts and tuples of them, or lists of arrays."
         )
     return name
 

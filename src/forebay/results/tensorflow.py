@@ -63,7 +63,9 @@ def all_finite(leaves: Sequence[Any]) -> Any:
 
 
 def _tensor(leaf: Any) -> Any:
-    tensor = tf.convert_to_tensor(leaf)
+    if isinstance(leaf, tf.RaggedTensor):
+        raise SpecError("NumPy has no array for a RaggedTensor: put() its to_tensor(), or its values and row_splits.")
+    tensor = tf.sparse.to_dense(leaf) if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
     if tf.is_symbolic_tensor(tensor):
         raise SpecError(
             "a tensor inside a tf.function has no result yet: return it from the function, and put() what comes out."
@@ -81,7 +83,7 @@ def _arrays(tensors: list[Any]) -> list[Array]:
 
 def _floats(leaf: Any) -> list[Any]:
     """The values that can be anything but finite, as real numbers that can be checked."""
-    values = leaf.values if isinstance(leaf, tf.IndexedSlices) else leaf
+    values = leaf.values if isinstance(leaf, tf.IndexedSlices | tf.SparseTensor) else leaf
     if values.dtype.is_complex:
         return [tf.math.real(values), tf.math.imag(values)]
     if not values.dtype.is_floating:

@@ -118,11 +118,20 @@ def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     rows = {array.shape[0] if array.ndim else None for array in arrays}
     if len(rows) != 1 or None in rows:
         shapes = {name: array.shape for name, array in zip(structure.paths, arrays, strict=True)}
-        raise SpecError(f"a batch must have one number of rows in all its fields, got shapes {shapes}.")
+        raise SpecError(
+            f"a batch must have one number of rows in all its fields, got shapes {shapes}. If these are single rows, "
+            "batch them where they are made, or pass a function that makes them to from_generator()."
+        )
     return arrays, structure
 
 
 def _as_numpy(leaf: Any) -> Array:
     """Any framework's CPU tensor as a NumPy array, without a copy where it allows that."""
     detach = getattr(leaf, "detach", None)  # a torch tensor that carries gradients refuses __array__
-    return np.asarray(leaf if detach is None else detach())
+    try:
+        return np.asarray(leaf if detach is None else detach())
+    except (TypeError, ValueError) as error:
+        raise SpecError(
+            f"a batch holds a {type(leaf).__name__} that NumPy cannot take as an array ({error}): convert it where "
+            "batches are made, for example to float32, or to rows of one length."
+        ) from error

@@ -10,7 +10,7 @@ from forebay import names
 from forebay.engines.host import HostMemory
 from forebay.errors import DeviceError
 from forebay.handoff.base import HandOff
-from forebay.place import find_place
+from forebay.place import Place, find_place
 from forebay.spec import Array
 from forebay.uploading.wired import as_wired
 
@@ -40,7 +40,13 @@ class HostUploader:
 @cache
 def uploader(to: str, device: str) -> Uploader:
     """The way to a framework's device: "auto" is its own choice of GPU if it sees one, else the CPU."""
-    place = find_place(_first_seen(to) if device == "auto" else device, to)
+    made = _uploader_at(find_place(_first_seen(to) if device == "auto" else device, to))
+    if to == "tensorflow":
+        made = import_module("forebay.uploading.tensorflow").OutsideFunctions(made)
+    return made
+
+
+def _uploader_at(place: Place) -> Uploader:
     if place.side is None:
         return HostUploader(place.hand_off)
     made: Uploader = import_module("forebay.uploading.cuda").CudaUploader(place.engine, place.side)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from forebay.errors import SpecError
 from forebay.handoff.base import HandOff
 from forebay.spec import Array, ArraySpec
 
@@ -10,6 +11,9 @@ __all__ = ["as_wired"]
 
 def as_wired(array: Array, hand_off: HandOff) -> Array:
     """The array as the framework will hold it: its type, this machine's byte order, compact. Itself where it is so."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise SpecError("the array is masked, and its mask would be lost: upload array.filled(value), or the mask too.")
     spec = ArraySpec(array.shape, array.dtype)
+    spec.check("array")
     hand_off.check([spec], ["array"])
     return np.asarray(array, hand_off.wire_dtype(spec.dtype), order="C")
