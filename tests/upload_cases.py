@@ -140,12 +140,6 @@ def test_types_the_framework_has_not_are_refused_and_the_array_stays_writable(ar
     assert array.flags.writeable
 
 
-@pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="about functions of TensorFlow")
-def test_an_upload_inside_a_tf_function_is_the_same_tensor_as_outside(framework, data):
-    add_up = framework.function(lambda: framework.reduce_sum(upload_once(data, FRAMEWORK)))
-    assert float(add_up()) == pytest.approx(float(framework.reduce_sum(upload_once(data, FRAMEWORK))))
-
-
 def test_a_loop_that_converts_at_every_step_converts_once(framework):
     array = np.random.default_rng(0).random((1000, 1000, 3)).astype(np.float32)
     tensors = [upload_once(array, FRAMEWORK) for _ in range(20)]

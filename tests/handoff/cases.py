@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.errors import FeedError, SpecError
+from forebay.errors import SpecError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FLOATS = np.random.default_rng(0).random((1000, 7)).astype(np.float32)
@@ -118,18 +118,6 @@ def test_batches_outlive_their_feed():
 def test_types_the_framework_does_not_take_are_refused_with_the_way_out(data):
     with pytest.raises(SpecError, match=r"takes no .* from NumPy, which is what 'array' holds.*feed\('numpy'\)"):
         feed(data)
-
-
-@pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow alone traces loops over feeds")
-def test_a_feed_inside_a_tf_function_is_refused(framework):
-    with feed(FLOATS) as fed:
-
-        @framework.function(autograph=False)
-        def total():
-            return sum(framework.reduce_sum(batch) for batch in fed)
-
-        with pytest.raises(FeedError, match=r"inside a tf\.function"):
-            total()
 
 
 def test_nested_trees_come_back_as_they_went_in():

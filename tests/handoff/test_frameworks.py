@@ -10,6 +10,7 @@ import forebay as fb
 from forebay.errors import DeviceError, FrameworkError
 
 CASES = Path(__file__).with_name("cases.py")
+OWN_CASES = {"tensorflow": [str(CASES.with_name("function_cases.py"))]}  # of what one framework alone does
 pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 def test_every_framework_passes_the_same_cases(framework):
     """Frameworks clash in one process, so each has its own."""
     environment = os.environ | {"FOREBAY_FRAMEWORK": framework, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
+    files = [str(CASES), *OWN_CASES.get(framework, [])]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 

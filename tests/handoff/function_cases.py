@@ -1,0 +1,26 @@
+"""What is asked for while a tf.function is traced, which no other framework's functions do to loops over a feed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import forebay as fb
+from forebay.errors import FeedError
+
+FLOATS = np.arange(600, dtype=np.float32).reshape(60, 10)
+
+
+def test_a_feed_inside_a_tf_function_is_refused():
+    with fb.from_arrays(FLOATS).batch(8).feed("tensorflow") as fed:
+
+        @tf.function(autograph=False)
+        def total():
+            return sum(tf.reduce_sum(batch) for batch in fed)
+
+        with pytest.raises(FeedError, match=r"inside a tf\.function"):
+            total()
+
+
+def test_an_upload_inside_a_tf_function_is_the_same_tensor_as_outside():
+    add_up = tf.function(lambda: tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow")))
+    assert float(add_up()) == pytest.approx(float(tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow"))))
