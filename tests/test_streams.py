@@ -1,5 +1,6 @@
 import json
 import threading
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -366,3 +367,12 @@ def test_batches_that_are_not_alike_are_refused():
 def test_ready_made_batches_are_not_batched_again():
     with pytest.raises(PipelineError, match="ready-made"):
         fb.from_batches(batches()).batch(3)
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_the_last_batch_of_a_shard_of_a_loader_is_known_to_be_the_last(shard):
+    loader = [np.arange(3)] * 5
+    with fb.from_batches(loader).shard(shard, 2).feed("numpy") as feed:
+        epoch = iter(feed)
+        known = [epoch.spent for _ in islice(epoch, len(feed))]
+    assert known == [False] * (len(known) - 1) + [True]

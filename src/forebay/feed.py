@@ -260,10 +260,11 @@ class Epoch:
 
     @property
     def _counted_out(self) -> bool:
-        """Whether a loader has given as many batches as it says it has."""
+        """Whether a loader has given this shard as many batches as it says it has."""
         pipeline, cursor = self._feed._pipeline, self._progress.cursor
         length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
-        return length is not None and cursor.position >= length and cursor.passes + 1 == pipeline.passes
+        given = length is not None and cursor.position + self._shard_index >= length
+        return given and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
         """Leave the epoch before its end; the next `iter(feed)` starts the one after it."""
