@@ -1,4 +1,4 @@
-"""Scripts watched again where the machine did something else in the middle of their loop: that is not their fault."""
+"""Scripts watched again where the machine did something else: that is no fault of theirs, and may hide one."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,19 +11,27 @@ from forebay.doctor.captured import Capture
 __all__ = ["undisturbed"]
 
 MOST_TRIES = 3
-LITTLE = 0.05  # of a loop, in one of its steps
+LITTLE = 0.1  # of a loop, in one of its steps
 LONG = 3  # times the median: shorter ones may be the script's own
 Answer = TypeVar("Answer")
 
 
-def undisturbed(watch: Callable[[], tuple[Capture, Answer]]) -> tuple[Capture, Answer]:
-    """The capture in which no step was held up for long, or that with the least of it; and what came with it."""
+def undisturbed(
+    watch: Callable[[], tuple[Capture, Answer]], right: Callable[[Capture], bool]
+) -> tuple[Capture, Answer]:
+    """The capture that is judged right and in which no step was held up for long, or comes next to that.
+
+    And what came with it. What is never judged right is a fault of the doctor's, and left for the tests to name.
+    """
     seen = []
     for _ in range(MOST_TRIES):
-        seen.append(watch())
-        if _held_up(seen[-1][0]) <= LITTLE:
+        capture, answer = watch()
+        amiss = (not right(capture), _held_up(capture))
+        seen.append((amiss, capture, answer))
+        if amiss <= (False, LITTLE):
             break
-    return min(seen, key=lambda found: _held_up(found[0]))
+    _, capture, answer = min(seen, key=lambda found: found[0])
+    return capture, answer
 
 
 def _held_up(capture: Capture) -> float:

@@ -10,8 +10,10 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from tests.doctor.expected import as_expected
 from tests.doctor.undisturbed import undisturbed
 
 from forebay.doctor.capture.session import Session
@@ -27,7 +29,8 @@ COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a s
 
 
 def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
-    capture, watched = undisturbed(lambda: see(script, run))
+    right = partial(as_expected, script.parent.name, script.stem)
+    capture, watched = undisturbed(lambda: see(script, run), right)
     capture.save(folder / f"{script.stem}.capture")
     if script.parent.name in COMPARED:
         (folder / f"{script.stem}.answers").write_text(json.dumps([watched, run(script)]))

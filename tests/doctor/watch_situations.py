@@ -6,11 +6,12 @@ python -m tests.doctor.watch_situations eager FILE.json    # or session: TensorF
 import gc
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tests.doctor.situation_snapshots import SITUATIONS, mode_of
+from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, mode_of
 from tests.doctor.undisturbed import undisturbed
 from tests.doctor.watch_scripts import UNTIMED, recorded_to_its_end
 
@@ -24,8 +25,13 @@ ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once 
 
 
 def verdict_of(script: Path) -> Verdict:
-    capture, _ = undisturbed(lambda: (see(script), None))
+    capture, _ = undisturbed(lambda: (see(script), None), partial(as_decided, script.stem))
     return judge(capture)
+
+
+def as_decided(name: str, capture: Capture) -> bool:
+    snapshot = kept()[name]["gpu" if ON_GPU else "cpu"]
+    return compared(told(judge(capture)), snapshot) == snapshot
 
 
 def see(script: Path) -> Capture:
