@@ -7,6 +7,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+from tests.test_afterwards import DeviceLikeEngine, Side
 
 import forebay as fb
 from forebay.adapters import keras_internals
@@ -225,6 +226,48 @@ def test_fields_that_make_no_sense_are_refused(tree, fields, words):
     )
     with pytest.raises(PipelineError, match=words):
         fb.from_arrays(arrays).batch(2).feed("keras", **fields)
+
+
+# Maps on a device, whose outcome only a batch tells
+
+
+def mapped_on_device(arrays, function, **fields):
+    x, y = arrays
+    tensors = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)  # not whole rows, so they are staged
+    pipeline = tensors.map(lambda batch: function(*map(keras.ops.convert_to_tensor, batch)), where="device")
+    return pipeline.feed("keras", device=DeviceLikeEngine(Side()), **fields)
+
+
+@pytest.mark.parametrize("weights", [None, {0: 0.5, 1: 3.0}])
+@pytest.mark.parametrize("names", [{}, {"x": "image", "y": "label"}])
+def test_a_map_on_the_device_trains_as_arrays_do(arrays, names, weights):
+    x, y = arrays[0], arrays[1] % 2
+    expected, model = make_model(), make_model()
+    expected.fit(2 * x, y, batch_size=BATCH, shuffle=False, epochs=2, class_weight=weights, verbose=0)
+    give = (lambda x, y: {"label": y, "image": 2 * x}) if names else (lambda x, y: (2 * x, y))
+    with mapped_on_device((x, y), give, **names) as feed:
+        model.fit(feed, epochs=2, class_weight=weights, verbose=0)
+    for found, right in zip(weights_of(model), weights_of(expected), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+
+
+def test_fields_that_a_map_on_the_device_does_not_return_are_refused_at_the_first_batch(arrays):
+    feed = mapped_on_device(arrays, lambda x, y: {"image": x, "label": y}, x="picture")
+    with feed, pytest.raises(PipelineError, match="no field 'picture'"):
+        make_model().predict(feed, verbose=0)
+
+
+def test_class_weights_beside_sample_weights_from_the_device_are_refused_at_the_first_batch(arrays):
+    with mapped_on_device(arrays, lambda x, y: (x, y, y)) as feed, pytest.raises(PipelineError, match="class_weight"):
+        make_model().fit(feed, class_weight={0: 2.0}, verbose=0)
+
+
+@only["tensorflow"]
+def test_under_a_strategy_a_map_on_the_device_is_refused(arrays):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = make_model()
+    with mapped_on_device(arrays, lambda x, y: (x, y)) as feed, pytest.raises(FeedError, match="where='device'"):
+        model.fit(feed, verbose=0)
 
 
 # Arguments that Keras would ignore

@@ -43,3 +43,16 @@ def test_keras_trains_on_the_device(steps):
         history = model.fit(feed, epochs=3, verbose=0, validation_data=held_out)
         assert feed.explain().startswith("feed to tensorflow on cuda")
     assert history.history["loss"][-1] < history.history["loss"][0]
+
+
+def test_keras_trains_on_what_a_map_on_the_device_returns():
+    """Which is known only when a batch was taken."""
+    rng = np.random.default_rng(0)
+    rows, sums = rng.random((256, 8), dtype=np.float32), np.zeros((256, 1), np.float32)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
+    pipeline = fb.from_arrays((rows, sums)).batch(32)
+    summed = pipeline.map(lambda batch: (batch[0], tf.reduce_sum(batch[0], axis=1, keepdims=True)), where="device")
+    with summed.feed("keras", device="cuda") as feed:
+        assert model.evaluate(feed, verbose=0)[1] < 1e-5
+        model.fit(feed, epochs=2, verbose=0)

@@ -58,7 +58,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._pipeline = pipeline
         self._feed = names.feed()(pipeline, to=_target(), **options)
         try:
-            self._arrange = arranger(self._feed.structure, x=x, y=y, sample_weight=sample_weight)
+            structure = self._feed.structure if self._foreseen else None
+            self._arrange = arranger(structure, x=x, y=y, sample_weight=sample_weight)
         except BaseException:
             self._feed.close()
             raise
@@ -161,6 +162,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._distributed = call is not None and forms.distributes(call.model)
         if call is None or (not self._distributed and self._eager(call.model)):
             return forms.EagerDataset(make)
+        if not self._foreseen:
+            raise FeedError(
+                "under a tf.distribute strategy TensorFlow must know batches before it sees one, and what a map on the "
+                "device returns is known only then: leave where='device' out."
+            )
         rows = self._feed.batch_rows if self._feed.drops_remainder else None
         signature = self._arrange(self._feed.structure.unflatten(forms.specs_of(self._feed.specs, rows=rows)))
         if arrange is not self._arrange:
@@ -193,6 +199,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             self._shortened = False
             set_num_batches(calling_epoch_iterator(), self.num_batches)
 
+    @property
+    def _foreseen(self) -> bool:
+        """Whether it is known what batches are made of before one was taken: a map on the device tells by running."""
+        return self._feed.plan.demand.given is not None
+
     def _eager(self, model: Any) -> bool:
         """Whether Keras is given tensors rather than a loop of its own: a loop would fetch them back to the host."""
         return model.steps_per_execution == 1 or self._feed.plan.demand.device is not None
@@ -209,7 +220,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         weights = call.arguments.get("class_weight")
         if weights is None or call.role_of(self) != "fit":
             return self._arrange
-        ClassWeights.check(self._arrange(self._feed.structure.unflatten(self._feed.specs)))
+        if self._foreseen:
+            ClassWeights.check(self._arrange(self._feed.structure.unflatten(self._feed.specs)))
         arrange, weigh = self._arrange, ClassWeights(weights)
         return lambda batch: weigh(arrange(batch))
 

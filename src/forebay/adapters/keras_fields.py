@@ -19,10 +19,29 @@ Fields: TypeAlias = str | list[str] | tuple[str, ...] | dict[str, str] | None  #
 Arrange: TypeAlias = Callable[[Tree], tuple[Any, ...]]
 
 
-def arranger(structure: Structure, *, x: Fields, y: Fields, sample_weight: Fields) -> Arrange:
-    """The function that makes Keras's tuple of a batch; it only moves references."""
-    example = structure.unflatten(structure.paths)
+def arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_weight: Fields) -> Arrange:
+    """The function that makes Keras's tuple of a batch; it only moves references.
+
+    Without a structure, where only running a map on the device tells what it returns, the first batch decides.
+    """
     named = {"x": x, "y": y, "sample_weight": sample_weight}
+    return _ByFirstBatch(named) if structure is None else _arranger_of(structure.unflatten(structure.paths), named)
+
+
+class _ByFirstBatch:
+    """Arranges batches as the first of them is arranged; names that do not fit it are refused there."""
+
+    def __init__(self, named: Mapping[str, Fields]) -> None:
+        self._named = named
+        self._arrange: Arrange | None = None
+
+    def __call__(self, batch: Tree) -> tuple[Any, ...]:
+        if self._arrange is None:
+            self._arrange = _arranger_of(batch, self._named)
+        return self._arrange(batch)
+
+
+def _arranger_of(example: Tree, named: Mapping[str, Fields]) -> Arrange:
     if isinstance(example, Mapping):
         return _by_name(list(example), named)
     if any(fields is not None for fields in named.values()):
@@ -66,6 +85,7 @@ class ClassWeights:
             )
 
     def __call__(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.check(parts)  # what a map on the device returns is seen here first
         x, y = parts
         classes = _classes(y)
         known = keras.ops.logical_and(classes >= 0, classes < self._unknown)
