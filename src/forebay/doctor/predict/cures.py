@@ -86,9 +86,30 @@ def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
                 )
                 operations[number], spent = worked, 0.0
             actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
+        _move_inside(actions, operations, lines, speedup)
         return timeline.changed(actions=actions, operations=operations)
 
     return change
+
+
+def _move_inside(actions: list[Action], operations: list[Operation], lines: Collection[int], speedup: float) -> None:
+    """The same of what a compiled call copies by itself. Who runs it stands still while something crosses, and works on
+    the CPU from one way to the other: both are in the call's own time, right behind the copy."""
+    away, crossing, spent = False, 0.0, 0.0
+    for place, action in enumerate(actions):
+        if action.kind == "run" and (away or crossing):
+            spent += max(0.0, action.seconds - crossing) if away else 0.0
+            actions[place] = replace(action, seconds=0.0 if away else max(0.0, action.seconds - crossing))
+            crossing = 0.0
+        for number in action.queues if action.kind != "move" else ():
+            copy = operations[number]
+            if copy.engine == "compute" or copy.line not in lines:
+                continue
+            away, crossing = copy.engine == "device to host", copy.seconds
+            worked = 0.0 if away else spent / speedup
+            operations[number] = replace(copy, seconds=worked, engine="compute", nbytes=0, pageable=False)
+            spent = spent if away else 0.0
+        away = away and not action.ends_step
 
 
 def _moving(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:

@@ -19,13 +19,14 @@ __all__ = [
 ]
 
 COPY_STREAM = -1  # a stream that nothing else uses
+UPLOADS = ("upload", "move")  # what a line uploads, or an operation on the device pulls over from the host
 
 
 def remove_uploads(line: int, *, share: float = 1.0) -> Change:
     """This line uploads no more: neither the call nor the copy is left; or only a share of its uploads goes."""
 
     def change(timeline: Timeline) -> Timeline:
-        found = [number for number, action in enumerate(timeline.actions) if is_of(action, ("upload",), line)]
+        found = [number for number, action in enumerate(timeline.actions) if is_of(action, UPLOADS, line)]
         gone = set(found[: round(len(found) * share)])
         return without(timeline, gone)
 
@@ -43,7 +44,7 @@ def copy_faster(line: int, *, bytes_per_second: float) -> Change:
             operations[number] = replace(copy, seconds=seconds, pageable=False)
         actions = [
             replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
-            if is_of(action, ("upload",), line)
+            if is_of(action, UPLOADS, line)
             else action
             for action in timeline.actions
         ]
@@ -95,7 +96,7 @@ def convert_ahead(line: int, *, making_bytes_per_second: float, producer_bytes_p
         nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
         made = _without_making(timeline, line, making_bytes_per_second)
         actions = [
-            replace(action, seconds=min(action.seconds, CALL_SECONDS)) if is_of(action, ("upload",), line) else action
+            replace(action, seconds=min(action.seconds, CALL_SECONDS)) if is_of(action, UPLOADS, line) else action
             for action in made.actions
         ]
         making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
@@ -110,7 +111,7 @@ def make_ahead(line: int, *, seconds: float, producer_seconds: float) -> Change:
     def change(timeline: Timeline) -> Timeline:
         actions = list(timeline.actions)
         for place, action in enumerate(timeline.actions):
-            if is_of(action, ("upload",), line) and action.queues:
+            if is_of(action, UPLOADS, line) and action.queues:
                 _shorten_before(actions, place, line, seconds)
         return timeline.changed(actions=actions, floor=min(producer_seconds, steady(timeline)))
 
@@ -124,7 +125,7 @@ def send_together(line: int, *, bytes_per_second: float, host_bytes_per_second: 
         actions, operations = [], list(timeline.operations)
         sent: list[int] = []  # in this step so far
         for action in timeline.actions:
-            if is_of(action, ("upload",), line):
+            if is_of(action, UPLOADS, line):
                 more = bool(sent) and (bool(action.queues) or len(sent) > 1)
                 sent += action.queues
                 action = replace(action, seconds=0.0, queues=(), awaits=()) if more else action
@@ -167,7 +168,7 @@ def gather_on_device(
         made = _without_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
         operations, actions = list(made.operations), list(made.actions)
         for place, action in enumerate(made.actions):
-            if not is_of(action, ("upload",), line):
+            if not is_of(action, UPLOADS, line):
                 continue
             for number in action.queues:
                 taken = operations[number].nbytes / gather_bytes_per_second
@@ -182,7 +183,7 @@ def gather_on_device(
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
     """What calls of this kind queue; with uploads, the copies that compiled calls make by themselves."""
     for action in timeline.actions:
-        if is_of(action, (kind,), line):
+        if is_of(action, UPLOADS if kind == "upload" else (kind,), line):
             yield from action.queues
         elif kind == "upload" and is_of(action, ("run",), line):
             yield from (number for number in action.queues if timeline.operations[number].engine == "host to device")
@@ -193,7 +194,7 @@ def _without_making(timeline: Timeline, line: int, bytes_per_second: float) -> T
     speed, but no faster than the upload itself copies the same bytes into fresh memory, where it does."""
     actions = list(timeline.actions)
     for place, action in enumerate(timeline.actions):
-        if is_of(action, ("upload",), line) and action.queues:
+        if is_of(action, UPLOADS, line) and action.queues:
             nbytes = sum(timeline.operations[number].nbytes for number in action.queues)
             copying = _own_seconds(timeline, place, line)
             _shorten_before(actions, place, line, max(copying, nbytes / bytes_per_second))
@@ -206,7 +207,7 @@ def _own_seconds(timeline: Timeline, place: int, line: int) -> float:
     own = actions[place].seconds
     for beside in (range(place - 1, -1, -1), range(place + 1, len(actions))):
         for other in beside:
-            if not is_of(actions[other], ("upload",), line) or actions[other].queues:
+            if not is_of(actions[other], UPLOADS, line) or actions[other].queues:
                 break
             own += actions[other].seconds
     return own
@@ -217,7 +218,7 @@ def _shorten_before(actions: list[Action], place: int, line: int, seconds: float
     while place > 0 and seconds > 0:
         place -= 1
         action = actions[place]
-        if action.ends_step or not (action.kind in ("work", "launch") or is_of(action, ("upload",), line)):
+        if action.ends_step or not (action.kind in ("work", "launch") or is_of(action, UPLOADS, line)):
             return
         if action.kind == "work":
             actions[place] = replace(action, seconds=max(0.0, action.seconds - seconds))
