@@ -43,7 +43,7 @@ def when(view: DeviceView, wanted: Any) -> Intervals:
 
 def seconds_of(view: DeviceView, times: Intervals) -> float:
     """Of a mean step."""
-    return times.length / 1e9 / len(view)
+    return times.length / 1e9 / view.done
 
 
 def line_of(case: Case, view: DeviceView, wanted: Any) -> Line | None:

@@ -117,7 +117,7 @@ class DeviceView:
 
     @property
     def kernels_per_step(self) -> float:
-        return float(self.are_kernels.sum()) / len(self)
+        return float(self.are_kernels.sum()) / self.done
 
     @cached_property
     def are_launches(self) -> Any:
@@ -161,6 +161,11 @@ class DeviceView:
         return period_of(self.operations, len(self.operations) / len(self))
 
     @property
+    def done(self) -> float:
+        """How many steps' work it did meanwhile: less than all of them, where a loop ran ahead of it and stopped."""
+        return min(float(len(self)), len(self.operations) / self.period) if self.period else float(len(self))
+
+    @property
     def lags(self) -> bool:
         """Whether the device does the work of earlier steps, because the loop runs ahead of it, and calls do not tell
         which."""
@@ -190,7 +195,7 @@ class DeviceView:
         queueing = self.calls[np.unique(self.call_of[self.call_of >= 0])]  # on any thread: the loop waits for some
         launching = launching_between(queueing["start"].astype(np.int64), queueing["end"].astype(np.int64))
         return charge_gaps(
-            gaps, self.events, self.thread, len(self), launching=launching, queued=self._queued, pending=self._pending
+            gaps, self.events, self.thread, len(self), launching=launching, queued=self._queued, pending=self.pending
         )
 
     def coverage(self, direction: str) -> float | None:
@@ -207,8 +212,8 @@ class DeviceView:
         asked = self.calls["end"][self.call_of[known]] if len(self.calls) else self.operations["start"][known]
         return Intervals(asked.astype(np.int64) + WAY, self.operations["start"][known])
 
-    @property
-    def _pending(self) -> dict[int, Intervals]:
+    @cached_property
+    def pending(self) -> dict[int, Intervals]:
         """By line, when an upload had been asked for and its copy had not begun: somebody made it ready."""
         lines: dict[int, list[tuple[int, int]]] = {}
         for place in np.flatnonzero(self._are("host to device") & (self.owners >= 0)).tolist():

@@ -53,7 +53,7 @@ def _is_small(view: DeviceView) -> bool:
 
 def _numbers(view: DeviceView) -> float:
     """Of a step, by threads: about one for each."""
-    return float(threads_of(view.kernels).sum()) / len(view)
+    return float(threads_of(view.kernels).sum()) / view.done
 
 
 def _finding(case: Case, view: DeviceView, low: float, high: float) -> Finding:

@@ -57,7 +57,7 @@ def _finding(case: Case, view: DeviceView, few: Any, cost: float) -> Finding:
         cures=(Cure("do the steps side by side", code, low, high, HOW),),
         evidence=(
             f"{seconds(cost)} a step with nothing beside them, mostly {at_most(most_of(view, few), 60)}",
-            f"{len(blocks) / len(view):.0f} such kernels a step; a GPU runs a hundred blocks and more at once",
+            f"{len(blocks) / view.done:.0f} such kernels a step; a GPU runs a hundred blocks and more at once",
         ),
     )
 

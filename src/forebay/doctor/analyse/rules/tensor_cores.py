@@ -49,7 +49,7 @@ def examine(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, view: DeviceView, slow: Slow, products: Any, cost: float) -> Finding:
     api = next((site.api for site in case.of(Kind.RUN, Kind.OPS, Kind.UPLOAD)), "")
-    each = cost * len(view) / max(1, int(products.sum()))
+    each = cost * view.done / max(1, int(products.sum()))
     surely = slow.surely if each >= LONG_SECONDS else 0.0
     low, high = won_on_device(case, view, cost * surely, cost * slow.most)
     how = f"tensor cores: at most {1 / (1 - slow.most):.0f} times as fast; products bound by memory win less"
@@ -61,7 +61,7 @@ def _finding(case: Case, view: DeviceView, slow: Slow, products: Any, cost: floa
         cures=(Cure(slow.cure, slow.code.get(framework_of(case, api), slow.code["torch"]), low, high, how),),
         evidence=(
             f"mostly {at_most(most_of(view, products), 70)}",
-            f"{products.sum() / len(view):.0f} of {view.kernels_per_step:.0f} kernels a step, {seconds(each)} each",
+            f"{products.sum() / view.done:.0f} of {view.kernels_per_step:.0f} kernels a step, {seconds(each)} each",
         ),
     )
 
