@@ -5,6 +5,7 @@ Copies that another rule charges for are left to it: what need not cross need no
 """
 
 from collections.abc import Iterator
+from functools import reduce
 from statistics import mode
 from typing import Any
 
@@ -17,6 +18,7 @@ from forebay.doctor.analyse.device import DeviceView
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
 from forebay.doctor.analyse.held import are_held
+from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.phrases import feed_code
 from forebay.doctor.events import Kind
 from forebay.doctor.predict.remedies import overlapped, sent_ahead
@@ -38,7 +40,7 @@ def examine(case: Case) -> Iterator[Finding]:
     own = _own(case, view)
     locked = view.operations["source"] == MemoryKind.PINNED
     wanted = _awaited(view, own & locked) | (own & are_held(view))
-    alone = when(view, wanted).without(view.computing)
+    alone = _awaiting(view, wanted).without(view.computing)
     cost = min(seconds_of(view, alone), case.step_seconds)
     if cost >= LEAST_SHARE * case.step_seconds:
         yield _finding(case, view, wanted, cost)
@@ -60,18 +62,23 @@ def _awaited(view: DeviceView, copies: Any) -> Any:
     return copies & (following - ends <= SOON_NS)
 
 
+def _awaiting(view: DeviceView, copies: Any) -> Intervals:
+    """From when they were asked for: what makes their data ready to cross is waited for too."""
+    asked = [view.pending[line] for line in np.unique(view.lines[copies]).tolist() if line in view.pending]
+    return reduce(Intervals.joined, asked, when(view, copies))
+
+
 def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
-    copies = when(view, wanted)
-    hidden = min(cost, seconds_of(view, view.computing.without(copies)))
+    hidden = min(cost, seconds_of(view, view.computing.without(when(view, wanted))))
     low, high = won_on_device(case, view, hidden, hidden)
     found = view.operations["nbytes"][wanted]
-    nbytes = float(found.mean()) * max(1, round(len(found) / len(view)))
+    nbytes = float(found.mean()) * max(1, round(len(found) / view.done))
     line = line_of(case, view, wanted)
     api = next((site.api for site in case.of(Kind.UPLOAD) if site.line == line), "")
     framework = feeds(case, api)
     number = mode(view.lines[wanted].tolist())
     beside = sent_ahead(case, number) if view.are_pageable[wanted].all() else overlapped(case, number)
-    total = seconds_of(view, copies)
+    total = seconds_of(view, _awaiting(view, wanted))
     return Finding(
         rule="copy_not_overlapped",
         title=f"The device waits for {format_nbytes(nbytes)} to arrive before it computes, every step",
@@ -85,7 +92,7 @@ def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
             ),
         ),
         evidence=(
-            f"{seconds(cost)} of {seconds(total)} of copying a step, while no kernel ran",
+            f"{seconds(cost)} of {seconds(total)} of sending a step, while no kernel ran",
             f"the device computes {percent(view.computing.length / 1e9 / len(view) / view.seconds)} of the time",
         ),
     )
