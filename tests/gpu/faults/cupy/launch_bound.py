@@ -2,7 +2,9 @@
 
 import cupy
 
-relax = cupy.ElementwiseKernel("float32 old, float32 new", "float32 mixed", "mixed = 0.5f * old + 0.5f * new", "relax")
+relax = cupy.ElementwiseKernel(
+    "float32 old, float32 fresh", "float32 mixed", "mixed = 0.5f * old + 0.5f * fresh", "relax"
+)
 
 heat = cupy.random.random((512, 512), dtype="float32")
 for _ in range(500):
