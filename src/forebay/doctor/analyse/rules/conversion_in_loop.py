@@ -99,7 +99,7 @@ _AHEAD = {
     "    x = x.to(device, non_blocking=True)",
     "jax": "coming = jax.device_put(batch(0))\n"
     "for step in range(steps):\n"
-    "    current, coming = coming, jax.device_put(batch(step + 1))   # crosses while `current` is computed on\n"
+    "    current, coming = coming, jax.device_put(batch(step + 1))   # made ready while `current` is computed on\n"
     "    ...",
     "cupy": "with cupy.cuda.Stream(non_blocking=True):\n    coming = cupy.asarray(batch(step + 1))",
 }
