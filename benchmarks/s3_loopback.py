@@ -1,11 +1,13 @@
 """A feed of S3 objects beside parallel ranged downloads with the same clients: moto on loopback, 5 ms added.
 
-    python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--bulk moto] [--json FILE]
+    python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--rate 1000] [--bulk moto] [--json FILE]
 
 The server and the proxy that adds the latency run in processes of their own. Ranges are sent by the proxy itself, from
 files by the kernel, since moto takes longer over them than any client; with `--bulk moto` it sends them all the same.
 The downloads ask for the same ranges, with s3fs's client on its event loop, with botocore's in threads, and in threads
 with the requests that the feed itself sends, and throw the bytes away; the best of all is the ceiling. Turns alternate.
+Without `--rate` that is what the CPU has left for a client which does nothing with what it is sent; with it the server
+has a ceiling of its own, as many megabytes a second over all its connections, as behind any network.
 """
 
 import argparse
@@ -45,6 +47,8 @@ EPOCHS = 8  # by the feed, which has begun to read one more when the last of the
 OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
+PACED_NBYTES = 256 << 10  # sent at a time, where there is a rate
+WORTH_SLEEPING = 0.002  # seconds: what is less is made up for later
 
 
 def main() -> None:
@@ -55,7 +59,7 @@ def main() -> None:
     server = None if asked.port else subprocess.Popen(command, **quiet)
     here, there = multiprocessing.Pipe()
     folder = tempfile.TemporaryDirectory()
-    given = (server_port, folder.name if asked.bulk == "proxy" else None, there)
+    given = (server_port, folder.name if asked.bulk == "proxy" else None, asked.rate, there)
     proxy = multiprocessing.get_context("spawn").Process(target=serve_proxy, args=given, daemon=True)
     proxy.start()
     try:
@@ -193,23 +197,44 @@ def report(found: dict[str, list[tuple[float, float]]], path: str | None) -> Non
         Path(path).write_text(json.dumps({"turns": found, "latency_seconds": LATENCY_SECONDS}, indent=1))
 
 
-def serve_proxy(upstream_port: int, folder: str | None, told: "multiprocessing.connection.Connection") -> None:
+class Pace:
+    """What is sent in all: so many megabytes a second at most, or as many as can be."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._seconds_each = 1e-6 / rate if rate else 0.0  # a byte
+        self._lock = threading.Lock()
+        self._due = 0.0  # when all that was sent would have been, at that rate
+        self.most = PACED_NBYTES if rate else 1 << 62
+
+    def sent(self, nbytes: int) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            self._due = max(self._due, now) + nbytes * self._seconds_each
+            ahead = self._due - now
+        if ahead > WORTH_SLEEPING:
+            time.sleep(ahead)
+
+
+def serve_proxy(
+    upstream_port: int, folder: str | None, rate: float | None, told: "multiprocessing.connection.Connection"
+) -> None:
     """Answers come late and untouched: the kernel moves them from socket to socket, for this takes cores from both."""
+    pace = Pace(rate)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         told.send(listening.getsockname()[1])
         while True:
             client, _ = listening.accept()
-            threading.Thread(target=relay, args=(client, upstream_port, folder), daemon=True).start()
+            threading.Thread(target=relay, args=(client, upstream_port, folder, pace), daemon=True).start()
 
 
-def relay(client: socket.socket, upstream_port: int, folder: str | None) -> None:
+def relay(client: socket.socket, upstream_port: int, folder: str | None, pace: Pace) -> None:
     upstream = socket.create_connection(("127.0.0.1", upstream_port))
     source, target = os.pipe()
     while head := read_head(client):
         time.sleep(LATENCY_SECONDS)
         asked = re.match(rb"GET /[^/]+/(\d+)\.npy.*\r\nrange: bytes=(\d+)-(\d+)\r\n", head, re.DOTALL | re.IGNORECASE)
         if asked and folder is not None:
-            send_range(client, Path(folder) / f"{int(asked[1])}.npy", int(asked[2]), int(asked[3]) + 1)
+            send_range(client, Path(folder) / f"{int(asked[1])}.npy", int(asked[2]), int(asked[3]) + 1, pace)
             continue
         upstream.sendall(head)
         answer = read_head(upstream)
@@ -222,7 +247,7 @@ def relay(client: socket.socket, upstream_port: int, folder: str | None) -> None
                 moved -= os.splice(source, client.fileno(), moved)
 
 
-def send_range(client: socket.socket, path: Path, start: int, stop: int) -> None:
+def send_range(client: socket.socket, path: Path, start: int, stop: int, pace: Pace) -> None:
     """As S3 would: the condition that comes along is met, since nobody changes objects here."""
     with path.open("rb") as file:
         lines = [
@@ -234,7 +259,9 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int) -> None
         ]
         client.sendall("\r\n".join([*lines, "", ""]).encode())
         while start < stop:
-            start += os.sendfile(client.fileno(), file.fileno(), start, stop - start)
+            sent = os.sendfile(client.fileno(), file.fileno(), start, min(stop - start, pace.most))
+            start += sent
+            pace.sent(sent)
 
 
 def read_head(connection: socket.socket) -> bytes:
@@ -276,6 +303,9 @@ def parse_arguments() -> argparse.Namespace:
         "--port", type=int, help="of an S3-protocol server that runs already; moto is started otherwise"
     )
     parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="who sends ranges")
+    parser.add_argument(
+        "--rate", type=float, help="megabytes a second that the server sends at most, with --bulk proxy"
+    )
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json")
