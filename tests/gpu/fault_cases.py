@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
+from tests.gpu.fault_expectations import expect_fault, expect_healthy, told
+from tests.gpu.fault_lines import LINES
 
 from forebay.doctor.analyse.verdict import judge
 from forebay.doctor.capture.running import Run, run_watched
@@ -57,55 +58,11 @@ def leave_nothing():
         sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 
 
-def told(verdict):
-    """All that was found, in lines, for whoever has to find out why it was not what it should be."""
-    case = verdict.case
-    capture, view = case.capture, case.device
-    parts = ", ".join(f"{part} {1e3 * spent:.2f}" for part, spent in case.step_parts.items() if spent > 1e-5)
-    busy = f"{view.busy_share:.0%} busy, {view.kernels_per_step:.0f} kernels" if view else "not recorded"
-    return "\n".join(
-        [
-            f"  ended: {capture.ended}; steps: {case.steps and (len(case.steps), case.steps.anchor[:2])}",
-            f"  {1e3 * case.step_seconds:.2f} ms a step: {parts}; the device: {busy}",
-            *(
-                f"  {found.rule} {verdict.share(found):.0%}, {found.title} | {text_of(found)}"
-                for found in verdict.findings
-            ),
-            *(f"  note: {note}" for note in (*capture.notes, *verdict.silent)),
-        ]
-    )
-
-
-def text_of(finding):
-    return finding.line.text if finding.line else ""
-
-
-def expect(right, verdict):
-    """Else all that was found is told, and nothing of the code that asked: one run has to tell why."""
-    if not right:
-        pytest.fail(told(verdict), pytrace=False)
-
-
-@pytest.mark.parametrize("rule", [rule for rule in FAULTS if rule not in WARNINGS])
-def test_a_fault_comes_first_and_on_its_line(rule):
-    verdict = verdict_on(rule)
-    first = verdict.main.rule if verdict.main else None
-    named = [text_of(finding) for finding in verdict.findings if finding.rule == rule]
-    expect(first in {rule} | ALSO_CALLED.get((FRAMEWORK, rule), set()), verdict)
-    expect(named and named[0].startswith(FAULTS[rule]), verdict)
-    assert verdict.silent == ()
-
-
-@pytest.mark.parametrize("rule", [rule for rule in FAULTS if rule in WARNINGS])
-def test_of_what_may_come_a_script_is_warned(rule):
-    verdict = verdict_on(rule)
-    expect(rule in {finding.rule for finding in verdict.findings}, verdict)
-    assert verdict.silent == ()
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_fault_comes_first_and_on_its_line_or_is_warned_of(rule):
+    expect_fault(FRAMEWORK, rule, verdict_on(rule))
 
 
 @pytest.mark.parametrize("rule", FAULTS)
 def test_a_healthy_twin_is_not_accused_of_it(rule):
-    verdict = verdict_on(f"{rule}_healthy")
-    expect(verdict.case.capture.ended == "done", verdict)
-    expect(rule not in {finding.rule for finding in verdict.findings}, verdict)
-    assert verdict.silent == ()
+    expect_healthy(rule, verdict_on(f"{rule}_healthy"))

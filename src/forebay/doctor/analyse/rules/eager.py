@@ -79,6 +79,11 @@ def told_how(sites: Sequence[Site]) -> str:
     return f"at least half of what calls take on a fast core, at most {SLOW} times that"
 
 
+def _surely(case: Case, least: float) -> float:
+    """What fewer calls win of this: half, or nothing where a GPU that nobody recorded may be what a step waits for."""
+    return 0.0 if case.has_gpu and case.device is None else least / 2
+
+
 def _inside(sites: Iterable[Site]) -> float:
     return sum(event.seconds for site in sites for event in site.events)
 
@@ -103,7 +108,16 @@ def examine(case: Case) -> Iterator[Finding]:
         title=_title(case, total),
         line=_transforming_line(case) or most.line,
         seconds=least,
-        cures=(Cure("compile the step", _COMPILE.get(framework, _COMPILE["torch"]), least / 2, high, how, one_call),),
+        cures=(
+            Cure(
+                "compile the step",
+                _COMPILE.get(framework, _COMPILE["torch"]),
+                _surely(case, least),
+                high,
+                how,
+                one_call,
+            ),
+        ),
         evidence=("no compiled call was seen in the loop", *_lines(case, sites, total)),
     )
 

@@ -1,0 +1,53 @@
+"""What the verdict on a script of `faults` has to say: of a run on a GPU that is there, or of one that was recorded."""
+
+import pytest
+from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
+
+__all__ = ["expect_fault", "expect_healthy", "told"]
+
+
+def expect_fault(framework, rule, verdict):
+    """It comes first and on its line; of what may come the script is warned."""
+    found = [finding for finding in verdict.findings if finding.rule == rule]
+    _expect(found, verdict)
+    if rule not in WARNINGS:
+        first = verdict.main.rule if verdict.main else None
+        _expect(first in {rule} | ALSO_CALLED.get((framework, rule), set()), verdict)
+        _expect(_text_of(found[0]).startswith(LINES[framework][rule]), verdict)
+    assert verdict.silent == ()
+
+
+def expect_healthy(rule, verdict):
+    """It was seen to the end, and is not accused."""
+    _expect(verdict.case.capture.ended == "done", verdict)
+    _expect(rule not in {finding.rule for finding in verdict.findings}, verdict)
+    assert verdict.silent == ()
+
+
+def told(verdict):
+    """All that was found, in lines, for whoever has to find out why it was not what it should be."""
+    case = verdict.case
+    capture, view = case.capture, case.device
+    parts = ", ".join(f"{part} {1e3 * spent:.2f}" for part, spent in case.step_parts.items() if spent > 1e-5)
+    busy = f"{view.busy_share:.0%} busy, {view.kernels_per_step:.0f} kernels" if view else "not recorded"
+    return "\n".join(
+        [
+            f"  ended: {capture.ended}; steps: {case.steps and (len(case.steps), case.steps.anchor[:2])}",
+            f"  {1e3 * case.step_seconds:.2f} ms a step: {parts}; the device: {busy}",
+            *(
+                f"  {found.rule} {verdict.share(found):.0%}, {found.title} | {_text_of(found)}"
+                for found in verdict.findings
+            ),
+            *(f"  note: {note}" for note in (*capture.notes, *verdict.silent)),
+        ]
+    )
+
+
+def _expect(right, verdict):
+    """Else all that was found is told, and nothing of the code that asked: one run has to tell why."""
+    if not right:
+        pytest.fail(told(verdict), pytrace=False)
+
+
+def _text_of(finding):
+    return finding.line.text if finding.line else ""
