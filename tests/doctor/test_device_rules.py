@@ -48,6 +48,27 @@ def test_a_batch_that_the_compiled_step_fetches_itself_is_not_overlapped():
     assert found.cures[0].changes
 
 
+def test_what_makes_a_batch_ready_to_cross_is_waited_for_as_its_copy_is():
+    def program(rig):
+        rig.send_by_another(55 * MB, ready_us=500)
+        rig.call_compiled(1_000)
+        rig.read(line=3)
+
+    found = finding(dressed(program), "copy_not_overlapped")
+    assert found.seconds == pytest.approx(1.5e-3, rel=0.02)
+    assert found.evidence[0] == "1.53 ms of 1.53 ms of sending a step, while no kernel ran"
+
+
+def test_what_makes_a_batch_ready_while_the_device_computes_is_not_waited_for():
+    def program(rig):
+        rig.send_by_another(55 * MB, ready_us=500)
+        rig.launch(400)
+        rig.call_compiled(1_000)
+        rig.read(line=3)
+
+    assert finding(dressed(program), "copy_not_overlapped").seconds == pytest.approx(1.1e-3, rel=0.05)
+
+
 def test_precision_is_no_cure_where_a_step_waits_for_something_else():
     examine = import_module("forebay.doctor.analyse.rules.tensor_cores").examine
     assert [*examine(Case(dressed(computing(800, host_us=5_000), PLAIN)))] == []

@@ -109,6 +109,26 @@ def test_a_step_is_no_shorter_than_what_its_device_does():
     assert case.step_seconds == pytest.approx(800e-6)
 
 
+def test_a_device_that_does_all_that_it_is_asked_for_has_done_every_step():
+    assert view(uploads_and_reads).done == len(view(uploads_and_reads)) == 10
+
+
+def test_a_device_that_a_loop_runs_ahead_of_has_done_fewer_steps_than_the_loop():
+    """Two milliseconds of work, asked for every 1.2: ten steps of the loop are six of the device."""
+    numbers = count()
+
+    def program(machine):
+        machine.upload(55 * MB, pinned=True)
+        machine.launch(1000)
+        machine.python(1200)
+        if next(numbers) % 20 == 19:
+            machine.synchronize()
+
+    seen = view(program)
+    assert (len(seen), seen.done) == (10, 6)
+    assert seen.kernels_per_step == 1
+
+
 def test_the_device_is_busy_while_it_copies_or_computes():
     seen = view(uploads_and_reads)
     assert seen.computing.length == 10 * 1000 * US

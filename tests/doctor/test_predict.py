@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doctor.timelines import READ, UPLOAD, steps, typical, uploads
 
 from forebay.doctor.predict.cures import (
     defer_waits,
     launch_together,
-    move_to_device,
     one_after_the_other,
     prefetch_input,
     remove_calls,
@@ -25,24 +25,6 @@ from forebay.doctor.predict.upload_cures import (
     send_ahead,
     send_together,
 )
-
-STEPS = 20
-UPLOAD, READ = 3, 7  # lines
-
-
-def steps(make, count=STEPS):
-    """A timeline of equal steps; `make(first)` gives a step's actions and operations, numbered from `first`."""
-    actions, operations = [], []
-    for _ in range(count):
-        done, queued = make(len(operations))
-        actions += done
-        operations += queued
-    return Timeline(tuple(actions), tuple(operations))
-
-
-def typical(timeline):
-    lengths = sorted(run(timeline))
-    return lengths[len(lengths) // 2]
 
 
 def launch_bound(first):
@@ -63,17 +45,6 @@ def reads_back(first):
         Action(2.0, ends_step=True),
     ]
     return actions, [Operation(4.0)]
-
-
-def uploads(first):
-    """Copies for 3 while the host stands still, then computes for 4."""
-    actions = [
-        Action(0.5, (first,), line=UPLOAD, kind="upload"),
-        Action(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
-        Action(0.5, (first + 1,), kind="launch"),
-        Action(0.0, awaits=(first + 1,), ends_step=True),
-    ]
-    return actions, [Operation(3.0, engine="host to device", line=UPLOAD, nbytes=300), Operation(4.0)]
 
 
 def waits_for_input(first):
@@ -190,34 +161,6 @@ def test_many_uploads_become_one():
     assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
 
 
-def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
-    def moves(first):
-        actions = [
-            Action(0.0, (first,), line=READ, kind="move"),
-            Action(0.0, awaits=(first,), line=READ, kind="move"),
-            Action(2.0),
-            Action(0.0, (first + 1,), line=UPLOAD, kind="move"),
-            Action(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
-            Action(0.5, ends_step=True),
-        ]
-        return actions, [Operation(3.0, engine="device to host"), Operation(3.0, engine="host to device")]
-
-    assert typical(steps(moves)) == pytest.approx(8.5)
-    assert typical(move_to_device(READ, UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(0.5, abs=0.01)
-
-
-def test_what_the_loop_does_once_something_else_is_launched_stays():
-    def moves(first):
-        actions = [
-            Action(0.0, (first,), line=READ, kind="move"),
-            Action(0.0, (first + 1,), kind="launch"),
-            Action(2.0, ends_step=True),
-        ]
-        return actions, [Operation(1.0, engine="device to host"), Operation(0.1)]
-
-    assert typical(move_to_device(READ)(steps(moves))) == pytest.approx(2.0, abs=0.01)
-
-
 def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
     def makes(first):
         actions = [
@@ -237,19 +180,6 @@ def test_what_other_threads_make_still_crosses_when_it_is_wanted():
     assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
     slow = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
     assert steady(slow(steps(uploads))) == pytest.approx(8.0)
-
-
-def test_an_operation_placed_where_its_data_is_moves_nothing():
-    def moves(first):
-        actions = [
-            Action(1.0, (first,), line=UPLOAD, kind="move"),
-            Action(0.0, awaits=(first,), line=UPLOAD, kind="move"),
-            Action(0.5, (first + 1,), kind="launch", ends_step=True),
-        ]
-        return actions, [Operation(3.0, engine="device to host", line=UPLOAD), Operation(1.0)]
-
-    assert typical(steps(moves)) == pytest.approx(4.5)
-    assert typical(move_to_device(UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(1.1, abs=0.01)
 
 
 def test_calls_that_are_made_once_are_gone():

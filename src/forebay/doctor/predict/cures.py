@@ -109,7 +109,8 @@ def _move_inside(actions: list[Action], operations: list[Operation], lines: Coll
             worked = 0.0 if away else spent / speedup
             operations[number] = replace(copy, seconds=worked, engine="compute", nbytes=0, pageable=False)
             spent = spent if away else 0.0
-        away = away and not action.ends_step
+        if action.ends_step:
+            away, crossing = False, 0.0
 
 
 def _moving(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:

@@ -1,0 +1,34 @@
+"""Timelines of equal steps, and what a clock would show of one."""
+
+from forebay.doctor.predict.timeline import Action, Operation, Timeline, run
+
+__all__ = ["READ", "STEPS", "UPLOAD", "steps", "typical", "uploads"]
+
+STEPS = 20
+UPLOAD, READ = 3, 7  # lines
+
+
+def steps(make, count=STEPS):
+    """A timeline of equal steps; `make(first)` gives a step's actions and operations, numbered from `first`."""
+    actions, operations = [], []
+    for _ in range(count):
+        done, queued = make(len(operations))
+        actions += done
+        operations += queued
+    return Timeline(tuple(actions), tuple(operations))
+
+
+def typical(timeline):
+    lengths = sorted(run(timeline))
+    return lengths[len(lengths) // 2]
+
+
+def uploads(first):
+    """Copies for 3 while the host stands still, then computes for 4."""
+    actions = [
+        Action(0.5, (first,), line=UPLOAD, kind="upload"),
+        Action(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
+        Action(0.5, (first + 1,), kind="launch"),
+        Action(0.0, awaits=(first + 1,), ends_step=True),
+    ]
+    return actions, [Operation(3.0, engine="host to device", line=UPLOAD, nbytes=300), Operation(4.0)]
