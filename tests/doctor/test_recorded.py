@@ -3,16 +3,17 @@ what the cure wins is predicted.
 
 The scripts are those of `cures/`; a capture is what `forebay doctor --capture` kept of one. `measured.json` holds what
 a stopwatch made of a step of each, in milliseconds, when nobody watched. Those of CuPy, and jax/overlap, are without
-records of CUDA's calls; of tensorflow/eager half of the recorded steps were kept.
+records of CUDA's calls; of tensorflow/eager half of the recorded steps were kept. Of those held out, JAX's and
+TensorFlow's twins were over before they could be timed unwatched: their stopwatch ran while they were watched.
 """
 
 import json
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import pytest
+from tests.doctor.cure_lines import CURES, FAULTS, HELD_OUT, UNRECORDED
 
 from forebay.doctor.analyse.verdict import judge
 from forebay.doctor.captured import Capture
@@ -22,77 +23,12 @@ MEASURED = json.loads((FOLDER / "measured.json").read_text())
 # Of a step: what is left of a fault when it was cured as well as can be. TensorFlow takes that long for the numbers of
 # the rows that are then taken on the device.
 LITTLE = 0.15
-
-
-class Fault(NamedTuple):
-    """What may be accused, and where."""
-
-    line: str  # how it begins
-    rules: set[str]
-
-
-# A batch that is put together on the host and sent from there is all of these: whose cure wins most is told.
-SENT = {"pageable_upload", "made_in_loop", "fits_on_device"}
-
-FAULTS = {
-    # Rows are drawn from an array that would fit on the device. JAX does not tell from what memory it sends.
-    "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", SENT),
-    "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", SENT),
-    "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", SENT | {"conversion_in_loop"}),
-    "tensorflow/conversion_in_loop": Fault(
-        "batch = tf.convert_to_tensor(images[drawn])", SENT | {"conversion_in_loop"}
-    ),
-    # The same array crosses at every step.
-    "torch/repeated_upload": Fault("offsets = torch.from_numpy(positions).to(device)", {"repeated_upload"}),
-    "jax/repeated_upload": Fault("offsets = jnp.asarray(positions)", {"repeated_upload"}),
-    "cupy/repeated_upload": Fault("offsets = cupy.asarray(positions)", {"repeated_upload"}),
-    # A number is asked for at every step, and the loop waits for all that was queued before.
-    "torch/read_back": Fault("losses.append(loss.item())", {"read_back"}),
-    "jax/read_back": Fault("losses.append(float(loss))", {"read_back"}),
-    "cupy/read_back": Fault("residuals.append(float(state.mean()))", {"read_back"}),
-    "tensorflow/read_back": Fault("losses.append(loss.numpy())", {"read_back"}),
-    # A copy and the computing that wants it take turns; page-locked or not, it is the turns that cost.
-    "torch/overlap": Fault("window = recording[start : start + batch_rows].to(", {"copy_not_overlapped"}),
-    "jax/overlap": Fault("return jax.device_put(recording[start : start + ba", {"copy_not_overlapped"}),
-    # A slice of a tensor that nobody has page-locked.
-    "torch/pageable_upload": Fault("window = recording[start : start + batch_rows].to(", {"pageable_upload"}),
-    # float64 that is made float32 when it has arrived: half of what crosses is thrown away.
-    "torch/wide_dtype": Fault("window = recording[start : start + batch_rows].to(", {"wide_dtype"}),
-    # No workers, nothing pinned: the loop makes its batches itself.
-    "torch/loader": Fault("loader = DataLoader(Pictures(), batch_size=batch_r", {"loader"}),
-    # Keras fetches the batch inside its compiled step, which computes nothing until that has crossed.
-    "tensorflow/fit_arrays": Fault("model.fit(x, y", {"copy_not_overlapped"}),
-    # One operation of several is placed on the CPU.
-    "tensorflow/placement": Fault("hidden = tf.clip_by_value(hidden, 0.0, 6.0)", {"placement"}),
-    # Five hundred operations a step, one by one from Python.
-    "tensorflow/eager": Fault("optimizer.apply_gradients(", {"eager"}),
-    # Two hundred kernels of a few microseconds each.
-    "torch/launch_bound": Fault("optimizer.step()", {"launch_bound"}),
-}
-# What the twin does, as the cure that does it begins.
-CURES = {
-    "torch/resident": "if all of the data fits",
-    "torch/repeated_upload": "convert it",
-    "torch/read_back": "let results",
-    "torch/overlap": "copy the next batch",
-    "torch/pageable_upload": "lock the memory",
-    "torch/wide_dtype": "narrow",
-    "torch/loader": "give it workers",
-    "torch/launch_bound": "launch the step",
-    "jax/conversion_in_loop": "if all of the data fits",
-    "jax/repeated_upload": "convert it",
-    "jax/read_back": "let results",
-    "jax/overlap": "let a feed",
-    "tensorflow/conversion_in_loop": "if all of the data fits",
-    "tensorflow/eager": "compile the step",
-    "tensorflow/placement": "place it",
-    "tensorflow/read_back": "let results",
-    "cupy/conversion_in_loop": "if all of the data fits",
-    "cupy/repeated_upload": "convert it",
-    "cupy/read_back": "let results",
-}
 MEDIAN_ERROR, WORST_ERROR = 0.1, 0.25  # of the twin's step
 
+# Run as they were, its recorded steps miss the measured one by more than is believed: bounds are told.
+NOT_BELIEVED = "torch/pageable_upload_embedding"
+RECORDED = [name for name in FAULTS if name not in UNRECORDED]
+RUN_AGAIN = [name for name in CURES if name in RECORDED and name != NOT_BELIEVED]
 TWINS = [name for name in FAULTS if f"{name}_cured" in MEASURED]
 
 
@@ -130,9 +66,13 @@ def test_a_cured_twin_is_not_held_back_by_it(name):
     assert not accused or verdict.share(verdict.main) < LITTLE
 
 
-@pytest.mark.parametrize("name", CURES)
+@pytest.mark.parametrize("name", RUN_AGAIN)
 def test_what_the_cure_wins_comes_of_running_the_steps_again(name):
     assert cure_of(name).how.startswith("the recorded steps run again with it")
+
+
+def test_bounds_are_told_where_the_steps_run_again_are_not_believed():
+    assert "bounds only: run again, the recorded steps miss the measured one by" in cure_of(NOT_BELIEVED).how
 
 
 @pytest.mark.parametrize("name", CURES)
@@ -144,12 +84,17 @@ def test_half_of_the_twins_take_nearly_what_was_predicted():
     assert median(map(missed, CURES)) <= MEDIAN_ERROR
 
 
+def test_twins_that_the_model_was_not_made_with_are_predicted_as_well():
+    assert median(map(missed, HELD_OUT)) <= MEDIAN_ERROR
+    assert max(map(missed, HELD_OUT)) <= WORST_ERROR
+
+
 def test_a_loop_of_keras_is_told_to_read_less_often_as_nobody_can_change_its_calls():
     read = next(found for found in verdict_on("tensorflow/fit_arrays").findings if found.rule == "read_back")
     assert [cure.code for cure in read.cures if "steps_per_execution" not in cure.code] == []
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", RECORDED)
 def test_nearly_every_byte_that_crossed_is_some_lines(name):
     view = verdict_on(name).case.device
     assert (view.coverage("host to device") or 1.0) >= 0.95
@@ -169,8 +114,8 @@ def test_every_rule_could_be_asked(name):
     assert verdict_on(name).silent == ()
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_device_was_recorded_with_every_fault(name):
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_device_was_recorded_for_some_whole_steps(name):
     view = verdict_on(name).case.device
     assert view is not None
     assert view.kernels_per_step >= 1

@@ -1,0 +1,109 @@
+"""Which line of each script in `cures` is to be named, by how it begins, as what, and what its cured twin does."""
+
+from typing import NamedTuple
+
+__all__ = ["CURES", "FAULTS", "HELD_OUT", "UNRECORDED"]
+
+
+class Fault(NamedTuple):
+    """What may be accused, and where."""
+
+    line: str  # how it begins
+    rules: set[str]
+
+
+# A batch that is put together on the host and sent from there is all of these: whose cure wins most is told.
+SENT = {"pageable_upload", "made_in_loop", "fits_on_device"}
+
+FAULTS = {
+    # Rows are drawn from an array that would fit on the device. JAX does not tell from what memory it sends.
+    "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", SENT),
+    "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", SENT),
+    "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", SENT | {"conversion_in_loop"}),
+    "tensorflow/conversion_in_loop": Fault(
+        "batch = tf.convert_to_tensor(images[drawn])", SENT | {"conversion_in_loop"}
+    ),
+    # The same array crosses at every step.
+    "torch/repeated_upload": Fault("offsets = torch.from_numpy(positions).to(device)", {"repeated_upload"}),
+    "jax/repeated_upload": Fault("offsets = jnp.asarray(positions)", {"repeated_upload"}),
+    "cupy/repeated_upload": Fault("offsets = cupy.asarray(positions)", {"repeated_upload"}),
+    # A number is asked for at every step, and the loop waits for all that was queued before.
+    "torch/read_back": Fault("losses.append(loss.item())", {"read_back"}),
+    "jax/read_back": Fault("losses.append(float(loss))", {"read_back"}),
+    "cupy/read_back": Fault("residuals.append(float(state.mean()))", {"read_back"}),
+    "tensorflow/read_back": Fault("losses.append(loss.numpy())", {"read_back"}),
+    # A copy and the computing that wants it take turns; page-locked or not, it is the turns that cost.
+    "torch/overlap": Fault("window = recording[start : start + batch_rows].to(", {"copy_not_overlapped"}),
+    "jax/overlap": Fault("return jax.device_put(recording[start : start + ba", {"copy_not_overlapped"}),
+    # A slice of a tensor that nobody has page-locked.
+    "torch/pageable_upload": Fault("window = recording[start : start + batch_rows].to(", {"pageable_upload"}),
+    # float64 that is made float32 when it has arrived: half of what crosses is thrown away.
+    "torch/wide_dtype": Fault("window = recording[start : start + batch_rows].to(", {"wide_dtype"}),
+    # No workers, nothing pinned: the loop makes its batches itself.
+    "torch/loader": Fault("loader = DataLoader(Pictures(), batch_size=batch_r", {"loader"}),
+    # Keras fetches the batch inside its compiled step, which computes nothing until that has crossed.
+    "tensorflow/fit_arrays": Fault("model.fit(x, y", {"copy_not_overlapped"}),
+    # One operation of several is placed on the CPU.
+    "tensorflow/placement": Fault("hidden = tf.clip_by_value(hidden, 0.0, 6.0)", {"placement"}),
+    # Five hundred operations a step, one by one from Python.
+    "tensorflow/eager": Fault("optimizer.apply_gradients(", {"eager"}),
+    # Two hundred kernels of a few microseconds each.
+    "torch/launch_bound": Fault("optimizer.step()", {"launch_bound"}),
+    # The same faults once more, in other scripts.
+    "torch/loader_convolutions": Fault("loader = DataLoader(Photos(), batch_rows, shuffle=True", {"loader"}),
+    "torch/pageable_upload_embedding": Fault(
+        "clicks = log[start : start + batch_rows].to(device)", {"pageable_upload"}
+    ),
+    "torch/read_back_transformer": Fault("norms.append(norm.item())", {"read_back"}),
+    "torch/wide_dtype_signals": Fault("batch = torch.from_numpy(heartbeats[start : start + ", {"wide_dtype"}),
+    "tensorflow/placement_quantiser": Fault("hidden = tf.nn.elu(hidden @ weight)", {"placement"}),
+    "tensorflow/read_back_replay": Fault("losses.append(float(loss))", {"read_back"}),
+    "tensorflow/repeated_upload_graph": Fault("loss = train(roads, traffic[step % 8])", {"repeated_upload"}),
+    "jax/conversion_in_loop_mixer": Fault("weights, loss = train(weights, batch)", SENT | {"conversion_in_loop"}),
+    "jax/read_back_waves": Fault("moved.append(float(change))", {"read_back"}),
+}
+# What the twin does, as the cure that does it begins.
+CURES = {
+    "torch/resident": "if all of the data fits",
+    "torch/repeated_upload": "convert it",
+    "torch/read_back": "let results",
+    "torch/overlap": "copy the next batch",
+    "torch/pageable_upload": "lock the memory",
+    "torch/wide_dtype": "narrow",
+    "torch/loader": "give it workers",
+    "torch/launch_bound": "launch the step",
+    "jax/conversion_in_loop": "if all of the data fits",
+    "jax/repeated_upload": "convert it",
+    "jax/read_back": "let results",
+    "jax/overlap": "let a feed",
+    "tensorflow/conversion_in_loop": "if all of the data fits",
+    "tensorflow/eager": "compile the step",
+    "tensorflow/placement": "place it",
+    "tensorflow/read_back": "let results",
+    "cupy/conversion_in_loop": "if all of the data fits",
+    "cupy/repeated_upload": "convert it",
+    "cupy/read_back": "let results",
+    "torch/loader_convolutions": "give it workers",
+    "torch/pageable_upload_embedding": "lock the memory",
+    "torch/read_back_transformer": "add up",
+    "torch/wide_dtype_signals": "narrow",
+    "tensorflow/placement_quantiser": "place it",
+    "tensorflow/read_back_replay": "add up",
+    "tensorflow/repeated_upload_graph": "convert it",
+    "jax/conversion_in_loop_mixer": "if all of the data fits",
+    "jax/read_back_waves": "add up",
+}
+# Those that the model of the predictions was not made with. A tenth, cupy/host_check_layers, was not recorded to its
+# end.
+HELD_OUT = [
+    "torch/loader_convolutions",
+    "torch/pageable_upload_embedding",
+    "torch/read_back_transformer",
+    "torch/wide_dtype_signals",
+    "tensorflow/placement_quantiser",
+    "tensorflow/read_back_replay",
+    "tensorflow/repeated_upload_graph",
+    "jax/conversion_in_loop_mixer",
+    "jax/read_back_waves",
+]
+UNRECORDED = {"jax/read_back_waves", "tensorflow/repeated_upload_graph"}  # over before it was the device's turn
