@@ -16,13 +16,20 @@ QUESTIONS = (ROOT / "docs" / "questions.md").read_text()
 INDEX = (ROOT / "examples" / "README.md").read_text()
 
 
-def run(script, *words):
+def run(*command):
     """Where there is no GPU to see, so that every machine runs the same."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, str(script), *map(str, words)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    command = [sys.executable, *map(str, command)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What the examples left, of each what it printed and its records."""
+    folder = tmp_path_factory.mktemp("examples")
+    run("-m", "tests.run_examples", folder, *EXAMPLES)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +73,10 @@ def test_there_is_an_example_for_every_situation():
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_runs_and_appends_a_record(script, tmp_path):
-    kept = tmp_path / "results" / "examples.json"
-    printed = run(script, "--quick", "--json", kept)
-    (found,) = json.loads(kept.read_text())["records"]
+def test_every_example_runs_and_appends_a_record(script, kept):
+    printed = (kept / f"{script.stem}.txt").read_text()
+    assert (kept / f"{script.stem}.status").read_text() == "0", printed[-4000:]
+    (found,) = json.loads((kept / "results" / f"{script.stem}.json").read_text())["records"]
     assert found["example"] == script.stem
     assert found["device"].startswith("CPU")
     assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
