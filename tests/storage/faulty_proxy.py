@@ -75,12 +75,11 @@ class FaultyProxy:
             writer.write(_refusal(fault, with_body=not head.startswith(b"HEAD")))
             return True
         upstream, back = await asyncio.open_connection("127.0.0.1", self._upstream_port, limit=1 << 22)
-        back.write(head + body)
-        answer = await upstream.readuntil(b"\r\n\r\n")
-        has_body = not head.startswith(b"HEAD") and b" 304 " not in answer and b" 204 " not in answer
-        nbytes = _length(answer) if has_body else 0
         try:
-            return await _pass_on(upstream, writer, answer, nbytes, fault)
+            back.write(head + body)
+            answer = await upstream.readuntil(b"\r\n\r\n")
+            has_body = not head.startswith(b"HEAD") and b" 304 " not in answer and b" 204 " not in answer
+            return await _pass_on(upstream, writer, answer, _length(answer) if has_body else 0, fault)
         finally:
             back.close()
 
