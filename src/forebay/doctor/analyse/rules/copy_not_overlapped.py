@@ -40,10 +40,10 @@ def examine(case: Case) -> Iterator[Finding]:
     own = _own(case, view)
     locked = view.operations["source"] == MemoryKind.PINNED
     wanted = _awaited(view, own & locked) | (own & are_held(view))
-    alone = _awaiting(view, wanted).without(view.computing)
-    cost = min(seconds_of(view, alone), case.step_seconds)
+    sending = _sending(view, wanted)
+    cost = min(seconds_of(view, sending.without(view.computing)), case.step_seconds)
     if cost >= LEAST_SHARE * case.step_seconds:
-        yield _finding(case, view, wanted, cost)
+        yield _finding(case, view, wanted, cost, seconds_of(view, sending))
 
 
 def _own(case: Case, view: DeviceView) -> Any:
@@ -62,13 +62,13 @@ def _awaited(view: DeviceView, copies: Any) -> Any:
     return copies & (following - ends <= SOON_NS)
 
 
-def _awaiting(view: DeviceView, copies: Any) -> Intervals:
+def _sending(view: DeviceView, copies: Any) -> Intervals:
     """From when they were asked for: what makes their data ready to cross is waited for too."""
     asked = [view.pending[line] for line in np.unique(view.lines[copies]).tolist() if line in view.pending]
     return reduce(Intervals.joined, asked, when(view, copies))
 
 
-def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
+def _finding(case: Case, view: DeviceView, wanted: Any, cost: float, total: float) -> Finding:
     hidden = min(cost, seconds_of(view, view.computing.without(when(view, wanted))))
     low, high = won_on_device(case, view, hidden, hidden)
     found = view.operations["nbytes"][wanted]
@@ -78,7 +78,6 @@ def _finding(case: Case, view: DeviceView, wanted: Any, cost: float) -> Finding:
     framework = feeds(case, api)
     number = mode(view.lines[wanted].tolist())
     beside = sent_ahead(case, number) if view.are_pageable[wanted].all() else overlapped(case, number)
-    total = seconds_of(view, _awaiting(view, wanted))
     return Finding(
         rule="copy_not_overlapped",
         title=f"The device waits for {format_nbytes(nbytes)} to arrive before it computes, every step",
