@@ -309,7 +309,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.rate is not None and asked.rate <= 0:
+        parser.error(f"--rate {asked.rate:g} sends nothing: pass megabytes a second, or leave it out for no limit.")
+    return asked
 
 
 if __name__ == "__main__":
