@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.reading.readers import block_reader, cold, epoch_of, expected, files_pipeline, numbered, numbers_of
 
+import forebay as fb
 from forebay.errors import FeedError, SourceChangedError, SourceError
 from forebay.reading import blocks, uring, warming
 from forebay.reading import threads as reading_threads
@@ -57,7 +58,20 @@ def test_epochs_left_early_are_followed_by_whole_ones(tmp_path, monkeypatch, shu
         assert np.array_equal(epoch_of(feed), array[expected(pipeline, 5)])
 
 
+def test_leaves_of_one_file_that_share_sectors_are_not_mistaken_for_each_other(tmp_path, monkeypatch):
+    labels, rows = np.arange(640, dtype="i8"), np.arange(640 * 600, dtype="i4").reshape(640, 600)
+    np.savez(tmp_path / "rows.npz", label=labels, row=rows)
+    cold(monkeypatch)
+    pipeline = fb.from_files(str(tmp_path / "rows.npz")).shuffle(seed=1, block=4)
+    with pipeline.batch(64).feed("numpy") as feed:
+        batches = [{name: leaf.copy() for name, leaf in batch.items()} for batch in feed]
+    order = np.concatenate([batch["label"] for batch in batches])
+    assert np.array_equal(np.sort(order), labels)
+    assert np.array_equal(np.concatenate([batch["row"] for batch in batches]), rows[order])
+
+
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3), st.integers(1, 600))
+@example(block=3, mix=1, shards=1, repeats=1, batch_rows=1)  # many blocks begin in one sector of the disk
 @settings(deadline=None, max_examples=12)
 def test_blocks_of_any_size_are_never_waited_for_in_vain(block, mix, shards, repeats, batch_rows):
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:

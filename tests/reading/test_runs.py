@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.reading import runs
-from forebay.reading.runs import merge
+from forebay.reading.runs import Runs, merge
 
 RANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 5000)), min_size=1, max_size=60)
 ALIGNMENTS = st.sampled_from([1, 512, 4096])
@@ -63,3 +63,18 @@ def covered(ranges):
 def test_a_row_in_two_leaves_is_read_once():
     found, _, _ = merged([(100, 50), (100, 50), (120, 10)], 512)
     assert (found.starts.tolist(), found.nbytes.tolist()) == ([0], [512])
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=12))
+def test_every_address_of_several_runs_is_found_where_it_was_read(ranges):
+    """Runs of blocks are widened and merged each by itself: they overlap, and some lie inside others."""
+    places = np.cumsum([0, *(nbytes for _, nbytes in ranges)])
+    memory = np.concatenate([np.arange(start, start + nbytes) for start, nbytes in ranges])
+    parts = [
+        Runs(np.array([start]), np.array([nbytes]), np.array([place]))
+        for (start, nbytes), place in zip(ranges, places, strict=False)
+    ]
+    together = Runs.all_of(parts)
+    for start, nbytes in ranges:
+        found = int(together.locate(np.array([start]))[0])
+        assert memory[found : found + nbytes].tolist() == list(range(start, start + nbytes))

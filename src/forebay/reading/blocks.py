@@ -7,7 +7,7 @@ block's reads have ended and every group that was seen to need it has been gathe
 
 import math
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -88,7 +88,7 @@ class BlockPass:
         held = self._await_admission(group)
         try:
             await_reads(read for _, reads in held for read in reads)
-            self._copy(_together(runs for runs, _ in held), rows, out)
+            self._copy(Runs.all_of([runs for runs, _ in held]), rows, out)
         finally:
             self._release(group)
 
@@ -149,13 +149,3 @@ def _blocks(rows: Rows, block_rows: int) -> list[int]:
         return list(range(rows.start // block_rows, -(-rows.stop // block_rows)))
     found: list[int] = np.unique(rows // block_rows).tolist()
     return found
-
-
-def _together(parts: Iterable[Runs]) -> Runs:
-    """Runs of several blocks as one, in the order of their addresses."""
-    all_parts = list(parts)
-    starts = np.concatenate([part.starts for part in all_parts])
-    order = np.argsort(starts)
-    nbytes = np.concatenate([part.nbytes for part in all_parts])
-    places = np.concatenate([part.places for part in all_parts])
-    return Runs(starts[order], nbytes[order], places[order])

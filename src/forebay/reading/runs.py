@@ -36,11 +36,23 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Stretches of addresses without a gap, in rising order, and where in memory each begins."""
+    """Stretches of addresses without a gap, and where in memory each begins: starts rise, and so do ends.
+
+    Two may overlap, as those of neighbours do that were widened to what a disk can read: what lies in both is in both.
+    """
 
     starts: Addresses
     nbytes: Addresses
     places: Addresses
+
+    @classmethod
+    def all_of(cls, parts: "Sequence[Runs]") -> "Runs":
+        """All of these; a run that lies inside another one is left out, or it would be found in its place."""
+        starts, nbytes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "nbytes"))
+        order = np.lexsort((nbytes, starts))
+        ends = (starts + nbytes)[order]
+        order = order[np.concatenate([[True], ends[1:] > np.maximum.accumulate(ends)[:-1]])]
+        return cls(starts[order], nbytes[order], np.concatenate([part.places for part in parts])[order])
 
     @property
     def total_nbytes(self) -> int:
@@ -48,7 +60,7 @@ class Runs:
         return int(self.nbytes.sum())
 
     def locate(self, addresses: Addresses) -> Addresses:
-        """Where in memory these addresses are, all of which lie in the runs."""
+        """Where in memory these addresses are: each lies in a run, and of several in the one that goes on longest."""
         which = np.searchsorted(self.starts, addresses, side="right") - 1
         found: Addresses = addresses + (self.places - self.starts)[which]
         return found
