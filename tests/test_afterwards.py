@@ -35,7 +35,7 @@ class Side(NumpyHandOff):
 class NarrowSide(Side):
     """One that has no 64-bit floats, as JAX by default."""
 
-    def wire_dtype(self, dtype):
+    def held_dtype(self, dtype):
         return np.dtype("float32") if dtype == np.float64 else dtype
 
 

@@ -10,7 +10,7 @@ from forebay import names
 from forebay.afterwards import Afterwards
 from forebay.collect import BatchWork, StreamWork
 from forebay.consumer import Consumer
-from forebay.demand import device_demand, extents_of, given_by, split_transforms
+from forebay.demand import device_demand, extents_of, fetches_rows, given_by, split_transforms
 from forebay.engines.base import Engine
 from forebay.errors import PipelineError
 from forebay.finish import Finisher
@@ -77,7 +77,7 @@ def build(
     demand = replace(
         demand,
         afterwards=afterwards,
-        given=given_by(traced, afterwards),
+        given=given_by(traced, afterwards, place.hand_off),
         device=device_demand(pipeline, place, demand, resident, budget),
     )
     demand = replace(demand, cluster=spread(pipeline, demand))
@@ -180,14 +180,24 @@ def _trace(pipeline: Pipeline, place: Place) -> tuple[Traced, tuple[Transform, .
     narrowed = _narrowed(traced.specs, traced.structure, hand_off)
     if not narrowed:
         return traced, afterwards, ()
-    transforms = (*traced.transforms, Cast(narrowed))
     told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    return trace(pipeline, transforms), afterwards, (reason,)
+    if place.side is not None and fetches_rows(pipeline, traced.transforms):
+        return _held(traced, narrowed), afterwards, (reason,)  # by the device, which fetches rows as they lie
+    return trace(pipeline, (*traced.transforms, Cast(narrowed))), afterwards, (reason,)
+
+
+def _held(traced: Traced, narrowed: dict[str, np.dtype[Any]]) -> Traced:
+    """What is handed off in the end, where some of it is narrowed."""
+    specs, structure = traced.steps[-1]
+    held = tuple(
+        replace(spec, dtype=narrowed.get(name, spec.dtype)) for name, spec in zip(structure.paths, specs, strict=True)
+    )
+    return replace(traced, steps=(*traced.steps[:-1], (held, structure)))
 
 
 def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
-    wire = {name: hand_off.wire_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
+    wire = {name: hand_off.held_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
     return {name: wire[name] for name, spec in zip(structure.paths, specs, strict=True) if wire[name] != spec.dtype}
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from forebay.errors import PipelineError
+from forebay.handoff.base import HandOff
 from forebay.infer import Traced, trace
 from forebay.machine import Machine
 from forebay.pipeline import Pipeline
@@ -17,7 +18,7 @@ from forebay.spec import ArraySpec, Structure, format_nbytes
 from forebay.transforms import Cast, Map, Scale, Transform, apply_all
 from forebay.transport import DeviceDemand, Speeds
 
-__all__ = ["device_demand", "extents_of", "given_by", "split_transforms"]
+__all__ = ["device_demand", "extents_of", "fetches_rows", "given_by", "split_transforms"]
 
 MAPPED_SHARE = 0.6  # of the machine's memory: what is page-locked stays in it
 NOT_WHOLE = "rows do not lie whole, in native byte order, where a device could fetch them"
@@ -30,7 +31,7 @@ def device_demand(
     if place.side is None:
         return None
     found = extents_of(pipeline)
-    why = _why_staged(pipeline, demand, found)
+    why = _why_staged(pipeline, demand.transforms, found)
     if why:
         found = []
     if not found and resident == "always":
@@ -49,6 +50,12 @@ def device_demand(
     )
 
 
+def fetches_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
+    """Whether a device can fetch the rows by itself, where these are left to the host."""
+    found = extents_of(pipeline)
+    return bool(found) and not _why_staged(pipeline, transforms, found)
+
+
 def _speeds() -> Speeds | None:
     """How fast this machine's device fetches rows, if somebody has measured it."""
     probe = Probe.cached()
@@ -61,14 +68,14 @@ def extents_of(pipeline: Pipeline) -> Sequence[Sequence[Extent]]:
     return found
 
 
-def _why_staged(pipeline: Pipeline, demand: Demand, found: Sequence[Sequence[Extent]]) -> str:
+def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], found: Sequence[Sequence[Extent]]) -> str:
     """Why a device cannot fetch the rows by itself, or nothing."""
     if not isinstance(pipeline.source, Source):
         return "a stream comes row by row"
-    if not demand.sized:
+    if pipeline.batching is not None and pipeline.batching.pad is not None:
         return "batches differ in size"
-    if demand.transforms:
-        return f"{demand.transforms[0]} runs on the host"
+    if transforms:
+        return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():
         return "the rows do not lie in memory that can be page-locked"
     mapped = sum(_span_nbytes(extent) for leaf in found for extent in leaf if extent.own_pages)
@@ -95,7 +102,9 @@ def split_transforms(pipeline: Pipeline, transforms: tuple[Transform, ...]) -> t
     return replace(traced, transforms=traced.transforms[:cut], steps=traced.steps[: cut + 1]), transforms[cut:]
 
 
-def given_by(traced: Traced, afterwards: tuple[Transform, ...]) -> tuple[tuple[ArraySpec, ...], Structure] | None:
+def given_by(
+    traced: Traced, afterwards: tuple[Transform, ...], hand_off: HandOff
+) -> tuple[tuple[ArraySpec, ...], Structure] | None:
     """What the user gets in the end; None where only running a map on the device tells."""
     if any(isinstance(transform, Map) for transform in afterwards):
         return None
@@ -103,7 +112,7 @@ def given_by(traced: Traced, afterwards: tuple[Transform, ...]) -> tuple[tuple[A
         return traced.specs, traced.structure
     rows = [np.zeros(spec.batch_shape(1), spec.dtype) for spec in traced.specs]
     leaves, structure = apply_all(afterwards, rows, traced.structure, (0, 0, 0))
-    return tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves), structure
+    return tuple(ArraySpec(leaf.shape[1:], hand_off.held_dtype(leaf.dtype)) for leaf in leaves), structure
 
 
 def _host_part(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:

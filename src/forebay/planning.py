@@ -10,7 +10,7 @@ from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
 from forebay.spec import HOST_ALIGNMENT, ArraySpec, Layout, align, format_nbytes
 from forebay.transforms import Map, Transform
-from forebay.transport import Transport, choose_transport
+from forebay.transport import DeviceDemand, Transport, choose_transport
 
 __all__ = ["make_plan"]
 
@@ -32,8 +32,7 @@ MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays th
 def make_plan(demand: Demand, cores: int) -> Plan:
     """Choose the numbers, and take them back one by one until they keep the budget."""
     if demand.device is not None:
-        specs, rows = demand.source_specs, demand.batch_rows
-        transport = choose_transport(demand.device, specs, batch_rows=rows, batches=demand.batches)
+        transport = _transport(demand, demand.device)
         if transport is not None:
             return _fetched(demand, transport)
     draft: _Draft | None = _first_draft(demand, cores)
@@ -53,6 +52,11 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     )
 
 
+def _transport(demand: Demand, device: DeviceDemand, most: int = GROUP_BATCHES) -> Transport | None:
+    specs, rows = demand.source_specs, demand.batch_rows
+    return choose_transport(device, specs, batch_rows=rows, batches=demand.batches, most=most, held=demand.specs)
+
+
 def _fetched(demand: Demand, transport: Transport) -> Plan:
     """A plan for rows that the device fetches: the host holds row numbers and a few staging buffers."""
     group_rows = transport.group_batches * demand.batch_rows
@@ -63,13 +67,7 @@ def _fetched(demand: Demand, transport: Transport) -> Plan:
     scratch += (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
     if scratch > demand.host_nbytes and transport.group_batches > 1:
         assert demand.device is not None
-        smaller = choose_transport(
-            demand.device,
-            demand.source_specs,
-            batch_rows=demand.batch_rows,
-            batches=demand.batches,
-            most=transport.group_batches // 2,
-        )
+        smaller = _transport(demand, demand.device, most=transport.group_batches // 2)
         assert smaller is not None
         return _fetched(demand, smaller)
     if scratch > demand.host_nbytes:

@@ -8,8 +8,8 @@ Inside a pull, each leaf goes the way that suits its rows: large ones by DMA, wh
 small ones by a kernel, a window of coming batches at a time, in the order of their addresses.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from forebay.errors import BudgetError
@@ -81,13 +81,18 @@ def choose_transport(
     batch_rows: int,
     batches: int | None,
     most: int = GROUP_BATCHES,
+    held: tuple[ArraySpec, ...] | None = None,
 ) -> Transport | None:
-    """The way for rows that may be fetched; None where they must be staged."""
+    """The way for rows that may be fetched; None where they must be staged. `held`: as the framework has them then."""
     if not device.extents:
         return None
     row_nbytes = sum(spec.nbytes for spec in specs)
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES else "kernel" for spec in specs)
-    sizes = partial(_group, device, specs, batch_rows=batch_rows, batches=batches, most=most)
+
+    def sizes(wanted: int) -> tuple[int, int]:
+        slot_nbytes = _slot_nbytes(device, specs, specs if held is None else held, batch_rows)
+        return _group(device, slot_nbytes, wanted, batches=batches, most=most)
+
     group, slot_nbytes = sizes(RESIDENT_NBYTES)
     kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
     resident = kept_rows == device.rows
@@ -139,22 +144,30 @@ def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], kept: float) -> Reas
 
 
 def _group(
-    device: DeviceDemand, specs: tuple[ArraySpec, ...], wanted: int, *, batch_rows: int, batches: int | None, most: int
+    device: DeviceDemand, slot_nbytes: Callable[[int], int], wanted: int, *, batches: int | None, most: int
 ) -> tuple[int, int]:
     """How many batches are fetched together, and the bytes a slot takes for them."""
-    batch_nbytes = _slot_nbytes(device, specs, batch_rows, 1)
+    batch_nbytes = slot_nbytes(1)
     fit = _slots_room(device, (FILLING + IN_USE) * batch_nbytes) // (FILLING + IN_USE) // batch_nbytes
     most = min(wanted // batch_nbytes, most)
     if batches is not None:
         most = min(most, batches // FEWEST_GROUPS)
     group = max(1, min(most, fit))
-    return group, _slot_nbytes(device, specs, batch_rows, group)
+    return group, slot_nbytes(group)
 
 
-def _slot_nbytes(device: DeviceDemand, specs: tuple[ArraySpec, ...], batch_rows: int, batches: int) -> int:
-    """Rows, and beside them what is needed to fetch them."""
-    rows = Layout.of(specs, batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT).nbytes
-    return rows + batches * batch_rows * ROW_NUMBER_NBYTES + OVERHEAD_NBYTES + sum(device.extents) * EXTENT_NBYTES
+def _slot_nbytes(
+    device: DeviceDemand, specs: tuple[ArraySpec, ...], held: tuple[ArraySpec, ...], batch_rows: int
+) -> Callable[[int], int]:
+    """For so many batches: rows, as they arrive where they are narrowed then, and what is needed to fetch them."""
+    arriving = [spec for spec, narrow in zip(specs, held, strict=True) if spec.dtype != narrow.dtype]
+
+    def nbytes(batches: int) -> int:
+        layout = Layout.of((*held, *arriving), batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT)
+        fetching = batches * batch_rows * ROW_NUMBER_NBYTES + OVERHEAD_NBYTES + sum(device.extents) * EXTENT_NBYTES
+        return layout.nbytes + fetching
+
+    return nbytes
 
 
 def _slots_room(device: DeviceDemand, least: int) -> int:

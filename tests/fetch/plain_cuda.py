@@ -413,6 +413,19 @@ def gather_wide(machine, job):
     gather_any(machine, job)
 
 
+def narrow_numbers(machine, job):
+    wide = _array(machine, job.source, job.count, np.float64 if job.real else np.int64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32 if job.real else np.int32)
+    for start in range(0, job.count, job.batch_numbers):
+        batch, target = (
+            narrow[start : start + job.batch_numbers],
+            job.out + start // job.batch_numbers * job.batch_stride,
+        )
+        machine.check_device([target], [batch.nbytes], "a kernel writes")
+        ctypes.memmove(target, batch.ctypes.data, batch.nbytes)
+
+
 def draw_rows(machine, job):
     number = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
     open_ = np.ones(job.count, bool)
@@ -445,7 +458,7 @@ def place_rows(machine, job):
 
 
 KERNELS = {made.__name__: made for made in (
-    gather_wide, gather_any, draw_rows, count_stretches, start_stretches, place_rows,
+    gather_wide, gather_any, narrow_numbers, draw_rows, count_stretches, start_stretches, place_rows,
 )}  # fmt: skip
 
 
@@ -462,7 +475,7 @@ class Side:
         self.refuse = lambda nbytes: False
         self.kept_for = []
 
-    def wire_dtype(self, dtype):
+    def held_dtype(self, dtype):
         return dtype
 
     def check(self, specs, names):

@@ -120,10 +120,10 @@ class Fetcher:
         with self._engine.filling(memory):
             if mover is None:
                 places = [_place(memory, layout, leaf.number) for leaf in self._leaves]
-                self._stage.send(memory.stream, places, rows.numbers())
+                self._stage.send(memory.stream, places, layout.specs, rows.numbers())
             else:
                 self._fetch(mover, memory, layout, rows)
-        nbytes = rows.count * sum(spec.nbytes for spec in layout.specs)
+        nbytes = rows.count * sum(leaf.spec.nbytes for leaf in self._leaves)
         self._recorder.add("fetch" if mover else "stage", time.perf_counter() - began, nbytes=nbytes)
         if self._begun.acquire(blocking=False):  # once, and not before the first batch is on its way: both lock pages
             self._prepared.start()
@@ -156,16 +156,30 @@ class Fetcher:
             self._copy(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
             self._gather(mover, memory, layout, rows, by_kernel)
+        for leaf in self._leaves:
+            if layout.specs[leaf.number].dtype != leaf.spec.dtype and leaf.spec.nbytes:
+                arrived, place = self._landing(memory, layout, leaf), _place(memory, layout, leaf.number)
+                real = leaf.spec.dtype.kind in "fc"
+                mover.narrow_rows(memory.stream, arrived, place, count=rows.count, real=real)
+
+    def _landing(self, memory: CudaMemory, layout: Layout, leaf: _Leaf) -> Place:
+        """Where the rows of a leaf arrive: in their places, or beside the slot where they are to be narrowed."""
+        batch_rows, nbytes = layout.batch_rows, leaf.spec.nbytes
+        if layout.specs[leaf.number].dtype == leaf.spec.dtype:
+            return _place(memory, layout, leaf.number)
+        if leaf.number not in memory.wide:
+            memory.wide[leaf.number] = self._engine.allocate(max(1, layout.batches * batch_rows * nbytes))
+        return Place(memory.wide[leaf.number][0], batch_rows, batch_rows * nbytes, nbytes)
 
     def _copy(self, mover: Mover, memory: CudaMemory, layout: Layout, leaf: _Leaf, rows: Rows) -> None:
         if isinstance(rows, slice):
-            place = _place(memory, layout, leaf.number)
+            place = self._landing(memory, layout, leaf)
             mover.upload_run(memory.stream, leaf.extents, rows, place, self._seams)
             return
         if leaf.number not in memory.targets:
             every = np.arange(layout.batch_rows * layout.batches)
             lengths = np.full(len(every), leaf.spec.nbytes, np.uint64)
-            memory.targets[leaf.number] = _place(memory, layout, leaf.number).addresses(every), lengths
+            memory.targets[leaf.number] = self._landing(memory, layout, leaf).addresses(every), lengths
         targets, lengths = memory.targets[leaf.number]
         copies = leaf.starts[rows], targets[: len(rows)], lengths[: len(rows)]
         if leaf.across[rows].any():
@@ -188,7 +202,7 @@ class Fetcher:
         if ordered:
             mover.sort(stream, workspace, count=rows.count, rows=len(self._source), row_nbytes=max(far))
         for leaf, extents in leaves:
-            place = _place(memory, layout, leaf.number)
+            place = self._landing(memory, layout, leaf)
             mover.gather_rows(stream, extents, place, workspace, leaf.number, count=rows.count, ordered=ordered)
 
     def _workspace(self, memory: CudaMemory, layout: Layout, leaves: int) -> Workspace:

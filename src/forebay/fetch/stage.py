@@ -25,15 +25,15 @@ class Stage:
         # Two a thread: one is being filled while the other is on its way.
         self._staging = Staging(device, buffers=2 * threads + 2, nbytes=max(PIECE_NBYTES, self._row_nbytes))
 
-    def send(self, stream: Stream, places: Sequence[Place], rows: Rows) -> None:
-        """Queue the rows on the stream; returns when all are gathered."""
+    def send(self, stream: Stream, places: Sequence[Place], held: Sequence[ArraySpec], rows: Rows) -> None:
+        """Queue the rows on the stream, as they are held there; returns when all are gathered."""
         for start, piece in _pieces(rows, max(1, self._staging.nbytes // max(1, self._row_nbytes))):
             buffer = self._staging.take()
             try:
                 targets = _targets(buffer[0].buffer, self._source.specs, row_count(piece))
                 self._source.gather(piece, targets)
-                for target, place in zip(targets, places, strict=True):
-                    _upload(stream, target, place, start)
+                for target, place, spec in zip(targets, places, held, strict=True):
+                    _upload(stream, _narrowed(target, spec), place, start)
             finally:
                 self._staging.give_back(buffer, stream)
 
@@ -56,6 +56,16 @@ def _targets(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
         targets.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
         offset += align(targets[-1].nbytes, HOST_ALIGNMENT)
     return targets
+
+
+def _narrowed(target: Array, spec: ArraySpec) -> Array:
+    """The same numbers as they are held, at the beginning of the same memory; too large ones as the device has them."""
+    if target.dtype == spec.dtype:
+        return target
+    narrow: Array = target.reshape(-1).view(spec.dtype)[: target.size].reshape(target.shape)
+    with np.errstate(over="ignore"):
+        narrow[...] = target
+    return narrow
 
 
 def _upload(stream: Stream, target: Array, place: Place, start: int) -> None:

@@ -17,7 +17,7 @@ class HandOff(Protocol):
 
     @property
     def name(self) -> str: ...
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype the framework will hold: another one where it narrows."""
         ...
 

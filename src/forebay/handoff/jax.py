@@ -29,8 +29,8 @@ class JaxHandOff:
     def __init__(self) -> None:
         self._put = _fast_put() or _plain_put()
 
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """JAX narrows 64-bit types unless x64 is on: done before the data travels, and said in explain()."""
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """JAX narrows 64-bit types unless x64 is on: that is done before it gets them, and said in explain()."""
         narrow: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
         return narrow
 
@@ -52,10 +52,6 @@ class JaxDeviceHandOff(JaxHandOff):
     """
 
     waits_on_import = True
-
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """64-bit types are narrowed as they are taken over, so that the device can fetch rows as they lie."""
-        return dtype
 
     def __init__(self, index: int | None) -> None:
         self._device = _device(index)

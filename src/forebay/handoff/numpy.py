@@ -16,7 +16,7 @@ class NumpyHandOff:
 
     name = "numpy"
 
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ class TensorflowHandOff:
 
     name = "tensorflow"
 
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:

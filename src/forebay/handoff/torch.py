@@ -19,7 +19,7 @@ class TorchHandOff:
 
     name = "torch"
 
-    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ class CudaUploader:
 
     def upload(self, array: Array) -> Any:
         self._refuse_capture()
-        wired = as_wired(array, self._side)
+        wired = as_wired(array, self._side, narrowed=False)
         rows = wired.reshape(1) if wired.ndim == 0 else wired
         layout = Layout.of([ArraySpec(rows.shape[1:], rows.dtype)], batch_rows=len(rows), alignment=DEVICE_ALIGNMENT)
         memory = self._engine.open_slot(layout.nbytes)

@@ -120,6 +120,26 @@ extern "C" __global__ void gather_any(Gather job) {
     }
 }
 
+// What a framework holds in half the bytes is narrowed on its way into the slot: 64-bit numbers that have arrived side
+// by side beside it. Whole ones keep their lower half, as everywhere.
+
+struct Narrow {
+    const ulong64* from;
+    byte* out;                // number i goes to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
+    long long batch_stride;
+    ulong64 batch_numbers;
+    ulong64 count;
+    uint real;                // double precision, or whole numbers
+};
+
+extern "C" __global__ void narrow_numbers(Narrow job) {
+    for (ulong64 i = blockIdx.x * (ulong64)blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * (ulong64)blockDim.x) {
+        uint* to = (uint*)(job.out + (long long)(i / job.batch_numbers) * job.batch_stride) + i % job.batch_numbers;
+        ulong64 number = job.from[i];
+        *to = job.real ? __float_as_uint((float)__longlong_as_double((long long)number)) : (uint)number;
+    }
+}
+
 // Row numbers of a shuffled order, which is a pure function: computed here, they need not be brought.
 
 const uint ROUNDS = 5;

@@ -112,6 +112,7 @@ class CudaMemory:
         self._released: list[Event] = []  # events that must have fired, the first so many of them
         self._releases = 0
         self.workspace: Any = None  # what transports keep with a slot
+        self.wide: dict[int, tuple[int, Any]] = {}  # beside the slot: where the rows of a leaf arrive to be narrowed
         self.targets: dict[int, tuple[Any, Any]] = {}  # where the rows of a leaf go, and their lengths, made once
 
     @property
@@ -187,6 +188,7 @@ class CudaMemory:
             self._locked = None
         if self.workspace is not None:
             self.workspace.close()
+        self.wide.clear()
         with self.closing:
             self._shadow = None
             for event in (self.arrived, *self._released):

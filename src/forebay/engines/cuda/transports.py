@@ -2,6 +2,7 @@
 
     upload_rows     a DMA a row (or a run of rows), issued many at a time: for large rows, and no kernel is run
     gather_rows     a kernel of few blocks reads page-locked host memory: small rows, by address where it pays
+    narrow_rows     a kernel behind either, for numbers that the framework holds in half the bytes
 
 All queue their work on the slot's own stream, inside `engine.filling(memory)`, and return at once.
 """
@@ -68,6 +69,19 @@ class _Draw(ctypes.Structure):
     )
 
 
+class _Narrow(ctypes.Structure):
+    """As in gather.cu."""
+
+    _fields_ = (
+        ("source", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("batch_stride", ctypes.c_longlong),
+        ("batch_numbers", ctypes.c_ulonglong),
+        ("count", ctypes.c_ulonglong),
+        ("real", ctypes.c_uint),
+    )
+
+
 class _Sort(ctypes.Structure):
     """As in gather.cu."""
 
@@ -107,6 +121,7 @@ class Mover:
         self._gathers = {wide: device.kernel("gather_wide" if wide else "gather_any") for wide in (True, False)}
         self._sorts = [device.kernel(name) for name in ("count_stretches", "start_stretches", "place_rows")]
         self._draw = device.kernel("draw_rows")
+        self._narrow = device.kernel("narrow_numbers")
 
     @property
     def copies_rows(self) -> bool:
@@ -150,6 +165,15 @@ class Mover:
         shapes = ((SORT_BLOCKS, THREADS), (1, 1024), (SORT_BLOCKS, THREADS))
         for kernel, (blocks, threads) in zip(self._sorts, shapes, strict=True):
             kernel.launch(stream, job, blocks=blocks, threads=threads)
+
+    def narrow_rows(self, stream: Stream, arrived: Place, place: Place, *, count: int, real: bool) -> None:
+        """Rows of 64-bit numbers, side by side, to where they are held in half the bytes."""
+        numbers = place.row_nbytes // 4
+        job = _Narrow(
+            arrived.pointer, place.pointer, place.batch_stride, place.batch_rows * numbers, count * numbers, real
+        )
+        blocks = min(NEAR_BLOCKS, -(-count * numbers // THREADS))
+        self._narrow.launch(stream, job, blocks=blocks, threads=THREADS)
 
     def gather_rows(
         self,
