@@ -61,6 +61,8 @@ FAULTS = {
     "tensorflow/repeated_upload_graph": Fault("loss = train(roads, traffic[step % 8])", {"repeated_upload"}),
     "jax/conversion_in_loop_mixer": Fault("weights, loss = train(weights, batch)", SENT | {"conversion_in_loop"}),
     "jax/read_back_waves": Fault("moved.append(float(change))", {"read_back"}),
+    # All of the state comes back to be searched for NaN by NumPy.
+    "cupy/host_check_layers": Fault("broken += int(np.isnan(cupy.asnumpy(state)).sum())", {"host_check"}),
 }
 # What the twin does, as the cure that does it begins.
 CURES = {
@@ -92,9 +94,12 @@ CURES = {
     "tensorflow/repeated_upload_graph": "convert it",
     "jax/conversion_in_loop_mixer": "if all of the data fits",
     "jax/read_back_waves": "add up",
+    "cupy/host_check_layers": "reduce it",
 }
-# Those that the model of the predictions was not made with. A tenth, cupy/host_check_layers, was not recorded to its
-# end.
+# Those that the model of the predictions was not made with. A tenth, cupy/host_check_layers, was missed by 119 %, and
+# is none of them any more, as the model was changed after it. Of the same kind, and written after that change, are
+# torch/host_check_gradients, jax/host_check_field, tensorflow/host_check_codes and cupy/host_check_spectrum: they are
+# to be recorded, and belong here then.
 HELD_OUT = [
     "torch/loader_convolutions",
     "torch/pageable_upload_embedding",

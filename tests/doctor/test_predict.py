@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doctor.timelines import READ, UPLOAD, steps, typical, uploads
 
+from forebay.doctor.predict.check_cures import check_on_device
 from forebay.doctor.predict.cures import (
     defer_waits,
     launch_together,
@@ -230,6 +231,8 @@ CURES = [
     copy_faster(UPLOAD, bytes_per_second=1e4),
     prefetch_input(producer_seconds=0.1),
     launch_together(seconds_each=1e-6),
+    check_on_device(READ, bytes_per_second=1e4, passes=1, waits=False),
+    check_on_device(READ, bytes_per_second=1e4, passes=4, waits=True, doubts=True),
 ]
 
 

@@ -6,12 +6,15 @@ Several changes of one cure are ways it may turn out. Where the device was not r
 from collections.abc import Callable
 
 from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.predict import cures, upload_cures
+from forebay.doctor.predict import check_cures, cures, upload_cures
+from forebay.doctor.predict.build import build
 from forebay.doctor.predict.cures import Change
 from forebay.doctor.predict.machines import Figures, figures_for
 
 __all__ = [
+    "ASSUMED",
     "ahead",
+    "checked",
     "compiled",
     "converted_ahead",
     "deferred",
@@ -26,6 +29,7 @@ __all__ = [
     "put_together",
     "removed",
     "sent_ahead",
+    "spent_behind",
     "without_uploads",
 ]
 
@@ -38,6 +42,10 @@ PROGRAM_SECONDS = 2.5e-4, 6e-4  # of the host to call a jitted function with ten
 # nobody waited in took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
 FUNCTION_SECONDS, EXECUTOR_SECONDS = (4e-4, 8e-4), (5e-6, 8e-6)
 FUSED = 0.6  # of the device's time, where a compiler puts what lies between matrix products together
+# Over all bytes, to look at them on the device: a sum goes over them once; to subtract, to take the absolute value, to
+# compare and to add up goes over them once each.
+CHECK_PASSES = 1, 4
+ASSUMED = "; assumed: "  # what comes behind this in a cure's `how` is told however its win was found
 Changes = tuple[Change, ...]
 
 
@@ -132,6 +140,30 @@ def put_together(case: Case, site: Site) -> Changes:
 def deferred(case: Case, site: Site) -> Changes:
     """Nobody waits."""
     return _with(case, lambda figures: (cures.defer_waits(_line(site)),))
+
+
+def checked(case: Case, site: Site, *, waits: bool) -> Changes:
+    """What is pulled is looked at on the device: what the host does behind it goes too, all of it or less."""
+
+    def change(figures: Figures) -> Changes:
+        return tuple(
+            check_cures.check_on_device(
+                _line(site), bytes_per_second=figures.gather, passes=passes, waits=waits, doubts=doubts
+            )
+            for passes, doubts in zip(CHECK_PASSES, (False, True), strict=True)
+        )
+
+    return _with(case, change)
+
+
+def spent_behind(case: Case, site: Site) -> tuple[float, float]:
+    """Seconds of a step that the host spends on what it pulled, at least and at most, as a share of recorded steps."""
+    timeline = build(case) if case.device is not None else None
+    if timeline is None or case.device is None or not case.device.seconds:
+        return 0.0, 0.0
+    least, most = check_cures.spent_behind(timeline, _line(site))
+    scale = case.step_seconds / case.device.seconds
+    return least * scale, most * scale
 
 
 def prefetched(case: Case, site: Site, making: float, *, by_processes: bool = True) -> Changes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from forebay.doctor.predict.cures import QUEUEING, Change
 from forebay.doctor.predict.timeline import Timeline, steady
 
-__all__ = ["MOST_ERROR", "Prediction", "predict"]
+__all__ = ["MOST_ERROR", "RELIEF", "UNCERTAIN_WIN", "Prediction", "predict"]
 
 MOST_ERROR = 0.03  # of the measured step: a model that misses what was seen says nothing about what was not
 # Beside the model's own error, as cured scripts have shown: of what a step then takes, but no more of what is won.

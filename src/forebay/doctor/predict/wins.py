@@ -8,6 +8,7 @@ from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.predict.build import build
 from forebay.doctor.predict.calibrate import Model, model_of
 from forebay.doctor.predict.machines import name_of, on_another
+from forebay.doctor.predict.remedies import ASSUMED
 from forebay.doctor.predict.simulate import MOST_ERROR, Prediction, predict
 from forebay.doctor.predict.timeline import steady
 from forebay.doctor.words import percent
@@ -74,12 +75,15 @@ class Simulation:
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
     def _settled(self, cure: Cure) -> Cure:
+        """With what it wins when run again; what it assumes is told all the same."""
         if not cure.changes or self.case.device is None:
             return cure
         if self.model is None or not self.believed:
-            return replace(cure, how=f"{cure.how}; bounds only: {self.doubt}")
+            bounds, *assumed = cure.how.partition(ASSUMED)
+            return replace(cure, how="".join([bounds, f"; bounds only: {self.doubt}", *assumed]))
         measured, error = self.model.measured, self.model.error
         ways = [predict(self.model.timeline, [change], measured=measured, error=error) for change in cure.changes]
         best, worst = min(way.low for way in ways), max(way.high for way in ways)
         how = f"the recorded steps run again with it; run as they were, they miss the step by {percent(error)}"
+        how += "".join(cure.how.partition(ASSUMED)[1:])
         return replace(cure, low=max(0.0, measured - worst), high=max(0.0, measured - best), how=how)
