@@ -84,3 +84,11 @@ def test_the_longer_a_look_takes_the_fewer_are_looked_at(counted, monkeypatch):
     monkeypatch.setattr(counting, "LOOK_NS", (12 * US, 12 * US))
     _, after = run(counted, 10 * counting.EXACTLY)
     assert after < before / 2
+
+
+@pytest.mark.parametrize(("look_us", "tiny"), [(3, 0), (18, 1)])
+def test_what_is_tiny_is_told_by_how_long_a_look_takes(look_us, tiny):
+    counts = counting.Counts()
+    counts.look_ns = look_us * US
+    counts.belong(1, counts.last + 55 * US, counts.last + (55 + 90) * US)
+    assert counts.lines[1][1] == tiny

@@ -17,6 +17,7 @@ __all__ = ["TINY_NS", "TOGETHER_NS", "Counting", "Counts"]
 TOGETHER_NS = 5_000_000  # what runs in so long is written down as one event a line
 LATEST_NS = 2_000_000_000  # it is, wherever the loop is by then
 TINY_NS = 20_000  # an operation that is over by then has done little but start
+TINY_LOOKS = 6  # as has one that takes no longer than so many looks, where a look takes long
 LONGEST_CALLING_NS = 1_000_000  # Python that takes longer between two operations does something else than call them
 EXACTLY = 1000  # operations of a thread that are all looked at
 LOOKING_SHARE = 50  # looking takes this part of a thread's time
@@ -77,8 +78,9 @@ class Counts:
         if counts is None:
             counts = self.lines[line] = [0, 0, 0, 0, 0]
         counts[0] += stride
-        # On a slow machine all of it takes longer.
-        counts[1] += stride * (spent < max(TINY_NS, calling, min(2 * calling, 2 * TINY_NS)))
+        # On a slow machine all of it takes longer, and so does a look.
+        longest = max(2 * TINY_NS, TINY_LOOKS * self.look_ns)
+        counts[1] += stride * (spent < max(TINY_NS, calling, min(2 * calling, longest)))
         counts[2] += stride * (spent - dispatching)
         counts[3] += stride * (calling + dispatching)
         counts[4] = end
