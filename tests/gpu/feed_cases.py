@@ -65,6 +65,21 @@ def test_shards_and_block_shuffles_are_the_hosts(framework):
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block=256).batch(128), resident="never")
 
 
+@pytest.mark.parametrize("resident", ["never", "always"])
+def test_wide_numbers_arrive_as_the_framework_holds_them(framework, resident):
+    rows = 4_000
+    data = {"x": RNG.normal(size=(rows, 30)), "y": RNG.integers(-(2**62), 2**62, rows), "row": np.arange(float(rows))}
+    data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # crosses by DMA
+    pipeline = shuffled(data, 250)
+    transport, told = assert_same(framework, pipeline, resident=resident)
+    assert transport is not None
+    assert ("narrowed" in told) == (FRAMEWORK == "jax")
+    with pipeline.feed(FRAMEWORK, device="cuda") as feed:
+        batch = next(feed)
+        held = {name: framework.read(leaf).dtype for name, leaf in batch.items()}
+        assert held == dict(zip(feed.structure.paths, (spec.dtype for spec in feed.specs), strict=True))
+
+
 def test_what_cannot_be_fetched_is_staged(framework):
     data = ROWS["small"]()
     transport, told = assert_same(framework, shuffled(data, 256).map(lambda batch: batch | {"x": batch["x"] * 2}))

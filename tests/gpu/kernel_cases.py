@@ -128,6 +128,26 @@ def check_drawn(rig, length, count):
         assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected])
 
 
+def check_narrowed(rig, dtype, batch_numbers, gap, count):
+    """64-bit numbers become what NumPy makes of them."""
+    wide = rig.bytes[: count * 8].view(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = wide.astype(f"{dtype[0]}4")
+    batch_stride, batches = batch_numbers * 4 + gap, -(-count // batch_numbers)
+    pointer = rig.device.allocate(batches * batch_stride)
+    arrived = Place(rig.locked.address, batch_numbers, batch_numbers * 8, 8)
+    place = Place(pointer, batch_numbers, batch_stride, 4)
+    rig.mover.narrow_rows(rig.stream, arrived, place, count=count, real=dtype == "f8")
+    found = np.empty(batches * batch_stride, np.uint8)
+    rig.stream.wait()
+    rig.stream.download(address_of(found), pointer, len(found))
+    rig.stream.wait()
+    rig.device.free(pointer)
+    held = [found[start : start + batch_numbers * 4] for start in range(0, len(found), batch_stride)]
+    numbers = np.concatenate(held).view(expected.dtype)[:count]
+    assert np.array_equal(numbers, expected, equal_nan=dtype == "f8"), (dtype, batch_numbers)
+
+
 class Sum(ctypes.Structure):
     _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_ulonglong), ("total", ctypes.c_void_p))
 
@@ -153,6 +173,10 @@ def main():
     check_extents(rig)
     check_drawn(rig, SOURCE_NBYTES // 64, 5000)
     check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)
+    for dtype in ("i8", "u8", "f8"):
+        check_narrowed(rig, dtype, 256, 0, 100_000)
+        check_narrowed(rig, dtype, 33, 124, 1000)
+        check_narrowed(rig, dtype, 7, 4, 5)
     for pairs in (1, 191, 192, 769, 100_000):
         check_sum(rig, pairs)
     sys.stdout.write("all rows are right\n")

@@ -194,6 +194,7 @@ class _Filling:
 
     def __enter__(self) -> CudaMemory:
         self._device.__enter__()
+        self._memory.there = False
         try:
             self._memory.wait_for_release()
         except BaseException:

@@ -106,6 +106,7 @@ class CudaMemory:
         self._locked: LockedMemory | None = None
         self.arrived = Event(device)  # recorded behind whatever fills the device side
         self.in_flight = False  # whether it was recorded, and the host side may still be read
+        self.there = False  # whether it is known to have fired since: asking takes longer than most of a hand-off
         self.used_on: dict[int, Any] = {}  # streams it was handed to since it was filled
         self.closing = threading.RLock()  # against a batch that is taken while the feed is closed
         self.behind: Any = None  # the mark that must be reached before it is filled again, or
@@ -152,8 +153,11 @@ class CudaMemory:
 
     def hold_back(self, stream: int) -> None:
         """Let somebody's stream wait until the rows have arrived; a stream that captures a graph is waited for here."""
+        if self.there:
+            return
         with self.closing, self.device:
-            if not self.closed and not self.arrived.fired and not wait_on_foreign(stream, self.arrived):
+            self.there = self.closed or self.arrived.fired
+            if not self.there and not wait_on_foreign(stream, self.arrived):
                 self.arrived.wait()
 
     def wait_for_arrival(self) -> None:
