@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any
 
@@ -107,8 +108,11 @@ def _first_of(data: Any) -> Any:
     return data
 
 
+_spoken = lru_cache(maxsize=64)(str)  # a dtype takes longer to say its name than all else that is written down of it
+
+
 def _about(array: Any) -> dict[str, Any]:
-    return {"device": f"cuda:{array.device.id}", "dtype": str(array.dtype), "shape": list(array.shape)}
+    return {"device": f"cuda:{array.device.id}", "dtype": _spoken(array.dtype), "shape": list(array.shape)}
 
 
 def _origin(data: Any, dtype: Any) -> dict[str, Any]:
