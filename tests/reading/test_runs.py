@@ -78,3 +78,9 @@ def test_every_address_of_several_runs_is_found_where_it_was_read(ranges):
     for start, nbytes in ranges:
         found = int(together.locate(np.array([start]))[0])
         assert memory[found : found + nbytes].tolist() == list(range(start, start + nbytes))
+
+
+def test_of_nothing_nothing_is_found():
+    nothing = np.empty(0, np.int64)
+    together = Runs.all_of([Runs(nothing, nothing, nothing)])
+    assert together.total_nbytes == len(together.locate(nothing)) == 0

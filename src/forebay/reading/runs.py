@@ -51,7 +51,7 @@ class Runs:
         starts, nbytes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "nbytes"))
         order = np.lexsort((nbytes, starts))
         ends = (starts + nbytes)[order]
-        order = order[np.concatenate([[True], ends[1:] > np.maximum.accumulate(ends)[:-1]])]
+        order = order[np.diff(np.maximum.accumulate(ends), prepend=-1) > 0]
         return cls(starts[order], nbytes[order], np.concatenate([part.places for part in parts])[order])
 
     @property
