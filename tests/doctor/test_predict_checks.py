@@ -7,14 +7,15 @@ from tests.doctor import device_rig as rig
 from tests.doctor.timelines import READ, UPLOAD, steps, typical
 
 from forebay.doctor.analyse.verdict import judge
+from forebay.doctor.predict import wins
 from forebay.doctor.predict.check_cures import check_on_device, spent_behind
 from forebay.doctor.predict.simulate import UNCERTAIN_WIN
 from forebay.doctor.predict.timeline import Action, Operation
 
-MB = 1_000_000
-THERE = check_on_device(READ, bytes_per_second=3000.0, passes=1, waits=True)
-LATER = check_on_device(READ, bytes_per_second=3000.0, passes=1, waits=False)
-DOUBTED = check_on_device(READ, bytes_per_second=3000.0, passes=4, waits=True, doubts=True)
+MB, GB = 1_000_000, 1_000_000_000
+THERE = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=True)
+LATER = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=False)
+DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True, doubts=True)
 
 
 def checks(first, *, then="launch"):
@@ -26,7 +27,7 @@ def checks(first, *, then="launch"):
         Action(5.0),
         Action(0.5, line=UPLOAD, kind=then, ends_step=True),
     ]
-    copy = Operation(3.0, engine="device to host", line=READ, nbytes=300, pageable=True)
+    copy = Operation(3.0, engine="device to host", line=READ, nbytes=10 * GB, pageable=True)
     return actions, [Operation(4.0), copy]
 
 
@@ -59,6 +60,14 @@ def test_who_learns_of_it_later_waits_for_nothing():
 def test_with_doubts_a_part_of_it_stays_and_the_device_looks_more_often():
     left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_WIN + 0.5
     assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
+
+
+def test_what_takes_longer_than_any_check_of_so_many_bytes_may_be_something_else():
+    def waits_on(first):
+        actions, operations = checks(first)
+        return [*actions[:3], Action(200.0), actions[-1]], operations
+
+    assert spent_behind(steps(waits_on), READ) == pytest.approx((10.0, 200.0))
 
 
 def test_in_front_of_an_upload_all_of_it_may_be_for_that():
@@ -126,3 +135,20 @@ def test_no_bound_promises_a_step_that_is_shorter_than_what_the_device_computes(
     monkeypatch.setattr("forebay.doctor.predict.wins.MOST_ERROR", -1.0)
     cure, step = cure_in(rig.run(pulls), "look for NaN")
     assert step - cure.high == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("wait_us", [2_000, 20_000])
+def test_what_a_loop_waits_for_input_is_not_promised(monkeypatch, wait_us):
+    monkeypatch.setattr(wins, "MOST_ERROR", -1.0)  # bounds only
+
+    def waits(machine):
+        machine.launch(900)
+        machine.read(16 * MB, line=3, api="Tensor.cpu")
+        machine.wait_for_input(wait_us)
+        machine.launch(100)
+
+    verdict = judge(rig.run(waits))
+    assert verdict.main.rule == "input_bound"
+    (check,) = (finding for finding in verdict.findings if finding.rule == "host_check")
+    assert max(cure.high for cure in check.cures) < 1.5e-3
+    assert not any("assumed" in cure.how for cure in check.cures)

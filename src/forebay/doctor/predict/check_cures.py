@@ -2,8 +2,9 @@
 and a number comes back. Pure.
 
 Nobody sees what the host computes on what it pulled. What it does right behind a pull, until its next call of the
-framework, is taken for that, and goes with the pull. Where there are doubts, a part of it is something else's; and all
-of it where that next call sends something, which may have been made meanwhile.
+framework, is taken for that, and goes with the pull. Where there are doubts, a part of it is something else's: whatever
+takes longer than going over the bytes a few times; and all of it where that next call sends something, which may have
+been made meanwhile.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,6 +18,7 @@ from forebay.doctor.predict.upload_cures import UPLOADS
 __all__ = ["check_on_device", "spent_behind"]
 
 PULLS = ("download",)
+CHECKED_BYTES_PER_SECOND = 1e9  # a check that takes longer may be something else: of five, none was as slow as this
 
 
 def check_on_device(line: int, *, bytes_per_second: float, passes: int, waits: bool, doubts: bool = False) -> Change:
@@ -61,6 +63,7 @@ def _behind(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], floa
     after_last = pulls[-1] + 1 if pulls else 0
     run: list[int] = []
     behind = bool(pulls)
+    nbytes = max((_pulled(timeline, actions[place]) for place in pulls), default=0)  # where records end, one has none
     for place in (*range(after_last, len(actions)), *range(after_last)):
         action = actions[place]
         if is_of(action, PULLS, line):
@@ -68,9 +71,19 @@ def _behind(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], floa
         elif behind and _is_own_work(action):
             run.append(place)
         elif behind and not _is_anothers(timeline, action):
-            yield run, 0.0 if action.kind in UPLOADS else 1 - UNCERTAIN_WIN
+            yield run, 0.0 if action.kind in UPLOADS else _surely(timeline, run, nbytes)
             run, behind = [], False
-    yield run, 1 - UNCERTAIN_WIN
+    yield run, _surely(timeline, run, nbytes)
+
+
+def _pulled(timeline: Timeline, action: Action) -> int:
+    return sum(timeline.operations[number].nbytes for number in action.queues)
+
+
+def _surely(timeline: Timeline, run: Sequence[int], nbytes: int) -> float:
+    """Which share of a run is taken for a check of so many bytes, where there are doubts."""
+    seconds = sum(timeline.actions[place].seconds for place in run)
+    return min(1 - UNCERTAIN_WIN, nbytes / CHECKED_BYTES_PER_SECOND / seconds) if seconds else 0.0
 
 
 def _is_own_work(action: Action) -> bool:

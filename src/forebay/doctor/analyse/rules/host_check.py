@@ -74,11 +74,12 @@ def _bounds(case: Case, site: Site, cost: float) -> tuple[float, float, str]:
     if case.device is None:
         return crossing, cost, HOW
     least, most = spent_behind(case, site)
-    relieved = rest_of(case, cost + most) * (1 - RELIEF)  # of Python's own work, once so much less goes through caches
+    own = sum(case.step_parts.get(part, 0.0) for part in ("launching", "Python"))
+    relieved = min(rest_of(case, cost + most), own) * (1 - RELIEF)  # once so much less goes through caches
     computing = case.device.working.length / 1e9 / len(case.device)
     high = max(crossing, min(cost + most + relieved, rest_of(case, computing)))
     low = min(high, max(crossing, cost - _waited(case, case.device, site)) + least)
-    return low, high, f"{HOW_RECORDED}{ASSUMED}{_assumption(most)}"
+    return low, high, f"{HOW_RECORDED}{ASSUMED}{_assumption(most)}" if most else HOW_RECORDED
 
 
 def _waited(case: Case, view: DeviceView, site: Site) -> float:
