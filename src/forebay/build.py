@@ -72,13 +72,14 @@ def build(
     budget = None if device_bytes is None else parse_nbytes(device_bytes, "device_bytes")
     _check_place(pipeline, place, resident, budget)
     pipeline = _loosened(pipeline)
-    traced, afterwards, notes = _trace(pipeline, place)
+    asked, afterwards = _trace(pipeline, place)
+    traced, notes = _as_held(pipeline, place, asked)
     demand = _demand(pipeline, place, traced, (*place.notes, *notes), host_nbytes)
     demand = replace(
         demand,
         afterwards=afterwards,
         given=given_by(traced, afterwards, place.hand_off),
-        device=device_demand(pipeline, place, demand, resident, budget),
+        device=device_demand(pipeline, place, asked.transforms, resident, budget),
     )
     demand = replace(demand, cluster=spread(pipeline, demand))
     demand = replace(demand, reading=_reading(pipeline, demand))
@@ -168,23 +169,30 @@ def _fields(pipeline: Pipeline) -> str:
     return ", ".join(f"{name} {spec}" for name, spec in zip(pipeline.structure.paths, pipeline.specs, strict=True))
 
 
-def _trace(pipeline: Pipeline, place: Place) -> tuple[Traced, tuple[Transform, ...], tuple[Reason, ...]]:
-    """The transforms of the host, and those of the device; what the framework narrows anyway is narrowed last."""
-    transforms, afterwards = with_padding(pipeline), tuple[Transform, ...]()
+def _trace(pipeline: Pipeline, place: Place) -> tuple[Traced, tuple[Transform, ...]]:
+    """The transforms of the host, and those of the device."""
+    transforms = with_padding(pipeline)
     if place.side is None:
-        traced = trace(pipeline, transforms)
-    else:
-        traced, afterwards = split_transforms(pipeline, transforms)
+        return trace(pipeline, transforms), ()
+    return split_transforms(pipeline, transforms, place.hand_off)
+
+
+def _as_held(pipeline: Pipeline, place: Place, traced: Traced) -> tuple[Traced, tuple[Reason, ...]]:
+    """What the framework narrows anyway is narrowed last."""
     hand_off = place.hand_off
     hand_off.check(traced.specs, traced.structure.paths)
     narrowed = _narrowed(traced.specs, traced.structure, hand_off)
     if not narrowed:
-        return traced, afterwards, ()
+        return traced, ()
+    if len({*traced.structure.paths}) < len(traced.structure.paths):
+        raise PipelineError(
+            f"two fields have one name ({', '.join(traced.structure.paths)}): call one of them otherwise."
+        )
     told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
     if place.side is not None and fetches_rows(pipeline, traced.transforms):
-        return _held(traced, narrowed), afterwards, (reason,)  # by the device, which fetches rows as they lie
-    return trace(pipeline, (*traced.transforms, Cast(narrowed))), afterwards, (reason,)
+        return _held(traced, narrowed), (reason,)  # by the device, which fetches rows as they lie
+    return trace(pipeline, (*traced.transforms, Cast(narrowed))), (reason,)
 
 
 def _held(traced: Traced, narrowed: dict[str, np.dtype[Any]]) -> Traced:
@@ -322,5 +330,6 @@ def _fetcher(pipeline: Pipeline, plan: Plan, recorder: Recorder, place: Place) -
         kept_rows=transport.kept_rows,
         threads=transport.threads,
         recorder=recorder,
+        held=plan.layout.specs,
     )
     return fetcher

@@ -11,11 +11,10 @@ from forebay.infer import Traced, trace
 from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place
-from forebay.plan import Demand
 from forebay.probe import Probe
 from forebay.sources.base import Extent, Source
 from forebay.spec import ArraySpec, Structure, format_nbytes
-from forebay.transforms import Cast, Map, Scale, Transform, apply_all
+from forebay.transforms import Cast, Map, Scale, Transform, apply_all, by_leaf
 from forebay.transport import DeviceDemand, Speeds
 
 __all__ = ["device_demand", "extents_of", "fetches_rows", "given_by", "split_transforms"]
@@ -25,13 +24,13 @@ NOT_WHOLE = "rows do not lie whole, in native byte order, where a device could f
 
 
 def device_demand(
-    pipeline: Pipeline, place: Place, demand: Demand, resident: str, budget: int | None
+    pipeline: Pipeline, place: Place, asked: Sequence[Transform], resident: str, budget: int | None
 ) -> DeviceDemand | None:
-    """The device's side of a demand; None where there is no device."""
+    """The device's side of a feed with these transforms on the host; None where there is no device."""
     if place.side is None:
         return None
     found = extents_of(pipeline)
-    why = _why_staged(pipeline, demand.transforms, found)
+    why = _why_staged(pipeline, asked, found)
     if why:
         found = []
     if not found and resident == "always":
@@ -91,15 +90,28 @@ def _span_nbytes(extent: Extent) -> int:
     return extent.rows * extent.stride
 
 
-def split_transforms(pipeline: Pipeline, transforms: tuple[Transform, ...]) -> tuple[Traced, tuple[Transform, ...]]:
+def split_transforms(
+    pipeline: Pipeline, transforms: tuple[Transform, ...], hand_off: HandOff
+) -> tuple[Traced, tuple[Transform, ...]]:
     """Those of the host, traced, and those of the device: as few on the host as move the fewest bytes across."""
     traced = trace(pipeline, _host_part(transforms))
     host = len(traced.transforms)
     first = host
-    while first > 0 and isinstance(transforms[first - 1], Cast | Scale):
+    while first > 0 and _moves(transforms[first - 1], *traced.steps[first - 1], hand_off):
         first -= 1
     cut = min(range(first, host + 1), key=lambda count: (_row_nbytes(traced.steps[count][0]), count))
     return replace(traced, transforms=traced.transforms[:cut], steps=traced.steps[: cut + 1]), transforms[cut:]
+
+
+def _moves(transform: Transform, specs: tuple[ArraySpec, ...], structure: Structure, hand_off: HandOff) -> bool:
+    """Whether a device does the same: not where the framework holds large whole numbers there by their lower half."""
+    if not isinstance(transform, Cast | Scale):
+        return False
+    changed = zip(by_leaf(transform.fields, structure, transform), specs, strict=True)
+    return not any(
+        to is not None and spec.dtype.kind in "iu" and hand_off.held_dtype(spec.dtype) != spec.dtype
+        for to, spec in changed
+    )
 
 
 def given_by(

@@ -105,7 +105,7 @@ def choose_transport(
     together = f"fetched together: {format_nbytes(slot_nbytes)}"
     reasons.append(Reason("group", f"{group} batch{'es' if group > 1 else ''}", together))
     if device.speeds is not None and not resident:
-        reasons.append(_expected(device.speeds, specs, kept_rows / device.rows))
+        reasons.append(_expected(device.speeds, specs, specs if held is None else held, kept_rows / device.rows))
     return Transport(ways, kept_rows, group, FILLING, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
 
 
@@ -136,9 +136,9 @@ def _kept(device: DeviceDemand, row_nbytes: int, *, slots_nbytes: int) -> tuple[
     return kept, f"{share} stay there; the device fetches the others itself"
 
 
-def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], kept: float) -> Reason:
-    """What the probe's figures promise for rows like these."""
-    nbytes = sum(spec.nbytes for spec in specs)
+def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], held: tuple[ArraySpec, ...], kept: float) -> Reason:
+    """What the probe's figures promise for rows like these, in bytes as the framework gets them."""
+    nbytes = sum(spec.nbytes for spec in held)
     seconds = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes) * (1 - kept)
     return Reason("speed", f"{nbytes / seconds / 1e9:.0f} GB/s", "expected, by what `forebay probe` measured here")
 

@@ -10,6 +10,7 @@ from tests.fetch.plain_cuda import PACES, Holding, plain_cuda, prepared
 from tests.fetch.test_fetcher import KINDS, assert_same, feed_of, host_epoch, random_rows, read_all
 
 import forebay as fb
+from forebay.errors import PipelineError
 
 HELD = {"i8": "i4", "u8": "u4", "f8": "f4", "c16": "c8"}
 
@@ -94,6 +95,38 @@ def test_what_the_device_scales_is_told_as_the_framework_holds_it(side):
     pipeline = fb.from_arrays({"x": np.arange(60)}).batch(6).map(fb.scale({"x": 0.5}))
     with feed_of(pipeline, narrowing(side)) as feed:
         assert all(spec.dtype.itemsize == 4 for spec in feed.specs)
+
+
+@pytest.mark.parametrize("made", [fb.scale({"x": 1 / 255, "y": 1e-3}), fb.cast("float32"), fb.cast({"y": "float64"})])
+def test_large_whole_numbers_are_not_cut_in_half_before_they_are_scaled_or_cast(side, made):
+    data = {"x": random_rows(60, 28, "u1"), "y": 1_700_000_000_000 + np.arange(60)}
+    pipeline = fb.from_arrays(data).batch(6).map(made)
+    with feed_of(pipeline, narrowing(side)) as feed:
+        assert_same(read_all(side, feed), held(host_epoch(pipeline, 0)))
+
+
+def test_two_fields_of_one_name_are_refused_as_one_of_them_would_be_taken_for_the_other(side):
+    data = {"a.b": np.arange(60), "a": {"b": np.arange(60.0)}}
+    with pytest.raises(PipelineError, match="two fields have one name"):
+        feed_of(fb.from_arrays(data).batch(6), narrowing(side))
+
+
+def test_why_rows_are_staged_is_told_of_the_rows_not_of_their_narrowing(side):
+    pipeline = fb.from_arrays({"x": np.arange(60.0).astype(">f8")}).batch(6)
+    with feed_of(pipeline, narrowing(side)) as feed:
+        assert "in native byte order" in feed.explain()
+    with pytest.raises(PipelineError, match="in native byte order"):
+        feed_of(pipeline, narrowing(side), resident="always")
+
+
+def test_without_room_for_what_arrives_rows_are_staged_and_it_is_told(side):
+    side.refuse = lambda nbytes: nbytes == 2 * 8 * 100 * 8  # two leaves of a group of one batch
+    data = {"x": random_rows(60, 100, "f8"), "y": random_rows(60, 100, "i8")}
+    pipeline = fb.from_arrays(data).shuffle(seed=1).batch(8)
+    feed = assert_feeds_the_hosts_narrowed(pipeline, side, resident="never")
+    assert feed.plan.group_batches == 1
+    assert "narrow_numbers" not in side.machine.launched
+    assert "rows are staged, by the CPU, as they cannot arrive first" in feed.explain()
 
 
 def test_room_for_what_arrives_is_counted_with_the_slots(side):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.transports import FEWEST_SORTED, SORTED_BELOW_NBYTES, Drawn, Mover
 from forebay.engines.cuda.workspace import Workspace
 from forebay.fetch.edges import Edges, locked_span
+from forebay.fetch.narrowing import Narrowing
 from forebay.fetch.resident import Kept, Sample
 from forebay.fetch.stage import Stage
 from forebay.sources.base import Extent, Rows, Source
@@ -78,6 +80,7 @@ class Fetcher:
         kept_rows: int,
         threads: int,
         recorder: Recorder,
+        held: Sequence[ArraySpec],
     ) -> None:
         self._engine, self._source, self._recorder = engine, source, recorder
         self._extents, self._edges = extents, Edges(engine.device)
@@ -85,6 +88,7 @@ class Fetcher:
             _Leaf(number, spec, way, kept_rows if spec.nbytes else 0)
             for number, (spec, way) in enumerate(zip(source.specs, ways, strict=True))
         ]
+        self._narrowing = Narrowing(engine, source.specs, held, tell=self._tell)
         self._stage = Stage(engine.device, source, threads=threads)
         self._lock = Lock(page_locks(engine.device))
         self._mover: Mover | None = None  # there once everything is page-locked
@@ -110,20 +114,23 @@ class Fetcher:
 
     def queues_only(self, memory: CudaMemory) -> bool:
         """Whether filling this slot takes kernels alone, and all they need is there."""
-        if self._mover is None or memory.workspace is None:
+        if self._mover is None or memory.workspace is None or not self._narrowing.is_ready(memory):
             return False
         return all(leaf.way == "kernel" or leaf.kept_rows for leaf in self._leaves if leaf.spec.nbytes)
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
         """Queue what brings these rows into the slot; they have arrived when its event fires."""
-        began, mover = time.perf_counter(), self._mover
+        began = time.perf_counter()
+        mover = self._mover
+        if mover is not None and not self._narrowing.make_room(memory, layout):
+            mover = None
         with self._engine.filling(memory):
             if mover is None:
                 places = [_place(memory, layout, leaf.number) for leaf in self._leaves]
                 self._stage.send(memory.stream, places, layout.specs, rows.numbers())
             else:
                 self._fetch(mover, memory, layout, rows)
-        nbytes = rows.count * sum(leaf.spec.nbytes for leaf in self._leaves)
+        nbytes = rows.count * sum(spec.nbytes for spec in (self._source.specs if mover else layout.specs))
         self._recorder.add("fetch" if mover else "stage", time.perf_counter() - began, nbytes=nbytes)
         if self._begun.acquire(blocking=False):  # once, and not before the first batch is on its way: both lock pages
             self._prepared.start()
@@ -156,20 +163,13 @@ class Fetcher:
             self._copy(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
             self._gather(mover, memory, layout, rows, by_kernel)
-        for leaf in self._leaves:
-            if layout.specs[leaf.number].dtype != leaf.spec.dtype and leaf.spec.nbytes:
-                arrived, place = self._landing(memory, layout, leaf), _place(memory, layout, leaf.number)
-                real = leaf.spec.dtype.kind in "fc"
-                mover.narrow_rows(memory.stream, arrived, place, count=rows.count, real=real)
+        place_of = partial(_place, memory, layout)
+        self._narrowing.finish(mover, memory, layout, rows.count, place_of)
 
     def _landing(self, memory: CudaMemory, layout: Layout, leaf: _Leaf) -> Place:
         """Where the rows of a leaf arrive: in their places, or beside the slot where they are to be narrowed."""
-        batch_rows, nbytes = layout.batch_rows, leaf.spec.nbytes
-        if layout.specs[leaf.number].dtype == leaf.spec.dtype:
-            return _place(memory, layout, leaf.number)
-        if leaf.number not in memory.wide:
-            memory.wide[leaf.number] = self._engine.allocate(max(1, layout.batches * batch_rows * nbytes))
-        return Place(memory.wide[leaf.number][0], batch_rows, batch_rows * nbytes, nbytes)
+        beside = self._narrowing.landing(memory, layout, leaf.number, leaf.spec)
+        return _place(memory, layout, leaf.number) if beside is None else beside
 
     def _copy(self, mover: Mover, memory: CudaMemory, layout: Layout, leaf: _Leaf, rows: Rows) -> None:
         if isinstance(rows, slice):

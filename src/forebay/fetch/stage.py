@@ -63,7 +63,7 @@ def _narrowed(target: Array, spec: ArraySpec) -> Array:
     if target.dtype == spec.dtype:
         return target
     narrow: Array = target.reshape(-1).view(spec.dtype)[: target.size].reshape(target.shape)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         narrow[...] = target
     return narrow
 
