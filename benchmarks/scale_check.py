@@ -4,8 +4,9 @@
 
 The training loop sleeps in place of a device. What the simulator is told is measured apart from what it predicts: the
 map in a plain loop, the disk by plain reads, sleeping by sleeping, the trip to a worker by one configuration that is
-marked so and not counted. Every measured feed has a process of its own, with the cores it may use. A turn, that is
-every configuration once, takes half a minute, and a whole one with --ray.
+marked so and not counted. So is what the trainer itself does for a batch on Ray, by a map that does nothing: however
+many workers there are, no feed is faster. Every measured feed has a process of its own, with the cores it may use. A
+turn, that is every configuration once, takes half a minute, and a whole one with --ray.
 """
 
 import argparse
@@ -33,7 +34,7 @@ class Case:
     """A feed that is measured, and predicted."""
 
     name: str
-    kind: str  # process, waiting, uneven, disk, ray or ray waiting
+    kind: str  # process, waiting, uneven, disk, ray, ray waiting or ray empty
     workers: int = 1  # of a node, on Ray
     batch_rows: int = 64
     loop_seconds: float = 0.0
@@ -71,7 +72,8 @@ def cases(cores: int, *, ray: bool) -> Iterator[Case]:
 
 
 def ray_cases(workers: int) -> Iterator[Case]:
-    """One node tells what a trip costs; then two, and a loop that leaves them time."""
+    """What the trainer does for a batch; on one node, what a trip costs; then two, and a loop that leaves them time."""
+    yield Case("ray, nothing done, 2 nodes", "ray empty", workers, nodes=2, calibrates=True)
     for kind in ("ray", "ray waiting"):
         yield Case(f"{kind} map, 1 node", kind, workers, nodes=1, calibrates=True)
         for loop in (0.0, 0.016):
@@ -89,11 +91,16 @@ def side_by_side(case: Case, path: Path, trips: dict[str, float]) -> dict[str, A
     before = row_seconds(), disk_speed(path)
     found = measured(case, path)
     row, disk = (statistics.mean(pair) for pair in zip(before, (row_seconds(), disk_speed(path)), strict=True))
-    worked = row * case.batch_rows if case.kind in ("process", "ray") else found["waited"]
-    if case.calibrates:
+    worked = {"process": row * case.batch_rows, "ray": row * case.batch_rows, "ray empty": 0.0}.get(
+        case.kind, found["waited"]
+    )
+    if case.kind == "ray empty":
+        trips["trainer"] = found["step"]
+    elif case.calibrates:
         trips[case.kind] = max(0.0, found["step"] * found["workers"] - worked)
     trip = trips.get("waiting" if case.kind == "uneven" else case.kind, 0.0)
-    predicted = simulate(scenario(case, found, worked + trip, disk), steps=SIMULATED_STEPS).step_seconds
+    made = scenario(case, found, worked + trip, disk, trips.get("trainer", 0.0))
+    predicted = simulate(made, steps=SIMULATED_STEPS).step_seconds
     return asdict(case) | found | {"predicted": predicted}
 
 
@@ -107,7 +114,9 @@ def measured(case: Case, path: Path) -> dict[str, Any]:
     return found
 
 
-def scenario(case: Case, found: dict[str, Any], batch_seconds: float, disk_bytes_per_second: float) -> Scenario:
+def scenario(
+    case: Case, found: dict[str, Any], batch_seconds: float, disk_bytes_per_second: float, trainer_seconds: float
+) -> Scenario:
     """The case as the simulator is told it; slots and threads are the plan's."""
     training = Training(case.batch_rows, found["slept"], prefetch=found["slots"])
     data = Data(rows=case.batch_rows * case.steps, row_nbytes=ROW_NBYTES)
@@ -115,7 +124,7 @@ def scenario(case: Case, found: dict[str, Any], batch_seconds: float, disk_bytes
         return Scenario(replace(data, source="disk"), training, host=Host(disk_bytes_per_second=disk_bytes_per_second))
     jitter = UNEVEN if case.kind == "uneven" else 0.0
     maps = Maps("remote" if case.nodes else "host", seconds_per_batch=batch_seconds, jitter=jitter)
-    remote = Remote(max(1, case.nodes), case.workers, in_flight=found["threads"])
+    remote = Remote(max(1, case.nodes), case.workers, in_flight=found["threads"], seconds_per_batch=trainer_seconds)
     return Scenario(data, training, maps, Host(workers=found["workers"]), remote=remote)
 
 

@@ -75,8 +75,9 @@ def pipeline(case: dict[str, Any]) -> fb.Pipeline:
         forget(Path(case["path"]))
         return fb.from_files(case["path"]).shuffle(seed=0, block=BLOCK_ROWS).batch(batch_rows).take(steps)
     batches = fb.from_arrays(np.zeros((steps * batch_rows, ROW_NBYTES), np.uint8)).batch(batch_rows)
-    function = {"process": work, "ray": work, "uneven": wait_unevenly}.get(kind, wait_evenly)
-    return batches.map(function, where={"process": "process", "ray": "ray", "ray waiting": "ray"}.get(kind, "thread"))
+    functions = {"process": work, "ray": work, "ray empty": give_back, "uneven": wait_unevenly}
+    where = "ray" if kind.startswith("ray") else "process" if kind == "process" else "thread"
+    return batches.map(functions.get(kind, wait_evenly), where=where)
 
 
 def work(batch: Any) -> Any:
@@ -85,6 +86,10 @@ def work(batch: Any) -> Any:
         total = 0
         for number in range(ROW_LOOPS):
             total += number * number
+    return batch
+
+
+def give_back(batch: Any) -> Any:
     return batch
 
 

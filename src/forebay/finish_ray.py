@@ -1,14 +1,15 @@
-"""From row numbers, or rows, to a full slot by way of Ray workers: one copy, out of Ray's shared memory."""
+"""From row numbers, or rows, to a full slot by way of Ray workers: one copy, out of what Ray received."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import ray
 
 from forebay.cursor import Cursor
+from forebay.executors.ray_pieces import count_pieces, cut, join, same_bytes
 from forebay.executors.ray_pool import RayPool
-from forebay.executors.ray_worker import Hello
+from forebay.executors.ray_worker import Hello, Question
 from forebay.finish import CutShortError, Finisher
 from forebay.pipeline import Pipeline
 from forebay.plan import Plan
@@ -36,55 +37,84 @@ class RayFinisher(Finisher):
         self._stored = cluster.rows == "stored"
         self._references: list[Any] = []  # of the arrays in Ray's object store, where they are there
         self._recorder, self._task_nbytes = recorder, plan.task_nbytes
+        self._row_nbytes = sum(spec.nbytes for spec in plan.demand.specs) if plan.demand.sized else 0
+        self._node_id = ray.get_runtime_context().get_node_id()
         self._workers = RayPool(_work(plan, pipeline, between[1], read=cluster.rows == "read"), cluster.workers)
         recorder.watch("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
-        """Somebody's arrays may have changed since the last epoch: the workers are given them anew."""
-        if self._stored:
-            assert isinstance(self._source, ArraySource)
+        """Somebody's arrays may have changed since the last epoch: then the workers are given them anew."""
+        if self._stored and not self._unchanged():
             self._references = [ray.put(list(self._source.arrays))]
+
+    def _unchanged(self) -> bool:
+        """Whether what is in the object store is what the arrays hold. To look takes a part of what putting takes, and
+        every node keeps its copy."""
+        assert isinstance(self._source, ArraySource)
+        if not self._references:
+            return False
+        return self._source.fixed or same_bytes(self._source.arrays, ray.get(self._references[0]))
 
     def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None:
         """Have a worker read these rows and transform them."""
         keys, references = self._keys(cursor, row_count(rows)), self._references
 
-        def make(worker: Hello) -> tuple[FarTask, list[Any]]:
+        def make(worker: Hello) -> Question:
+            answers = self._answers(worker, row_count(rows))
             if worker.lacks:
                 self._recorder.note(f"rows for {worker.node}", "sent", f"it cannot read them: {worker.lacks}")
-                return FarTask(keys, None, self._gathered(rows)), []
-            return FarTask(keys, rows), references
+                return self._sent(worker, keys, self._gathered(rows), answers)
+            return Question(FarTask(keys, rows, answers=answers), references, answers=answers)
 
         self._run(slot, make)
 
     def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
         """Send rows that were gathered here to a worker, after the transforms of this thread."""
         keys = self._keys(cursor, len(leaves[0])) if self._plan.demand.sized else [self._key(cursor)]
-        task = FarTask(keys, None, self._headed(leaves, keys))
-        self._run(slot, lambda _: (task, []))
+        headed = self._headed(leaves, keys)
+        self._run(slot, lambda worker: self._sent(worker, keys, headed, self._answers(worker, len(headed[0]))))
 
     def close(self) -> None:
         self._workers.close()
         self._references = []
 
-    def _run(self, slot: Slot, make: Callable[[Hello], tuple[FarTask, list[Any]]]) -> None:
-        answer, worker = self._workers.run(make, nbytes=self._task_nbytes)
+    def _answers(self, worker: Hello, rows: int) -> int:
+        return self._pieces(worker, rows * self._row_nbytes)
+
+    def _pieces(self, worker: Hello, nbytes: int) -> int:
+        """In how many pieces so many bytes go there or come back."""
+        return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
+
+    def _sent(self, worker: Hello, keys: list[tuple[int, ...]], leaves: list[Array], answers: int) -> Question:
+        pieces = self._pieces(worker, sum(leaf.nbytes for leaf in leaves))
+        if pieces == 1:
+            return Question(FarTask(keys, None, leaves, answers=answers), answers=answers)
+        alike = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
+        task = FarTask(keys, None, cut_leaves=alike, answers=answers)
+        return Question(task, pieces=cut(contiguous, pieces), answers=answers)
+
+    def _run(self, slot: Slot, make: Callable[[Hello], Question]) -> None:
+        (answer, *others), worker = self._workers.run(make, nbytes=self._task_nbytes)
         if answer.failure is not None and answer.batches == 0:
             raise answer.failure.rebuild(str(worker))
-        self._write(slot, answer)
+        self._write(slot, answer, others)
         if answer.failure is not None:
             raise CutShortError(answer.batches, answer.failure.rebuild(str(worker)))
 
-    def _write(self, slot: Slot, answer: Answer) -> None:
+    def _write(self, slot: Slot, answer: Answer, others: list[bytes]) -> None:
         if not self._plan.demand.sized:
             slot.hold(self._alike(answer.leaves))
             return
+        join([*answer.leaves, answer.piece, *others], self._targets(slot, answer))
+
+    def _targets(self, slot: Slot, answer: Answer) -> Iterator[Array]:
+        """Where the bytes of an answer go, in the order in which they come: leaf by leaf, batch by batch."""
         layout, batch_rows = slot.layout, self._plan.demand.batch_rows
-        for batch in range(answer.batches):
-            part = slice(batch * batch_rows, (batch + 1) * batch_rows)
-            for number, leaf in enumerate(answer.leaves):
-                own = leaf[part]
-                layout.view(slot.memory.host, number, batch=batch, rows=len(own))[...] = own
+        for leaf in range(len(layout.specs)):
+            for batch in range(answer.batches):
+                rows = min(batch_rows, answer.rows - batch * batch_rows)
+                yield layout.view(slot.memory.host, leaf, batch=batch, rows=rows)
 
     def _keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
         batches = -(-rows // self._plan.demand.batch_rows)

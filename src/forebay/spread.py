@@ -77,4 +77,7 @@ def _rows(pipeline: Pipeline, demand: Demand) -> tuple[str, str]:
     nbytes = sum(array.nbytes for array in source.arrays)
     if nbytes > STORED_NBYTES:
         return "sent", f"{format_nbytes(nbytes)} are too many to keep on every node"
-    return "stored", f"{format_nbytes(nbytes)}, put into Ray's object store once an epoch; each node takes a copy"
+    return (
+        "stored",
+        f"{format_nbytes(nbytes)}, put into Ray's object store, anew when they change; each node takes a copy",
+    )

@@ -13,6 +13,11 @@ def rows():
     return {"x": np.arange(ROWS * 3, dtype=np.float64).reshape(ROWS, 3), "number": np.arange(ROWS)}
 
 
+def wide_rows():
+    """A batch of some dozen is larger than a message that carries it."""
+    return {"x": np.arange(ROWS * 1000, dtype=np.float64).reshape(ROWS, 1000), "number": np.arange(ROWS)}
+
+
 def blur(row, rng):
     return {"x": row["x"] * 0.5 + rng.random(3), "number": row["number"]}
 

@@ -78,6 +78,13 @@ def test_remote_workers_alone_are_shared_by_all_ranks():
     assert simulate(made).step_seconds == pytest.approx(2e-3, rel=0.02)
 
 
+@pytest.mark.parametrize("nodes", [10, 100])
+def test_what_the_trainer_does_for_a_batch_takes_as_long_with_any_number_of_nodes(nodes):
+    made = scenario(training=IDLE, maps=Maps("remote", 1e-4))
+    made = replace(made, remote=Remote(nodes=nodes, workers=5, seconds_per_batch=4e-3))
+    assert simulate(made).step_seconds == pytest.approx(4e-3, rel=0.02)
+
+
 def test_one_batch_in_flight_makes_every_step_wait_for_the_whole_way():
     made = scenario(training=IDLE, maps=Maps("remote", 1e-4), link_bytes_per_second=1e8)
     made = replace(made, remote=Remote(workers=8, in_flight=1))

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from forebay.errors import ClusterError, PipelineError
-from forebay.executors.ray_worker import Hello, RayWorker, versions
+from forebay.executors.ray_worker import Hello, Question, RayWorker, versions
 
 __all__ = ["Member"]
 
@@ -40,8 +40,13 @@ class Member:
     def greeting(self, greeting: Hello) -> None:
         self._greeting = greeting
 
-    def ask(self, question: tuple[Any, ...]) -> Any:
-        return self._actor.run.remote(*question)
+    def ask(self, question: Question) -> list[Any]:
+        """References of the answers."""
+        given = (question.task, question.references, *question.pieces)
+        if question.answers == 1:
+            return [self._actor.run.remote(*given)]
+        references: list[Any] = self._actor.run.options(num_returns=question.answers).remote(*given)
+        return references
 
     def kill(self) -> None:
         """End the actor; one that is gone already does not mind."""

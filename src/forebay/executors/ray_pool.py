@@ -7,6 +7,7 @@ it had been given is given to whoever is there: tasks must therefore give the sa
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -17,7 +18,7 @@ from forebay.errors import ClusterError, FeedClosedError, PipelineError, WorkerE
 from forebay.executors.cluster import TASKS_A_WORKER
 from forebay.executors.pickling import name_of
 from forebay.executors.ray_member import Member
-from forebay.executors.ray_worker import FarWork, Hello
+from forebay.executors.ray_worker import FarWork, Hello, Question
 
 __all__ = ["RayPool"]
 
@@ -50,8 +51,8 @@ class RayPool:
         self._in_flight_nbytes = self._most_in_flight_nbytes = 0
         self._members = [self._start() for _ in range(workers)]
 
-    def run(self, make: Callable[[Hello], tuple[Any, ...]], *, nbytes: int) -> tuple[Any, Hello]:
-        """The answer to what `make` says to ask a worker, and whose it is; `nbytes` is what both take together.
+    def run(self, make: Callable[[Hello], Question], *, nbytes: int) -> tuple[list[Any], Hello]:
+        """The answers to what `make` says to ask a worker, and whose they are; `nbytes` is what all take together.
 
         `make` is called anew when the worker it was made for is lost.
         """
@@ -60,13 +61,13 @@ class RayPool:
             member, ticket = self._take()
             self._count(nbytes)
             try:
-                answer = self._ask(member, make(member.greeting))
+                answers = self._ask(member, make(member.greeting))
             except _LOST as error:
                 deaths += self._lose(member, ticket, error)
                 if deaths == DEATHS_A_TASK:
                     raise WorkerError(self._blame(member, error)) from error
             else:
-                return answer, member.greeting
+                return answers, member.greeting
             finally:
                 self._count(-nbytes)
                 self._give_back(member, ticket)
@@ -116,12 +117,14 @@ class RayPool:
                 elif time.monotonic() > patient_until:
                     raise ClusterError(self._told_nobody())
 
-    def _ask(self, member: Member, question: tuple[Any, ...]) -> Any:
-        reference = member.ask(question)
-        while not ray.wait([reference], timeout=WAKE_SECONDS)[0]:
+    def _ask(self, member: Member, question: Question) -> list[Any]:
+        references = member.ask(question)
+        while True:
+            with suppress(lost.GetTimeoutError):
+                answers: list[Any] = ray.get(references, timeout=WAKE_SECONDS)
+                return answers
             with self._changed:
                 self._raise_if_over()
-        return ray.get(reference)
 
     def _give_back(self, member: Member, ticket: object) -> None:
         with self._changed:

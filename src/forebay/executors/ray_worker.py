@@ -3,7 +3,8 @@
 import os
 import pickle
 import platform
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import ray
@@ -11,7 +12,7 @@ import ray
 from forebay import names
 from forebay.executors.pickling import Failure
 
-__all__ = ["FarWork", "Hello", "RayWorker", "versions"]
+__all__ = ["FarWork", "Hello", "Question", "RayWorker", "versions"]
 
 
 class FarWork(Protocol):
@@ -32,7 +33,19 @@ class OpenedWork(Protocol):
         """What it could not open there, and why; nothing where all is well."""
         ...
 
-    def __call__(self, task: Any, stored: Any) -> Any: ...
+    def __call__(self, task: Any, stored: Any, pieces: Sequence[Any]) -> Any:
+        """As many values as the question has answers: a list, where that is not one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a worker is asked."""
+
+    task: Any
+    references: list[Any] = field(default_factory=list)  # of what it is to fetch from Ray's object store
+    pieces: Sequence[Any] = ()  # what belongs to the task, and is sent beside it
+    answers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,7 @@ class Hello:
     """How a worker presents itself."""
 
     node: str
+    node_id: str
     pid: int
     versions: dict[str, str]
     failure: Failure | None  # why the work could not be loaded
@@ -70,11 +84,12 @@ class RayWorker:
 
     def hello(self) -> Hello:
         lacks = self._work.lacks if self._work is not None else ""
-        return Hello(ray.util.get_node_ip_address(), os.getpid(), versions(), self._failure, lacks)
+        node_id = ray.get_runtime_context().get_node_id()
+        return Hello(ray.util.get_node_ip_address(), node_id, os.getpid(), versions(), self._failure, lacks)
 
-    def run(self, task: Any, references: list[Any]) -> Any:
+    def run(self, task: Any, references: list[Any], *pieces: Any) -> Any:
         """Do a task. References come in a list, since Ray would fetch bare ones anew for each task, for half a ms."""
         assert self._work is not None
         if references != self._references:
             self._references, self._stored = references, ray.get(references[0]) if references else None
-        return self._work(task, self._stored)
+        return self._work(task, self._stored, pieces)
