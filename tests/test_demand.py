@@ -31,14 +31,14 @@ def place(available=1 << 30):
     return Place(HostEngine(), hand_off, SimpleNamespace(index=3), available)
 
 
-def host_demand(pipeline):
-    """The demand of the same pipeline on the host."""
+def on_the_host(pipeline):
+    """The transforms of the same pipeline on the host."""
     options = {"resident": "auto", "host_bytes": "64MiB", "device_bytes": None}
-    return build(pipeline, to="numpy", device="cpu", **options).plan.demand
+    return build(pipeline, to="numpy", device="cpu", **options).plan.demand.transforms
 
 
 def asked(pipeline, *, resident="auto", budget=None):
-    return device_demand(pipeline, place(), host_demand(pipeline), resident, budget)
+    return device_demand(pipeline, place(), on_the_host(pipeline), resident, budget)
 
 
 def arrays(rows=10):
@@ -48,7 +48,7 @@ def arrays(rows=10):
 def two(pipeline):
     """Batches of two, and the transforms as they are split."""
     pipeline = pipeline.batch(2) if pipeline.batching is None else pipeline
-    return split_transforms(pipeline, with_padding(pipeline))
+    return split_transforms(pipeline, with_padding(pipeline), NumpyHandOff())
 
 
 def told(transforms):
@@ -75,7 +75,7 @@ def same(batch):
 
 def test_nothing_is_asked_where_there_is_no_device():
     pipeline = arrays().batch(2)
-    assert device_demand(pipeline, Place(HostEngine(), NumpyHandOff()), host_demand(pipeline), "auto", None) is None
+    assert device_demand(pipeline, Place(HostEngine(), NumpyHandOff()), on_the_host(pipeline), "auto", None) is None
 
 
 def test_whole_rows_in_memory_can_be_fetched():
@@ -230,20 +230,20 @@ def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms
 
 def test_what_is_given_is_what_crosses_where_nothing_is_done_behind_the_link():
     traced, afterwards = two(arrays())
-    assert given_by(traced, afterwards) == (traced.specs, traced.structure)
+    assert given_by(traced, afterwards, NumpyHandOff()) == (traced.specs, traced.structure)
 
 
 def test_what_is_given_counts_what_is_done_behind_the_link():
-    specs, structure = given_by(*two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))))
+    specs, structure = given_by(*two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff())
     assert specs == (ArraySpec((4,), "float32"), ArraySpec((), "int64"))
     assert structure.paths == ("x", "y")
 
 
 def test_what_a_map_on_the_device_gives_is_not_known_before_it_runs():
-    assert given_by(*two(arrays().batch(2).map(same, where="device"))) is None
+    assert given_by(*two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
 
 
 def test_what_is_given_is_found_without_a_warning(monkeypatch):
     monkeypatch.setattr(ArraySpec, "empty", lambda spec, rows: np.full(spec.batch_shape(rows), np.nan, spec.dtype))
-    specs, _ = given_by(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))))
+    specs, _ = given_by(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff())
     assert specs == (ArraySpec((3,), "int64"),)
