@@ -205,8 +205,8 @@ def _held(traced: Traced, narrowed: dict[str, np.dtype[Any]]) -> Traced:
 
 
 def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
-    wire = {name: hand_off.held_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
-    return {name: wire[name] for name, spec in zip(structure.paths, specs, strict=True) if wire[name] != spec.dtype}
+    held = {name: hand_off.held_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
+    return {name: held[name] for name, spec in zip(structure.paths, specs, strict=True) if held[name] != spec.dtype}
 
 
 def _demand(

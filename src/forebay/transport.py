@@ -10,6 +10,7 @@ small ones by a kernel, a window of coming batches at a time, in the order of th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from forebay.errors import BudgetError
@@ -88,11 +89,8 @@ def choose_transport(
         return None
     row_nbytes = sum(spec.nbytes for spec in specs)
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES else "kernel" for spec in specs)
-
-    def sizes(wanted: int) -> tuple[int, int]:
-        slot_nbytes = _slot_nbytes(device, specs, specs if held is None else held, batch_rows)
-        return _group(device, slot_nbytes, wanted, batches=batches, most=most)
-
+    held = specs if held is None else held
+    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), batches=batches, most=most)
     group, slot_nbytes = sizes(RESIDENT_NBYTES)
     kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
     resident = kept_rows == device.rows
@@ -105,7 +103,7 @@ def choose_transport(
     together = f"fetched together: {format_nbytes(slot_nbytes)}"
     reasons.append(Reason("group", f"{group} batch{'es' if group > 1 else ''}", together))
     if device.speeds is not None and not resident:
-        reasons.append(_expected(device.speeds, specs, specs if held is None else held, kept_rows / device.rows))
+        reasons.append(_expected(device.speeds, specs, held, kept_rows / device.rows))
     return Transport(ways, kept_rows, group, FILLING, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
 
 
