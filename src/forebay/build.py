@@ -151,12 +151,11 @@ def _check_place(pipeline: Pipeline, place: Place, resident: str, budget: int | 
 
 def _loosened(pipeline: Pipeline) -> Pipeline:
     """Padding takes rows of any length, straight from whoever gives them; without it, none may differ."""
-    padded = pipeline.batching is not None and pipeline.batching.pad is not None
-    if not padded and any(spec.ragged for spec in pipeline.specs):
+    if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
             f"rows may differ in length ({_fields(pipeline)}): say what to fill them up with, batch(n, pad=0)."
         )
-    if not padded or pipeline.indexed:
+    if not pipeline.padded or pipeline.indexed:
         return pipeline
     if not isinstance(pipeline.source, RowStream):
         raise PipelineError(
@@ -216,7 +215,6 @@ def _demand(
     notes: tuple[Reason, ...],
     host_nbytes: int,
 ) -> Demand:
-    padded = pipeline.batching is not None and pipeline.batching.pad is not None
     source = pipeline.source
     return Demand(
         target=place.hand_off.name,
@@ -230,7 +228,7 @@ def _demand(
         transforms=traced.transforms,
         indexed=pipeline.indexed,
         by_item=isinstance(source, ItemSource),
-        sized=not padded and not isinstance(source, BatchStream),
+        sized=not pipeline.padded and not isinstance(source, BatchStream),
         window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
         host_nbytes=host_nbytes,
         notes=(*_order_notes(pipeline), *_rank_notes(pipeline), *_read_notes(pipeline), *notes),

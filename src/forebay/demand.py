@@ -71,7 +71,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], found: Sequ
     """Why a device cannot fetch the rows by itself, or nothing."""
     if not isinstance(pipeline.source, Source):
         return "a stream comes row by row"
-    if pipeline.batching is not None and pipeline.batching.pad is not None:
+    if pipeline.padded:
         return "batches differ in size"
     if transforms:
         return f"{transforms[0]} runs on the host"

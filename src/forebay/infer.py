@@ -40,12 +40,11 @@ def trace(pipeline: Pipeline, transforms: Sequence[Transform]) -> Traced:
     leaves = (
         _sample(pipeline) if any(isinstance(transform, Map) for transform in transforms) else _zeros(pipeline.specs)
     )
-    loose = pipeline.batching is not None and pipeline.batching.pad is not None
     steps, known = [(tuple(pipeline.specs), structure)], []
     for number, transform in enumerate(transforms):
         leaves, structure = apply_all([transform], leaves, structure, (0, 0, 0), first=number)
         known.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
-        steps.append((tuple(_spec(leaf, loose) for leaf in leaves), structure))
+        steps.append((tuple(_spec(leaf, pipeline.padded) for leaf in leaves), structure))
     for spec, name in zip(steps[-1][0], structure.paths, strict=True):
         spec.check(name)
     return Traced(tuple(known), tuple(steps), _batch_rows(pipeline))

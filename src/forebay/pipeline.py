@@ -235,6 +235,11 @@ class Pipeline:
         return self.source.structure
 
     @property
+    def padded(self) -> bool:
+        """Whether rows may differ in length, and batches in size."""
+        return self.batching is not None and self.batching.pad is not None
+
+    @property
     def indexed(self) -> bool:
         return self.order is not None
 
