@@ -63,7 +63,8 @@ class Queue:
 class Machine:
     """The device: its queues, its memory, and what is page-locked."""
 
-    def __init__(self, pace="late", seed=0):
+    def __init__(self, pace="late", seed=0, capability=(9, 0)):
+        self.capability = capability
         self._pace, self._random = pace, random.Random(seed)
         self._mutex, self._acting = threading.RLock(), False
         self._queues, self._buffers = {}, []
@@ -246,6 +247,10 @@ class Device:
     def check_owns(self, pointer):
         assert pointer in self.machine.memory
 
+    @property
+    def capability(self):
+        return self.machine.capability
+
     def kernel(self, name):
         return Kernel(self.machine, name)
 
@@ -389,12 +394,17 @@ def _rows(machine, job):
     return _array(machine, job.rows, job.count, np.int64 if job.wide_rows else np.int32).astype(np.int64)
 
 
-def gather_any(machine, job):
+def _sources(machine, job):
+    """Where each row begins."""
     table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
     rows = _rows(machine, job)
-    turns = _array(machine, job.order, job.count, np.uint32) if job.order else np.arange(job.count)
     which = np.maximum(np.searchsorted(table[:, 0], rows, side="right") - 1, 0)
-    sources = table[which, 1] + rows * table[which, 2]
+    return table[which, 1] + rows * table[which, 2]
+
+
+def gather_any(machine, job):
+    sources = _sources(machine, job)
+    turns = _array(machine, job.order, job.count, np.uint32) if job.order else np.arange(job.count)
     batch, row = np.divmod(np.arange(job.count), job.batch_rows)
     targets = job.out + batch * job.batch_stride + row * job.row_nbytes
     machine.check_read(sources, np.full(job.count, job.row_nbytes))
@@ -409,8 +419,15 @@ def gather_wide(machine, job):
     table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
     wide = not (table[:, 1:] % 16).any() and not (job.out | job.batch_stride | job.row_nbytes | job.piece_nbytes) % 16
     if not wide:
-        raise machine.fault("gather_wide was given rows that cannot be read sixteen bytes at a time")
+        raise machine.fault("a kernel was given rows that cannot be read sixteen bytes at a time")
     gather_any(machine, job)
+
+
+def gather_bulk(machine, job):
+    if machine.capability < (9, 0) or job.piece_nbytes > 8192:
+        raise machine.fault("bulk copies were asked of a device that has none, or of more than a stage has room for")
+    machine.check_device(_sources(machine, job), np.full(job.count, job.row_nbytes), "a bulk copy reads")
+    gather_wide(machine, job)
 
 
 def narrow_numbers(machine, job):
@@ -458,7 +475,7 @@ def place_rows(machine, job):
 
 
 KERNELS = {made.__name__: made for made in (
-    gather_wide, gather_any, narrow_numbers, draw_rows, count_stretches, start_stretches, place_rows,
+    gather_wide, gather_any, gather_bulk, narrow_numbers, draw_rows, count_stretches, start_stretches, place_rows,
 )}  # fmt: skip
 
 
@@ -606,9 +623,9 @@ _THREADS_BEFORE = []  # what other tests left running
 
 
 @contextmanager
-def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28):
+def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28, capability=(9, 0)):
     """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
-    machine = Machine(pace, seed)
+    machine = Machine(pace, seed, capability)
     device = Device(machine)
     locks = PageLocks(device)
     _THREADS_BEFORE[:] = threading.enumerate()
@@ -627,6 +644,7 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         patch.setattr(fetcher, "PIECE_NBYTES", 8192)
         patch.setattr(fetcher, "FEWEST_SORTED", 16)
         patch.setattr(transports, "STRETCH_NBYTES", 1024)
+        patch.setattr(transports, "BULK_FROM_NBYTES", 1024)
         patch.setattr(stage, "PIECE_NBYTES", 8192)
         patch.setattr(resident, "STEP_NBYTES", 16384)
         forget_orders()

@@ -134,7 +134,7 @@ def test_rows_are_fetched_by_dma_by_kernels_and_in_the_order_of_their_addresses(
     told = assert_feeds_the_hosts(fb.from_arrays(data).shuffle(seed=1).batch(16), side, resident="never")
     assert "pull" in told
     assert side.machine.copied > 200
-    assert set(KERNELS) - {"gather_wide", "narrow_numbers"} <= set(side.machine.launched)
+    assert set(KERNELS) - {"gather_wide", "gather_bulk", "narrow_numbers"} <= set(side.machine.launched)
 
 
 def test_where_many_copies_are_not_one_call_kernels_fetch_large_rows_and_it_is_told():
@@ -149,6 +149,20 @@ def test_rows_of_sixteen_bytes_or_multiples_are_read_so_where_they_lie_so(side):
     assert_feeds_the_hosts(pipeline, side, resident="always")
     assert "gather_wide" in side.machine.launched
     assert "gather_any" not in side.machine.launched
+
+
+@pytest.mark.parametrize(("capability", "kernel"), [((9, 0), "gather_bulk"), ((8, 6), "gather_wide")])
+def test_long_rows_on_the_device_are_gathered_by_bulk_copies_where_it_has_them(capability, kernel):
+    pipeline = fb.from_arrays({"x": aligned_rows(60, 20_000)}).shuffle(seed=1).batch(7)
+    with plain_cuda(capability=capability) as side:
+        assert_feeds_the_hosts(pipeline, side, epochs=3, resident="always")
+        assert side.machine.launched[-1] == kernel
+
+
+def test_long_rows_that_cannot_be_read_sixteen_bytes_at_a_time_are_gathered_without_bulk_copies(side):
+    pipeline = fb.from_arrays({"x": random_rows(60, 20_001, "u1")}).shuffle(seed=1).batch(7)
+    assert_feeds_the_hosts(pipeline, side, epochs=3, resident="always")
+    assert "gather_bulk" not in side.machine.launched
 
 
 def test_rows_of_several_files_are_the_hosts(side, tmp_path):

@@ -57,7 +57,7 @@ class FarAway(Engine):
 @pytest.fixture
 def mover(monkeypatch):
     monkeypatch.setattr(transports, "BatchCopy", Memmoves)
-    return Mover(SimpleNamespace(kernel=lambda name: None))
+    return Mover(SimpleNamespace(kernel=lambda name: None, capability=(8, 0)))
 
 
 @st.composite

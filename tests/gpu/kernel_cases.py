@@ -28,6 +28,14 @@ SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap betwee
     (20_001, 20_003, 2, 4, 5, 30),
     (150_528, 150_528, 0, 3, 0, 8),
 ]
+NEAR_SHAPES = [  # of rows in device memory: by bulk copies from 8 KiB on, where all is a multiple of sixteen
+    (400, 400, 0, 100, 0, 5000),
+    (8176, 8176, 16, 9, 32, 100),
+    (8192, 8192, 0, 4, 0, 300),
+    (8208, 8224, 32, 7, 16, 301),
+    (8193, 8193, 0, 4, 0, 100),
+    (150_528, 150_528, 0, 3, 0, 27),
+]
 SOURCE_NBYTES = 8 << 20
 
 
@@ -39,10 +47,12 @@ class Rig:
         self.locked = LockedMemory(self.device, SOURCE_NBYTES)
         self.bytes = np.frombuffer(self.locked.buffer, np.uint8)
         self.bytes[:] = np.random.default_rng(0).integers(0, 256, SOURCE_NBYTES, dtype=np.uint8)
+        self.near = self.device.allocate(SOURCE_NBYTES)
+        self.stream.upload(self.near, self.locked.address, SOURCE_NBYTES)
 
-    def gather(self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, wide_rows=False):
+    def gather(self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, wide_rows=False, near=False):
         """What a fill does, with the row numbers given or drawn; the target's bytes afterwards."""
-        extents = Extents.of(table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes)
+        extents = Extents.of(table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, near=near)
         place, target_nbytes = place_of(self.device.allocate(1 << 23))
         own = self.device.allocate(Workspace.nbytes(count, [len(table)]))
         workspace = Workspace(self.device, own, None, rows=count, extents=[len(table)], wide_rows=wide_rows)
@@ -65,18 +75,18 @@ class Rig:
         return found
 
 
-def check_shape(rig, shape, *, ordered, wide_rows):
+def check_shape(rig, shape, *, ordered, wide_rows, near=False):
     row_nbytes, stride, first, batch_rows, gap, count = shape
     available = (SOURCE_NBYTES - first - row_nbytes) // stride
     rows = np.random.default_rng(1).integers(0, available, count)
     batch_stride = batch_rows * row_nbytes + gap
-    table = np.array([[0, rig.locked.address + first, stride]], np.int64)
+    table = np.array([[0, (rig.near if near else rig.locked.address) + first, stride]], np.int64)
     batches = -(-count // batch_rows)
 
     def place_of(pointer):
         return Place(pointer, batch_rows, batch_stride, row_nbytes), batches * batch_stride
 
-    options = {"row_nbytes": row_nbytes, "count": count, "ordered": ordered, "wide_rows": wide_rows}
+    options = {"row_nbytes": row_nbytes, "count": count, "ordered": ordered, "wide_rows": wide_rows, "near": near}
     found = rig.gather(table, rows, place_of, **options)
     for place, row in enumerate(rows):
         at = place // batch_rows * batch_stride + place % batch_rows * row_nbytes
@@ -170,6 +180,9 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, wide_rows=False)
         check_shape(rig, shape, ordered=True, wide_rows=True)
+    for shape in NEAR_SHAPES:
+        check_shape(rig, shape, ordered=False, wide_rows=False, near=True)
+        check_shape(rig, shape, ordered=True, wide_rows=True, near=True)
     check_extents(rig)
     check_drawn(rig, SOURCE_NBYTES // 64, 5000)
     check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)

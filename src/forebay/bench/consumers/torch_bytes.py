@@ -12,7 +12,7 @@ from forebay.bench.model import Work
 
 __all__ = ["consumer", "require_gpu"]
 
-BLOCKS, THREADS = 264, 512
+BLOCKS, THREADS = 132, 512
 
 
 def consumer(work: Work) -> "BytesConsumer":

@@ -75,6 +75,11 @@ class Device:
         which = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(check(cu.cuDeviceGetAttribute(which, self._device), f"asking for {name}"))
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """What its processors can do, as NVIDIA numbers it: (9, 0) is Hopper."""
+        return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
+
     def memory(self) -> tuple[int, int]:
         """Bytes free for anybody, and all of them."""
         with self:
@@ -123,8 +128,7 @@ class Device:
 
     @cache  # noqa: B019  # as above
     def _module(self, source: str) -> Any:
-        major = self.attribute("COMPUTE_CAPABILITY_MAJOR")
-        minor = self.attribute("COMPUTE_CAPABILITY_MINOR")
+        major, minor = self.capability
         image = compile_kernels(source, f"{major}{minor}")
         with self:
             return check(cu.cuModuleLoadData(image), f"loading {source}")

@@ -120,6 +120,56 @@ extern "C" __global__ void gather_any(Gather job) {
     }
 }
 
+// Long rows inside device memory, by Hopper's bulk copies: through shared memory, without registers. One thread of a block
+// keeps a few of them under way, so that whoever computes keeps the processors. As above, all is a multiple of sixteen.
+#if __CUDA_ARCH__ >= 900
+
+const uint STAGES = 4, STAGE_NBYTES = 8192;   // the most a piece has
+
+__device__ __forceinline__ uint in_shared(const void* pointer) { return (uint)__cvta_generic_to_shared(pointer); }
+
+__device__ __forceinline__ void begin_read(const Piece& piece, byte* stage, ulong64* arrival) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(in_shared(arrival)), "r"((uint)piece.nbytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(in_shared(stage)), "l"(piece.from), "r"((uint)piece.nbytes), "r"(in_shared(arrival)) : "memory");
+}
+
+__device__ __forceinline__ void await(ulong64* arrival, uint parity) {
+    asm volatile("{ .reg .pred there; again: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1; @!there bra again; }"
+                 :: "r"(in_shared(arrival)), "r"(parity) : "memory");
+}
+
+__device__ __forceinline__ void begin_write(const Piece& piece, const byte* stage) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :: "l"(piece.to), "r"(in_shared(stage)), "r"((uint)piece.nbytes) : "memory");
+    asm volatile("cp.async.bulk.commit_group;");
+}
+
+extern "C" __global__ void gather_bulk(Gather job) {
+    __shared__ __align__(128) byte stages[STAGES][STAGE_NBYTES];
+    __shared__ ulong64 arrivals[STAGES];
+    if (threadIdx.x) return;
+    for (uint k = 0; k < STAGES; k++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(in_shared(&arrivals[k])));
+    asm volatile("fence.proxy.async.shared::cta;");
+    uint turns = job.count * job.pieces, next = blockIdx.x, read = 0, written = 0;
+    for (; read < STAGES - 1 && next < turns; read++, next += gridDim.x)
+        begin_read(piece_at(job, next), stages[read], &arrivals[read]);
+    for (uint turn = blockIdx.x; turn < turns; turn += gridDim.x, written++) {
+        uint k = written % STAGES;
+        await(&arrivals[k], written / STAGES % 2);
+        begin_write(piece_at(job, turn), stages[k]);
+        if (next >= turns) continue;
+        // The stage that is read into next was written from one turn ago: all but the last write have left theirs.
+        asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+        begin_read(piece_at(job, next), stages[read % STAGES], &arrivals[read % STAGES]);
+        read++, next += gridDim.x;
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+#endif
+
 // What a framework holds in half the bytes is narrowed on its way into the slot: 64-bit numbers that have arrived side
 // by side beside it. Whole ones keep their lower half, as everywhere.
 

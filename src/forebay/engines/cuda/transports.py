@@ -1,7 +1,8 @@
 """How the device fetches rows: by DMA or by a kernel.
 
     upload_rows     a DMA a row (or a run of rows), issued many at a time: for large rows, and no kernel is run
-    gather_rows     a kernel of few blocks reads page-locked host memory: small rows, by address where it pays
+    gather_rows     a kernel of few blocks reads page-locked host memory: small rows, by address where it pays; rows
+                    that are on the device by one of many, or by bulk copies where they are long
     narrow_rows     a kernel behind either, for numbers that the framework holds in half the bytes
 
 All queue their work on the slot's own stream, inside `engine.filling(memory)`, and return at once.
@@ -23,6 +24,10 @@ FAR_BLOCKS = 4  # enough to fill the link: each more takes a processor from whoe
 FAR_BLOCKS_SHORT = 8  # for rows so short that a team seldom has sixteen bytes a thread to read
 FAR_BLOCKS_ANY = 16  # for rows of odd length or address, which are read in smaller steps
 NEAR_BLOCKS = 528  # all of the GPU, since it is its own memory that is read
+BULK_BLOCKS = 396  # three a processor: with fewer, too little is under way
+BULK_THREADS = 32  # a warp, of which one thread is awake
+BULK_FROM_NBYTES = 8192  # of shorter rows too little is under way, however many blocks there are
+BULK_CAPABILITY = (9, 0)  # Hopper, the first to have them
 THREADS = 512
 SORT_BLOCKS = 64
 ROUNDS = 5  # as in gather.cu
@@ -119,6 +124,7 @@ class Mover:
         self._device = device
         self._copies = BatchCopy()
         self._gathers = {wide: device.kernel("gather_wide" if wide else "gather_any") for wide in (True, False)}
+        self._bulk = device.kernel("gather_bulk") if device.capability >= BULK_CAPABILITY else None
         self._sorts = [device.kernel(name) for name in ("count_stretches", "start_stretches", "place_rows")]
         self._draw = device.kernel("draw_rows")
         self._narrow = device.kernel("narrow_numbers")
@@ -204,7 +210,10 @@ class Mover:
             PIECE_NBYTES,
         )
         wide = extents.wide and place.pointer % 16 == 0 and place.batch_stride % 16 == 0
-        self._gathers[wide].launch(stream, job, blocks=_blocks(extents, wide), threads=THREADS)
+        if self._bulk is not None and wide and extents.near and extents.row_nbytes >= BULK_FROM_NBYTES:
+            self._bulk.launch(stream, job, blocks=BULK_BLOCKS, threads=BULK_THREADS)
+        else:
+            self._gathers[wide].launch(stream, job, blocks=_blocks(extents, wide), threads=THREADS)
 
 
 def _blocks(extents: Extents, wide: bool) -> int:
