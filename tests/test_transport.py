@@ -39,8 +39,8 @@ def asked(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1
     return DeviceDemand("cuda:0", available, budget, resident, rows, extents, speeds=speeds)
 
 
-def chosen(specs=(ROW,), *, batch_rows=100, batches=None, **demand):
-    return choose_transport(asked(**demand), specs, batch_rows=batch_rows, batches=batches)
+def chosen(specs=(ROW,), *, batch_rows=100, batches=None, cores=16, **demand):
+    return choose_transport(asked(**demand), specs, batch_rows=batch_rows, batches=batches, cores=cores)
 
 
 def reason(transport, name):
@@ -91,6 +91,13 @@ def cases(draw):
         "budget": int(least * 2 ** draw(st.floats(0, 12))) + draw(st.integers(0, 1000)),
         "extents": (1,) * len(specs),
     }
+
+
+@pytest.mark.parametrize(("cores", "way"), [(1, "kernel"), (2, "kernel"), (3, "dma")])
+def test_where_cpus_are_few_large_rows_are_left_to_a_kernel_and_it_is_told(cores, way):
+    transport = chosen((ArraySpec((DMA_ROW_NBYTES,), "uint8"),), rows=10**6, resident="never", cores=cores)
+    assert transport.ways == (way,)
+    assert ("few CPUs" in reason(transport, "rows").why) == (way == "kernel")
 
 
 def test_rows_that_cannot_be_fetched_are_staged():

@@ -32,9 +32,9 @@ MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays th
 def make_plan(demand: Demand, cores: int) -> Plan:
     """Choose the numbers, and take them back one by one until they keep the budget."""
     if demand.device is not None:
-        transport = _transport(demand, demand.device)
+        transport = _transport(demand, demand.device, cores)
         if transport is not None:
-            return _fetched(demand, transport)
+            return _fetched(demand, transport, cores)
     draft: _Draft | None = _first_draft(demand, cores)
     while draft is not None:
         if draft.nbytes <= demand.host_nbytes:
@@ -52,12 +52,19 @@ def make_plan(demand: Demand, cores: int) -> Plan:
     )
 
 
-def _transport(demand: Demand, device: DeviceDemand, most: int = GROUP_BATCHES) -> Transport | None:
-    specs, rows = demand.source_specs, demand.batch_rows
-    return choose_transport(device, specs, batch_rows=rows, batches=demand.batches, most=most, held=demand.specs)
+def _transport(demand: Demand, device: DeviceDemand, cores: int, most: int = GROUP_BATCHES) -> Transport | None:
+    return choose_transport(
+        device,
+        demand.source_specs,
+        batch_rows=demand.batch_rows,
+        batches=demand.batches,
+        cores=cores,
+        most=most,
+        held=demand.specs,
+    )
 
 
-def _fetched(demand: Demand, transport: Transport) -> Plan:
+def _fetched(demand: Demand, transport: Transport, cores: int) -> Plan:
     """A plan for rows that the device fetches: the host holds row numbers and a few staging buffers."""
     group_rows = transport.group_batches * demand.batch_rows
     index_rows = max(INDEX_ROWS, group_rows) if demand.batches is None else group_rows * min(demand.batches, 8)
@@ -67,9 +74,9 @@ def _fetched(demand: Demand, transport: Transport) -> Plan:
     scratch += (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
     if scratch > demand.host_nbytes and transport.group_batches > 1:
         assert demand.device is not None
-        smaller = _transport(demand, demand.device, most=transport.group_batches // 2)
+        smaller = _transport(demand, demand.device, cores, most=transport.group_batches // 2)
         assert smaller is not None
-        return _fetched(demand, smaller)
+        return _fetched(demand, smaller, cores)
     if scratch > demand.host_nbytes:
         needed = -(-scratch // 2**20)
         raise BudgetError(

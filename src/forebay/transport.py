@@ -4,8 +4,8 @@
     pull       rows lie whole in memory that may be page-locked: the device fetches them itself
     stage      everything else: threads gather into page-locked slots, one copy a slot
 
-Inside a pull, each leaf goes the way that suits its rows: large ones by DMA, which leaves the GPU's processors alone;
-small ones by a kernel, a window of coming batches at a time, in the order of their addresses.
+Inside a pull, each leaf goes the way that suits its rows: large ones by DMA, which leaves the GPU's processors alone
+but takes the host's; small ones by a kernel, a window of coming batches at a time, in the order of their addresses.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, format_nbytes
 __all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
 
 DMA_ROW_NBYTES = 48 << 10  # from here on a DMA a row is as fast as one for all: 54 of 55 GB/s on an H200
+FEW_CORES = 2  # issuing DMAs would take much of them: 0.9 us a row, and a thread beside the training loop
 WINDOW_NBYTES = 128 << 20  # rows of this much are put in the order of their addresses: more wins little
 RESIDENT_NBYTES = 384 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
 RUN_NBYTES = 80 << 20  # of large rows: enough to keep the link busy while the next are being issued
@@ -81,6 +82,7 @@ def choose_transport(
     *,
     batch_rows: int,
     batches: int | None,
+    cores: int,
     most: int = GROUP_BATCHES,
     held: tuple[ArraySpec, ...] | None = None,
 ) -> Transport | None:
@@ -88,14 +90,15 @@ def choose_transport(
     if not device.extents:
         return None
     row_nbytes = sum(spec.nbytes for spec in specs)
-    ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES else "kernel" for spec in specs)
+    ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores > FEW_CORES else "kernel" for spec in specs)
     held = specs if held is None else held
     sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), batches=batches, most=most)
     group, slot_nbytes = sizes(RESIDENT_NBYTES)
     kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
     resident = kept_rows == device.rows
     if not resident:
-        group, slot_nbytes = sizes(RUN_NBYTES if "dma" in ways else WINDOW_NBYTES)
+        large = any(spec.nbytes >= DMA_ROW_NBYTES for spec in specs)
+        group, slot_nbytes = sizes(RUN_NBYTES if large else WINDOW_NBYTES)
     name = "resident" if resident else "part resident" if kept_rows else "pull"
     reasons = [Reason("transport", name, why_kept)]
     if not resident:
@@ -189,8 +192,10 @@ def _why_ways(specs: tuple[ArraySpec, ...], ways: tuple[str, ...]) -> str:
     told = {
         "dma": "a DMA a row, which leaves the GPU's processors alone",
         "kernel": "a kernel of few blocks, in the order of addresses where rows are short",
+        "spared": "a kernel of few blocks: this process has few CPUs, which a DMA a row would be busy with",
     }
     found: dict[str, list[str]] = {}
     for spec, way in zip(specs, ways, strict=True):
-        found.setdefault(way, []).append(format_nbytes(spec.nbytes))
+        spared = way == "kernel" and spec.nbytes >= DMA_ROW_NBYTES
+        found.setdefault("spared" if spared else way, []).append(format_nbytes(spec.nbytes))
     return "; ".join(f"rows of {' and '.join(sizes)}: {told[way]}" for way, sizes in found.items())

@@ -623,7 +623,7 @@ _THREADS_BEFORE = []  # what other tests left running
 
 
 @contextmanager
-def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28, capability=(9, 0)):
+def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28, capability=(9, 0), few_cores=0):
     """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
     machine = Machine(pace, seed, capability)
     device = Device(machine)
@@ -641,6 +641,7 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         patch.setattr(transports, "BatchCopy", BatchCopy if at_once else OneByOne)
         patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
         patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
+        patch.setattr(transport, "FEW_CORES", few_cores)
         patch.setattr(fetcher, "PIECE_NBYTES", 8192)
         patch.setattr(fetcher, "FEWEST_SORTED", 16)
         patch.setattr(transports, "STRETCH_NBYTES", 1024)
