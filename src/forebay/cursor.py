@@ -144,7 +144,8 @@ class Schedule:
         if batches and self._keeps_back(cursor.position) and 0 < self.pass_rows - position < self.shard_count:
             position -= self.shard_count
         position = min(position, self.pass_rows)
-        return dataclasses.replace(cursor, position=position, batches=cursor.batches + batches)
+        done = cursor.batches + batches
+        return Cursor(cursor.epoch, cursor.passes, position, done, cursor.stream, cursor.stream_position)
 
     def idle_shards(self, position: int) -> int:
         """Shards that have no row in the last step, if the pass goes on from here: they take a step less."""

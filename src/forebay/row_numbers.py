@@ -40,6 +40,7 @@ class RowNumbers:
         # Whether nobody is kept waiting by them: a device computes them, or there are few.
         few = self._direct or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
         self.instant = few or self._order.scramble(0) is not None
+        self._scrambled: tuple[int, Scramble | None] = -1, None  # of the epoch that was asked for last
         self._lock = threading.Lock()
 
     def of(self, group: Group) -> Rows:
@@ -53,11 +54,18 @@ class RowNumbers:
 
     def drawn(self, group: Group) -> Drawn | None:
         """How a device computes the same numbers, where the order is a scramble."""
-        scramble = self._order.scramble(self._schedule.order_epoch(group.cursor))
+        scramble = self._scramble(self._schedule.order_epoch(group.cursor))
         if scramble is None:
             return None
         first = group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
         return Drawn(scramble, first, self._schedule.shard_count, group.rows)
+
+    def _scramble(self, epoch: int) -> Scramble | None:
+        known, scramble = self._scrambled
+        if known != epoch:
+            scramble = self._order.scramble(epoch)
+            self._scrambled = epoch, scramble
+        return scramble
 
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already."""

@@ -20,11 +20,11 @@ from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, format_nbytes
 __all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
 
 DMA_ROW_NBYTES = 48 << 10  # from here on a DMA a row is as fast as one for all: 54 of 55 GB/s on an H200
-FEW_CORES = 2  # issuing DMAs would take much of them: 0.9 us a row, and a thread beside the training loop
-WINDOW_NBYTES = 128 << 20  # rows of this much are put in the order of their addresses: more wins little
-RESIDENT_NBYTES = 384 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
-RUN_NBYTES = 80 << 20  # of large rows: enough to keep the link busy while the next are being issued
+FEW_CORES = 1  # issuing DMAs would take most of it from the training loop: 0.9 us a row, on a thread beside it
+WINDOW_NBYTES = 128 << 20  # fetched together, short rows in the order of their addresses: more wins little
+RESIDENT_NBYTES = 512 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
 FILLING = 3  # groups being fetched or ready, beside those in use
+FILLING_RESIDENT = 2  # they are there at once
 IN_USE = 2
 THREADS = 2
 RESIDENT_SHARE = 0.5  # of what the framework can give: the rest is the model's
@@ -93,12 +93,13 @@ def choose_transport(
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores > FEW_CORES else "kernel" for spec in specs)
     held = specs if held is None else held
     sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), batches=batches, most=most)
-    group, slot_nbytes = sizes(RESIDENT_NBYTES)
+    filling = FILLING_RESIDENT
+    group, slot_nbytes = sizes(RESIDENT_NBYTES, slots=filling + IN_USE)
     kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
     resident = kept_rows == device.rows
     if not resident:
-        large = any(spec.nbytes >= DMA_ROW_NBYTES for spec in specs)
-        group, slot_nbytes = sizes(RUN_NBYTES if large else WINDOW_NBYTES)
+        filling = FILLING
+        group, slot_nbytes = sizes(WINDOW_NBYTES, slots=filling + IN_USE)
     name = "resident" if resident else "part resident" if kept_rows else "pull"
     reasons = [Reason("transport", name, why_kept)]
     if not resident:
@@ -107,7 +108,7 @@ def choose_transport(
     reasons.append(Reason("group", f"{group} batch{'es' if group > 1 else ''}", together))
     if device.speeds is not None and not resident:
         reasons.append(_expected(device.speeds, specs, held, kept_rows / device.rows))
-    return Transport(ways, kept_rows, group, FILLING, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
+    return Transport(ways, kept_rows, group, filling, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
 
 
 def _kept(device: DeviceDemand, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
@@ -145,11 +146,11 @@ def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], held: tuple[ArraySpe
 
 
 def _group(
-    device: DeviceDemand, slot_nbytes: Callable[[int], int], wanted: int, *, batches: int | None, most: int
+    device: DeviceDemand, slot_nbytes: Callable[[int], int], wanted: int, *, slots: int, batches: int | None, most: int
 ) -> tuple[int, int]:
     """How many batches are fetched together, and the bytes a slot takes for them."""
     batch_nbytes = slot_nbytes(1)
-    fit = _slots_room(device, (FILLING + IN_USE) * batch_nbytes) // (FILLING + IN_USE) // batch_nbytes
+    fit = _slots_room(device, (FILLING + IN_USE) * batch_nbytes) // slots // batch_nbytes
     most = min(wanted // batch_nbytes, most)
     if batches is not None:
         most = min(most, batches // FEWEST_GROUPS)
@@ -192,7 +193,7 @@ def _why_ways(specs: tuple[ArraySpec, ...], ways: tuple[str, ...]) -> str:
     told = {
         "dma": "a DMA a row, which leaves the GPU's processors alone",
         "kernel": "a kernel of few blocks, in the order of addresses where rows are short",
-        "spared": "a kernel of few blocks: this process has few CPUs, which a DMA a row would be busy with",
+        "spared": "a kernel of few blocks: this process has one CPU, which a DMA a row would keep busy",
     }
     found: dict[str, list[str]] = {}
     for spec, way in zip(specs, ways, strict=True):

@@ -137,10 +137,10 @@ def test_rows_are_fetched_by_dma_by_kernels_and_in_the_order_of_their_addresses(
     assert set(KERNELS) - {"gather_wide", "gather_bulk", "narrow_numbers"} <= set(side.machine.launched)
 
 
-def test_a_process_of_few_cpus_issues_no_dma_for_a_row_and_its_own_thread_fills():
+def test_a_process_of_one_cpu_issues_no_dma_for_a_row_and_its_own_thread_fills():
     pipeline = fb.from_arrays({"large": aligned_rows(200, 3008)}).shuffle(seed=1).batch(16)
     with plain_cuda(few_cores=10**6) as side:
-        assert "few CPUs" in assert_feeds_the_hosts(pipeline, side, epochs=2, resident="never")
+        assert "one CPU" in assert_feeds_the_hosts(pipeline, side, epochs=2, resident="never")
         assert "gather_wide" in side.machine.launched
         assert side.machine.copied < 100  # of those that were staged at first
 
