@@ -1,12 +1,13 @@
 """The simulator of `forebay scale` beside feeds that really run: predicted and measured steps, in one table.
 
-    python benchmarks/scale_check.py [--turns 3] [--ray] [--json FILE]
+    python benchmarks/scale_check.py [--turns 3] [--ray] [--only KIND] [--json FILE]
 
 The training loop sleeps in place of a device. What the simulator is told is measured apart from what it predicts: the
 map in a plain loop, the disk by plain reads, sleeping by sleeping, the trip to a worker by one configuration that is
 marked so and not counted. So is what the trainer itself does for a batch on Ray, by a map that does nothing: however
 many workers there are, no feed is faster. Every measured feed has a process of its own, with the cores it may use. A
-turn, that is every configuration once, takes half a minute, and a whole one with --ray.
+turn, that is every configuration once, takes half a minute, and a whole one and more with --ray, where each waits for
+a cluster to start.
 """
 
 import argparse
@@ -46,14 +47,16 @@ class Case:
 
 def main() -> None:
     asked = parse_arguments()
-    chosen = list(cases(len(os.sched_getaffinity(0)), ray=asked.ray))
+    chosen = [case for case in cases(len(os.sched_getaffinity(0)), ray=asked.ray) if case.kind.startswith(asked.only)]
+    turns: list[list[dict[str, Any]]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
         write_rows(path)
-        turns = [turn(path, chosen) for _ in range(asked.turns)]
+        for _ in range(asked.turns):
+            turns.append(turn(path, chosen))
+            if asked.json:
+                asked.json.write_text(json.dumps(turns, indent=1) + "\n")
     report(turns)
-    if asked.json:
-        asked.json.write_text(json.dumps(turns, indent=1) + "\n")
 
 
 def cases(cores: int, *, ray: bool) -> Iterator[Case]:
@@ -101,6 +104,8 @@ def side_by_side(case: Case, path: Path, trips: dict[str, float]) -> dict[str, A
     trip = trips.get("waiting" if case.kind == "uneven" else case.kind, 0.0)
     made = scenario(case, found, worked + trip, disk, trips.get("trainer", 0.0))
     predicted = simulate(made, steps=SIMULATED_STEPS).step_seconds
+    told = f"{case.name}, loop {case.loop_seconds * 1e3:.0f} ms: measured {found['step'] * 1e3:.2f} ms"
+    print(f"{told}, predicted {predicted * 1e3:.2f}", file=sys.stderr, flush=True)
     return asdict(case) | found | {"predicted": predicted}
 
 
@@ -148,7 +153,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--ray", action="store_true", help="also on nodes of a local Ray cluster")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every turn to a file")
+    parser.add_argument("--only", default="", metavar="KIND", help="process, waiting, uneven, disk, or ray")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every turn to a file as it ends")
     return parser.parse_args()
 
 
