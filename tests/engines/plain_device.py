@@ -21,6 +21,8 @@ class Kernel:
 class Device:
     """Its memory is this process's own; its kernels do nothing."""
 
+    capability = (9, 0)
+
     def __init__(self):
         self.launched, self.locked = [], {}
 

@@ -126,6 +126,26 @@ def test_a_team_of_threads_and_its_pieces_cover_a_row(row_nbytes):
     assert PIECE_NBYTES % 16 == 0
 
 
+@pytest.mark.parametrize(
+    ("row_nbytes", "near", "kernel"),
+    [
+        (8192, True, "gather_bulk"),
+        (150_528, True, "gather_bulk"),
+        (8176, True, "gather_wide"),
+        (8200, True, "gather_any"),
+        (150_528, False, "gather_wide"),
+    ],
+)
+def test_long_rows_on_the_device_are_copied_in_bulk(mover, device, row_nbytes, near, kernel):
+    _, launch = gathered(mover, device, row_nbytes=row_nbytes, near=near)
+    assert launch.name == kernel
+
+
+def test_a_piece_fits_a_stage_of_the_bulk_kernel():
+    source = files("forebay.engines.cuda").joinpath("gather.cu").read_text()
+    assert int(re.search(r"STAGE_NBYTES = (\d+)", source)[1]) == PIECE_NBYTES
+
+
 def test_a_kernel_is_told_where_rows_are_and_where_they_go(mover, device):
     made, launch = gathered(mover, device, row_nbytes=48, batch_stride=256)
     job = launch.job

@@ -9,7 +9,7 @@ from tests.engines.plain_device import Copies, Device
 from forebay.engines.cuda import transports
 from forebay.engines.cuda.copies import Extents, Place, joined, split_at
 from forebay.engines.cuda.transports import Mover
-from forebay.fetch.fetcher import _across
+from forebay.fetch.whereabouts import _across
 
 FAR, NEAR = 1 << 44, 1 << 45  # addresses of nothing, on the host and on the device
 NO_SEAMS = np.empty(0, np.uint64)

@@ -27,7 +27,7 @@ from forebay import permutation, stretches, transport
 from forebay.engines.cuda import engine, lead, memory, staging, transports
 from forebay.engines.cuda.locks import PageLocks
 from forebay.errors import DeviceError, DeviceMemoryError
-from forebay.fetch import fetcher, resident, stage
+from forebay.fetch import fetcher, resident, stage, whereabouts
 from forebay.handoff.base import Mark
 
 PACES = ("late", "early", "any")
@@ -635,14 +635,14 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         for module in (engine, lead):
             patch.setattr(module, "Stream", Stream)
         patch.setattr(engine, "device_at", lambda index: device)
-        patch.setattr(fetcher, "page_locks", lambda device: locks)
+        patch.setattr(whereabouts, "page_locks", lambda device: locks)
         patch.setattr(engine, "captures", partial(captures, machine))
         patch.setattr(memory, "wait_on_foreign", partial(wait_on_foreign, machine))
         patch.setattr(transports, "BatchCopy", BatchCopy if at_once else OneByOne)
         patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
         patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
         patch.setattr(transport, "FEW_CORES", few_cores)
-        patch.setattr(fetcher, "PIECE_NBYTES", 8192)
+        patch.setattr(whereabouts, "PIECE_NBYTES", 8192)
         patch.setattr(fetcher, "FEWEST_SORTED", 16)
         patch.setattr(transports, "STRETCH_NBYTES", 1024)
         patch.setattr(transports, "BULK_FROM_NBYTES", 1024)
