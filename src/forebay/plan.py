@@ -10,7 +10,11 @@ from forebay.spec import ArraySpec, Layout, Structure
 from forebay.transforms import Transform
 from forebay.transport import DeviceDemand, Transport
 
-__all__ = ["Demand", "Plan"]
+__all__ = ["FEWEST_INDEX_ROWS", "INDEX_NBYTES", "INDEX_ROWS", "Demand", "Plan"]
+
+INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
+FEWEST_INDEX_ROWS = 1 << 14
+INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 
 
 @dataclass(frozen=True, slots=True)

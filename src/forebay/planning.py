@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
 from forebay.executors.cluster import TASKS_A_WORKER, Cluster
-from forebay.plan import Demand, Plan
+from forebay.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, Demand, Plan
+from forebay.planning_fetched import plan_fetched, why_afterwards
 from forebay.reason import Reason
 from forebay.ring import USUALLY_LENT
-from forebay.spec import HOST_ALIGNMENT, ArraySpec, Layout, align, format_nbytes
+from forebay.spec import ArraySpec, Layout, format_nbytes
 from forebay.transforms import Map, Transform
-from forebay.transport import DeviceDemand, Transport, choose_transport
 
 __all__ = ["make_plan"]
 
@@ -19,22 +19,17 @@ TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back 
 CLUSTER_TASK_BATCHES = 32  # the same on Ray, where the trip costs more: with 8, a light map was a third slower
 TASKS_A_PROCESS = 32  # an epoch is cut into at least so many for each, or one would be waited for at its end
 GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
-INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
-FEWEST_INDEX_ROWS = 1 << 14
-INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
 MOST_AHEAD = 64
-STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most; a row at least
 READING_THREADS = 3  # where rows are read by position: while one copies, the others' reads keep the disk busy
 MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
 
 
 def make_plan(demand: Demand, cores: int) -> Plan:
     """Choose the numbers, and take them back one by one until they keep the budget."""
-    if demand.device is not None:
-        transport = _transport(demand, demand.device, cores)
-        if transport is not None:
-            return _fetched(demand, transport, cores)
+    fetched = plan_fetched(demand, cores)
+    if fetched is not None:
+        return fetched
     draft: _Draft | None = _first_draft(demand, cores)
     while draft is not None:
         if draft.nbytes <= demand.host_nbytes:
@@ -50,66 +45,6 @@ def make_plan(demand: Demand, cores: int) -> Plan:
         f"{format_nbytes(smallest.slot_nbytes)}, a feed of them {needed} MiB at least. Pass host_bytes='{needed}MiB'"
         f"{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
-
-
-def _transport(demand: Demand, device: DeviceDemand, cores: int, most: int = GROUP_BATCHES) -> Transport | None:
-    return choose_transport(
-        device,
-        demand.source_specs,
-        batch_rows=demand.batch_rows,
-        batches=demand.batches,
-        cores=cores,
-        most=most,
-        held=demand.specs,
-    )
-
-
-def _fetched(demand: Demand, transport: Transport, cores: int) -> Plan:
-    """A plan for rows that the device fetches: the host holds row numbers and a few staging buffers."""
-    group_rows = transport.group_batches * demand.batch_rows
-    index_rows = max(INDEX_ROWS, group_rows) if demand.batches is None else group_rows * min(demand.batches, 8)
-    index_rows = min(max(index_rows, FEWEST_INDEX_ROWS), max(INDEX_ROWS, group_rows))
-    scratch = index_rows * INDEX_NBYTES + (transport.slots + USUALLY_LENT) * group_rows * 8
-    row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in demand.source_specs)
-    scratch += (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
-    if scratch > demand.host_nbytes and transport.group_batches > 1:
-        assert demand.device is not None
-        smaller = _transport(demand, demand.device, cores, most=transport.group_batches // 2)
-        assert smaller is not None
-        return _fetched(demand, smaller, cores)
-    if scratch > demand.host_nbytes:
-        needed = -(-scratch // 2**20)
-        raise BudgetError(
-            f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: staging and row numbers take "
-            f"{needed} MiB. Pass host_bytes='{needed}MiB'."
-        )
-    where = f"{format_nbytes(scratch)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
-    reasons = (
-        *demand.notes,
-        *transport.reasons,
-        Reason("slots", f"{transport.slots + USUALLY_LENT} x {format_nbytes(transport.slot_nbytes)}", "on the device"),
-        *(Reason(str(transform), "device", _why_afterwards(transform)) for transform in demand.afterwards),
-        Reason("memory", where, "row numbers and staging; slots and what is resident"),
-    )
-    return Plan(
-        demand=demand,
-        layout=Layout.of(
-            demand.specs, batch_rows=demand.batch_rows, batches=transport.group_batches, alignment=demand.alignment
-        ),
-        threads=transport.threads,
-        processes=0,
-        group_batches=transport.group_batches,
-        slots=transport.slots,
-        slot_nbytes=0,
-        scratch_nbytes=scratch,
-        index_rows=index_rows,
-        reasons=reasons,
-        transport=transport,
-    )
-
-
-def _why_afterwards(transform: Transform) -> str:
-    return "as asked" if transform.where == "device" else "fewer bytes cross, and the device is quicker at it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +154,7 @@ class _Draft:
         for transform in demand.transforms:
             yield Reason(str(transform), *_placed(transform, demand))
         for transform in demand.afterwards:
-            yield Reason(str(transform), "device", _why_afterwards(transform))
+            yield Reason(str(transform), "device", why_afterwards(transform))
         within = f"slots and scratch, within host_bytes={format_nbytes(demand.host_nbytes)}"
         yield Reason("memory", format_nbytes(self.nbytes), within if demand.sized else "for batches like the first")
 
