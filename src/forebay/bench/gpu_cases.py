@@ -32,6 +32,7 @@ TO_CUPY = Entry("forebay to CuPy", "gpu_forebay_cupy", {"to": "cupy"})
 SPDL = Entry("SPDL 12 threads, pinned", "gpu_spdl", {"to": "torch"})
 TF_DATA = Entry("tf.data shuffle(4096)", "gpu_tf_slices", {"to": "tensorflow"})
 TORCH_INDEX = Entry("torch index + pin", "gpu_torch_index", {"to": "torch"})
+COPIES_AHEAD = Entry("plain copies, not shuffled", "gpu_torch_ahead", {"to": "torch"})
 LOADER = Entry("DataLoader 14 workers + pin", "gpu_torch_loader", {"to": "torch", "workers": 14})
 DALI = (
     Entry("DALI external_source", "gpu_dali", {"to": "torch"}),
@@ -172,7 +173,7 @@ OTHER_CASES = (
             Column("slowed", "x", "slowed"),
             Column("compute", "x", "compute"),
         ),
-        entries=(TO_TORCH, TO_JAX, TO_TENSORFLOW, SPDL, TF_DATA),
+        entries=(COPIES_AHEAD, TO_TORCH, TO_JAX, TO_TENSORFLOW, SPDL, TF_DATA),
         targets=(
             Target(TO_TORCH.label, "slowed", at_most=1.03),
             Target(TO_JAX.label, "slowed", at_most=1.03),

@@ -97,6 +97,7 @@ CONTENDERS: dict[str, Contender] = {
         _gpu_peer("torch_loader", "torch"),
         _gpu_peer("torch_tuned", "torch"),
         _gpu_peer("torch_index", "torch"),
+        _gpu_peer("torch_ahead", "torch"),
         _gpu_peer("torch_resident", "torch"),
         _gpu_peer("jax_put", "jax"),
         _gpu_peer("grain", "grain", "jax"),
