@@ -28,7 +28,7 @@ def unmeasured(monkeypatch):
 
 def place(available=1 << 30):
     hand_off = NumpyHandOff()
-    return Place(HostEngine(), hand_off, SimpleNamespace(index=3), available)
+    return Place(HostEngine(), hand_off, SimpleNamespace(index=3, waits_on_import=False), available)
 
 
 def on_the_host(pipeline):

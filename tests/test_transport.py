@@ -4,11 +4,13 @@ import math
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.plain_device import Device
 
+import forebay as fb
 from forebay.engines.cuda.workspace import Workspace
 from forebay.errors import BudgetError
 from forebay.fetch.stage import Stage
@@ -20,7 +22,6 @@ from forebay.transport import (
     FEWEST_GROUPS,
     FILLING,
     GROUP_BATCHES,
-    IN_USE,
     RESIDENT_NBYTES,
     WINDOW_NBYTES,
     WORTH_KEEPING,
@@ -29,18 +30,19 @@ from forebay.transport import (
 )
 
 MIB, GIB = 2**20, 2**30
+IN_USE = 2
 SLOTS = FILLING + IN_USE
 SPARE = 8 << 10  # a slot may be counted for so many bytes more than it needs
 ROW = ArraySpec((250,), "float32")  # 1000 bytes
 NUMBER = ArraySpec((), "float32")
 
 
-def asked(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1,), speeds=None):
-    return DeviceDemand("cuda:0", available, budget, resident, rows, extents, speeds=speeds)
+def asked(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1,), **more):
+    return DeviceDemand("cuda:0", available, budget, resident, rows, extents, **more)
 
 
-def chosen(specs=(ROW,), *, batch_rows=100, batches=None, cores=16, **demand):
-    return choose_transport(asked(**demand), specs, batch_rows=batch_rows, batches=batches, cores=cores)
+def chosen(specs=(ROW,), *, batch_rows=100, cores=16, **demand):
+    return choose_transport(asked(**demand), specs, batch_rows=batch_rows, cores=cores)
 
 
 def reason(transport, name):
@@ -100,6 +102,47 @@ def test_where_there_is_one_cpu_large_rows_are_left_to_a_kernel_and_it_is_told(c
     assert ("one CPU" in reason(transport, "rows").why) == (way == "kernel")
 
 
+@pytest.mark.parametrize("resident", ["auto", "always"])
+def test_what_fits_a_budget_with_the_slots_it_needs_is_resident(resident):
+    transport = chosen(rows=768 * 1024, batch_rows=1000, budget=GIB, resident=resident)
+    assert transport.kept_rows == 768 * 1024
+    assert transport.device_nbytes <= GIB
+
+
+def test_always_takes_smaller_groups_rather_than_refuse():
+    transport = chosen(rows=10**6, budget=10**9 + 20 * MIB, resident="always")
+    assert transport.kept_rows == 10**6
+    assert transport.device_nbytes <= 10**9 + 20 * MIB
+
+
+@pytest.mark.parametrize("resident", ["auto", "never", "always"])
+def test_a_budget_beyond_what_the_framework_can_give_is_that(resident):
+    rows = 1000 if resident == "always" else 10**7
+    beyond, none = (
+        chosen(rows=rows, available=64 * MIB, budget=budget, resident=resident) for budget in (GIB, 64 * MIB)
+    )
+    assert beyond == none
+    assert beyond.device_nbytes <= 64 * MIB
+
+
+def test_no_group_is_larger_than_a_part_of_a_pass():
+    assert chosen(rows=4000, batches=40, resident="never").group_batches == 40 // FEWEST_GROUPS
+    pipeline = fb.from_arrays(np.zeros((4000, 250), np.float32)).batch(100)
+    assert [made.schedule.pass_batches for made in (pipeline, pipeline.repeat(), pipeline.repeat(100))] == [40] * 3
+    assert pipeline.take(7).schedule.pass_batches == 7
+
+
+def test_many_leaves_are_counted_with_their_tables():
+    specs = (NUMBER,) * 100
+    transport = chosen(specs, rows=1000, extents=(1,) * 100, resident="never")
+    assert transport.slot_nbytes >= slot_needs(specs, 100, transport.group_batches)
+
+
+def test_rows_without_a_byte_promise_no_speed():
+    empty = (ArraySpec((0,), "float32"),)
+    assert reason(chosen(empty, rows=10, resident="never", speeds=Measured()), "speed") is None
+
+
 def test_rows_that_cannot_be_fetched_are_staged():
     assert chosen(rows=1000, extents=()) is None
 
@@ -140,7 +183,7 @@ def test_always_keeps_more_than_the_share_that_auto_would_take():
 
 
 def test_always_says_how_much_is_missing_and_what_to_do():
-    text = r"needs 1\.0 GiB on cuda:0 with its slots, and 858\.3 MiB may be used\. Use resident='auto'"
+    text = r"needs 954\.\d MiB on cuda:0 with its slots, and 858\.3 MiB may be used\. Use resident='auto'"
     with pytest.raises(BudgetError, match=text):
         chosen(rows=10**6, available=9 * 10**8, resident="always")
 

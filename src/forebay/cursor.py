@@ -93,6 +93,14 @@ class Schedule:
         whole = self._pass_batches(0) * self.passes
         return whole if self.batch_limit is None else min(whole, self.batch_limit)
 
+    @property
+    def pass_batches(self) -> int | None:
+        """Batches this shard gets in a whole pass, or in all where they are fewer; None where a pass has no end."""
+        if self.pass_rows >= ENDLESS:
+            return self.batch_limit
+        whole = self._pass_batches(0)
+        return whole if self.batch_limit is None else min(whole, self.batch_limit)
+
     def groups(self, cursor: Cursor, group_batches: int, *, first_batches: int | None = None) -> Iterator[Group]:
         """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass.
 

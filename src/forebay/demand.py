@@ -12,6 +12,7 @@ from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place
 from forebay.probe import Probe
+from forebay.ring import USUALLY_LENT
 from forebay.sources.base import Extent, Source
 from forebay.spec import ArraySpec, Structure, format_nbytes
 from forebay.transforms import Cast, Map, Scale, Transform, apply_all, by_leaf
@@ -19,6 +20,7 @@ from forebay.transport import DeviceDemand, Speeds
 
 __all__ = ["device_demand", "extents_of", "fetches_rows", "given_by", "split_transforms"]
 
+IN_USE_QUEUED = 3  # slots, where work that is queued keeps what it reads: a consumer may be a group ahead of its device
 MAPPED_SHARE = 0.6  # of the machine's memory: what is page-locked stays in it
 NOT_WHOLE = "rows do not lie whole, in native byte order, where a device could fetch them"
 
@@ -44,9 +46,20 @@ def device_demand(
         resident=resident,
         rows=len(pipeline.source) if isinstance(pipeline.source, Source) else 0,
         extents=tuple(map(len, found)),
+        batches=_pass_batches(pipeline),
+        in_use=IN_USE_QUEUED if place.side.waits_on_import else USUALLY_LENT,
         why_staged=why or NOT_WHOLE,
         speeds=_speeds(),
     )
+
+
+def _pass_batches(pipeline: Pipeline) -> int | None:
+    """Of one pass over the rows, as this shard gets them."""
+    if not isinstance(pipeline.source, Source):
+        return None
+    schedule = pipeline.schedule
+    whole = -(-len(pipeline.source) // schedule.batch_rows)
+    return whole if schedule.pass_batches is None else min(whole, schedule.pass_batches)
 
 
 def fetches_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:

@@ -3,7 +3,6 @@
 from forebay.errors import BudgetError
 from forebay.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, Demand, Plan
 from forebay.reason import Reason
-from forebay.ring import USUALLY_LENT
 from forebay.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.transforms import Transform
 from forebay.transport import GROUP_BATCHES, Transport, choose_transport
@@ -21,7 +20,6 @@ def plan_fetched(demand: Demand, cores: int, *, most: int = GROUP_BATCHES) -> Pl
         demand.device,
         demand.source_specs,
         batch_rows=demand.batch_rows,
-        batches=demand.batches,
         cores=cores,
         most=most,
         held=demand.specs,
@@ -57,7 +55,7 @@ def _scratch_nbytes(demand: Demand, transport: Transport, index_rows: int) -> in
     """Row numbers, those of each slot, and what rows are staged through."""
     group_rows = transport.group_batches * demand.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in demand.source_specs)
-    numbers = index_rows * INDEX_NBYTES + (transport.slots + USUALLY_LENT) * group_rows * 8
+    numbers = index_rows * INDEX_NBYTES + (transport.slots + transport.in_use) * group_rows * 8
     return numbers + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
 
 
@@ -66,7 +64,9 @@ def _plan(demand: Demand, transport: Transport, index_rows: int, scratch: int) -
     reasons = (
         *demand.notes,
         *transport.reasons,
-        Reason("slots", f"{transport.slots + USUALLY_LENT} x {format_nbytes(transport.slot_nbytes)}", "on the device"),
+        Reason(
+            "slots", f"{transport.slots + transport.in_use} x {format_nbytes(transport.slot_nbytes)}", "on the device"
+        ),
         *(Reason(str(transform), "device", why_afterwards(transform)) for transform in demand.afterwards),
         Reason("memory", where, "row numbers and staging; slots and what is resident"),
     )

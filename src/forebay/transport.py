@@ -9,13 +9,14 @@ but takes the host's; small ones by a kernel, a window of coming batches at a ti
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from forebay.errors import BudgetError
 from forebay.reason import Reason
-from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, format_nbytes
+from forebay.ring import USUALLY_LENT
+from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, align, format_nbytes
 
 __all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
 
@@ -24,18 +25,17 @@ FEW_CORES = 1  # issuing DMAs would take most of it from the training loop: 0.9 
 WINDOW_NBYTES = 128 << 20  # fetched together, short rows in the order of their addresses: more wins little
 RESIDENT_NBYTES = 512 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
 FILLING = 3  # groups being fetched or ready, beside those in use
-FILLING_RESIDENT = 2  # they are there at once
-IN_USE = 2
+FILLING_RESIDENT = 2  # the same where rows are on the device: a group is there at once
 THREADS = 2
 RESIDENT_SHARE = 0.5  # of what the framework can give: the rest is the model's
 GROUP_BATCHES = 320  # as on the host: all of a group are handed off at once
 ROW_NUMBER_NBYTES = 12  # beside each row of a slot: its number, and its place in the order of addresses
 OVERHEAD_NBYTES = 20 << 10
-EXTENT_NBYTES = 3 * 24  # its line of a table, and those of its ends
+EXTENT_NBYTES = 24  # a line of a table
 WORTH_KEEPING = 0.25  # of the rows: for fewer, the memory is better left to the model
 SLOTS_SHARE = 0.125
 MOST_SLOTS_NBYTES = 2 << 30
-FEWEST_GROUPS = 8  # an epoch is cut into at least so many, or nothing overlaps
+FEWEST_GROUPS = 8  # a pass over the rows is cut into at least so many, or nothing overlaps
 
 
 class Speeds(Protocol):
@@ -54,6 +54,8 @@ class DeviceDemand:
     resident: str
     rows: int  # of the source
     extents: tuple[int, ...]  # how many each leaf lies in; none where rows cannot be fetched
+    batches: int | None = None  # of one pass over the rows
+    in_use: int = USUALLY_LENT  # slots that a consumer sees, or its queued work does
     why_staged: str = ""  # why they cannot
     speeds: Speeds | None = None  # where this machine was measured
 
@@ -69,11 +71,12 @@ class Transport:
     threads: int
     slot_nbytes: int
     kept_nbytes: int
+    in_use: int  # slots beside those
     reasons: tuple[Reason, ...]
 
     @property
     def device_nbytes(self) -> int:
-        return (self.slots + IN_USE) * self.slot_nbytes + self.kept_nbytes
+        return (self.slots + self.in_use) * self.slot_nbytes + self.kept_nbytes
 
 
 def choose_transport(
@@ -81,7 +84,6 @@ def choose_transport(
     specs: tuple[ArraySpec, ...],
     *,
     batch_rows: int,
-    batches: int | None,
     cores: int,
     most: int = GROUP_BATCHES,
     held: tuple[ArraySpec, ...] | None = None,
@@ -89,26 +91,29 @@ def choose_transport(
     """The way for rows that may be fetched; None where they must be staged. `held`: as the framework has them then."""
     if not device.extents:
         return None
+    if device.budget_nbytes is not None:
+        device = replace(device, budget_nbytes=min(device.budget_nbytes, device.available_nbytes))
     row_nbytes = sum(spec.nbytes for spec in specs)
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores > FEW_CORES else "kernel" for spec in specs)
     held = specs if held is None else held
-    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), batches=batches, most=most)
-    filling = FILLING_RESIDENT
-    group, slot_nbytes = sizes(RESIDENT_NBYTES, slots=filling + IN_USE)
-    kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(FILLING + IN_USE) * slot_nbytes)
-    resident = kept_rows == device.rows
-    if not resident:
-        filling = FILLING
-        group, slot_nbytes = sizes(WINDOW_NBYTES, slots=filling + IN_USE)
+    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), row_nbytes, most=most)
+    for wanted, filling in ((RESIDENT_NBYTES, FILLING_RESIDENT), (WINDOW_NBYTES, FILLING)):
+        slots = filling + device.in_use
+        group, slot_nbytes = sizes(wanted, slots=slots)
+        kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=slots * slot_nbytes)
+        resident = kept_rows == device.rows
+        if resident:
+            break
     name = "resident" if resident else "part resident" if kept_rows else "pull"
     reasons = [Reason("transport", name, why_kept)]
     if not resident:
         reasons.append(Reason("rows", ", ".join(dict.fromkeys(ways)), _why_ways(specs, ways)))
     together = f"fetched together: {format_nbytes(slot_nbytes)}"
     reasons.append(Reason("group", f"{group} batch{'es' if group > 1 else ''}", together))
-    if device.speeds is not None and not resident:
+    if device.speeds is not None and row_nbytes and not resident:
         reasons.append(_expected(device.speeds, specs, held, kept_rows / device.rows))
-    return Transport(ways, kept_rows, group, filling, THREADS, slot_nbytes, kept_rows * row_nbytes, tuple(reasons))
+    kept_nbytes = kept_rows * row_nbytes
+    return Transport(ways, kept_rows, group, filling, THREADS, slot_nbytes, kept_nbytes, device.in_use, tuple(reasons))
 
 
 def _kept(device: DeviceDemand, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
@@ -120,12 +125,6 @@ def _kept(device: DeviceDemand, row_nbytes: int, *, slots_nbytes: int) -> tuple[
     room = min(room, device.available_nbytes - slots_nbytes)
     told = f"{format_nbytes(total)} of data, {free} to be had on {device.name}"
     if device.resident == "always":
-        most = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
-        if total + slots_nbytes > most:
-            raise BudgetError(
-                f"resident='always' needs {format_nbytes(total + slots_nbytes)} on {device.name} with its slots, and "
-                f"{format_nbytes(most)} may be used. Use resident='auto', which streams what does not fit."
-            )
         return device.rows, f"as asked: {told}"
     if device.resident == "never":
         return 0, f"the device fetches rows itself; resident='never' was asked ({told})"
@@ -146,14 +145,16 @@ def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], held: tuple[ArraySpe
 
 
 def _group(
-    device: DeviceDemand, slot_nbytes: Callable[[int], int], wanted: int, *, slots: int, batches: int | None, most: int
+    device: DeviceDemand, slot_nbytes: Callable[[int], int], row_nbytes: int, wanted: int, *, slots: int, most: int
 ) -> tuple[int, int]:
     """How many batches are fetched together, and the bytes a slot takes for them."""
     batch_nbytes = slot_nbytes(1)
-    fit = _slots_room(device, (FILLING + IN_USE) * batch_nbytes) // slots // batch_nbytes
+    staying = device.rows * row_nbytes if device.resident == "always" else 0
+    room = _slots_room(device, (FILLING + device.in_use) * batch_nbytes, staying)
     most = min(wanted // batch_nbytes, most)
-    if batches is not None:
-        most = min(most, batches // FEWEST_GROUPS)
+    if device.batches is not None:
+        most = min(most, device.batches // FEWEST_GROUPS)
+    fit = room // slots // batch_nbytes
     group = max(1, min(most, fit))
     return group, slot_nbytes(group)
 
@@ -163,30 +164,40 @@ def _slot_nbytes(
 ) -> Callable[[int], int]:
     """For so many batches: rows, as they arrive where they are narrowed then, and what is needed to fetch them."""
     arriving = [spec for spec, narrow in zip(specs, held, strict=True) if spec.dtype != narrow.dtype]
+    # Each extent may be cut into three, and rows that have been uploaded are one more.
+    tables = sum(align((3 * count + 1) * EXTENT_NBYTES, DEVICE_ALIGNMENT) for count in device.extents)
 
     def nbytes(batches: int) -> int:
         layout = Layout.of((*held, *arriving), batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT)
-        fetching = batches * batch_rows * ROW_NUMBER_NBYTES + OVERHEAD_NBYTES + sum(device.extents) * EXTENT_NBYTES
-        return layout.nbytes + fetching
+        return layout.nbytes + batches * batch_rows * ROW_NUMBER_NBYTES + tables + OVERHEAD_NBYTES
 
     return nbytes
 
 
-def _slots_room(device: DeviceDemand, least: int) -> int:
-    """What slots may take of the device: a part of it, or of the budget, where rows may stay there too."""
-    if least > device.available_nbytes:
+def _slots_room(device: DeviceDemand, least: int, staying: int) -> int:
+    """What slots may take of the device, beside rows that must stay there: a part of it, or of the budget."""
+    most = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
+    needed = least + staying
+    if needed > most and staying:
         raise BudgetError(
-            f"slots for these batches need {format_nbytes(least)} on {device.name}, which has "
+            f"resident='always' needs {format_nbytes(needed)} on {device.name} with its slots, and "
+            f"{format_nbytes(most)} may be used. Use resident='auto', which streams what does not fit."
+        )
+    if needed > device.available_nbytes:
+        raise BudgetError(
+            f"slots for these batches need {format_nbytes(needed)} on {device.name}, which has "
             f"{format_nbytes(device.available_nbytes)} to give. Make batches smaller, or free memory there."
         )
-    if device.budget_nbytes is None:
-        return max(least, min(int(device.available_nbytes * SLOTS_SHARE), MOST_SLOTS_NBYTES))
-    if least > device.budget_nbytes:
+    if needed > most:
         raise BudgetError(
-            f"device_bytes={format_nbytes(device.budget_nbytes)} is too small: slots for these batches need "
-            f"{format_nbytes(least)}. Pass device_bytes='{-(-least // 2**20)}MiB', or make batches smaller."
+            f"device_bytes={format_nbytes(most)} is too small: slots for these batches need "
+            f"{format_nbytes(needed)}. Pass device_bytes='{-(-needed // 2**20)}MiB', or make batches smaller."
         )
-    return max(least, device.budget_nbytes if device.resident == "never" else device.budget_nbytes // 4)
+    if device.budget_nbytes is None:
+        share = min(int(most * SLOTS_SHARE), MOST_SLOTS_NBYTES)
+    else:
+        share = most if device.resident == "never" else most // 4
+    return max(least, min(share, most - staying))
 
 
 def _why_ways(specs: tuple[ArraySpec, ...], ways: tuple[str, ...]) -> str:

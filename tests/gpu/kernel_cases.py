@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 
+from forebay.engines.cuda import transports
 from forebay.engines.cuda.copies import Extents, Place
 from forebay.engines.cuda.driver import Stream, address_of
 from forebay.engines.cuda.engine import device_at
@@ -180,9 +181,11 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, wide_rows=False)
         check_shape(rig, shape, ordered=True, wide_rows=True)
-    for shape in NEAR_SHAPES:
-        check_shape(rig, shape, ordered=False, wide_rows=False, near=True)
-        check_shape(rig, shape, ordered=True, wide_rows=True, near=True)
+    for blocks in (transports.BULK_BLOCKS, 1, 3):  # of few, each comes round to its stages again and again
+        transports.BULK_BLOCKS = blocks
+        for shape in NEAR_SHAPES:
+            check_shape(rig, shape, ordered=False, wide_rows=False, near=True)
+            check_shape(rig, shape, ordered=True, wide_rows=True, near=True)
     check_extents(rig)
     check_drawn(rig, SOURCE_NBYTES // 64, 5000)
     check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)

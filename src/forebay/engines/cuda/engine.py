@@ -151,21 +151,22 @@ class CudaEngine:
         with self.device:
             if any(stream is not None and captures(stream) for stream in streams):
                 return False
-        self._order_behind_consumer(memories, sorted(streams, key=str))
+        self._mark = self._order_behind_consumer(memories, sorted(streams, key=str))
         for memory in memories:
             memory.used_on = {}
         return True
 
-    def _order_behind_consumer(self, memories: Sequence[CudaMemory], streams: Sequence[int | None]) -> None:
-        """Note what must be passed before these are filled; our streams wait for it then, not before."""
+    def _order_behind_consumer(self, memories: Sequence[CudaMemory], streams: Sequence[int | None]) -> Any:
+        """Note what must be passed before these are filled, a mark if any; our streams wait for it then, not before."""
         if None in streams:
-            mark = self._mark = self.side.mark()
+            mark = self.side.mark()
             for memory in memories:
                 memory.behind = mark
-            return
+            return mark
         with self.device:
             for memory in memories:
                 memory.record_release([stream for stream in streams if stream is not None])
+        return None
 
     def drain(self) -> None:
         """Wait until nothing of ours is under way."""
