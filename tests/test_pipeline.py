@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.errors import PipelineError, SourceError, SpecError
+from forebay.errors import DeviceError, PipelineError, SourceError, SpecError, TransformError
 
 
 def test_arrays_of_unequal_length_are_named_with_their_lengths():
@@ -137,16 +137,62 @@ def test_a_shard_must_be_one_of_those_there_are(index, count):
         fb.from_arrays(np.arange(10)).shard(index, count)
 
 
+class torch_device:  # noqa: N801  # as PyTorch's own shows itself
+    def __init__(self, name):
+        self._name = name
+
+    def __str__(self):
+        return self._name
+
+
 def test_sharding_twice_is_refused():
     with pytest.raises(PipelineError, match="sharded already"):
         fb.from_arrays(np.arange(10)).shard(0, 2).shard(0, 2)
 
 
-@pytest.mark.parametrize("verb", ["shuffle", "batch"])
-def test_verbs_on_rows_come_before_batch(verb):
-    pipeline = fb.from_arrays(np.arange(10)).batch(2)
-    with pytest.raises(PipelineError, match=f"{verb}.. works on rows: call it before batch"):
-        pipeline.batch(2) if verb == "batch" else pipeline.shuffle(seed=0)
+def test_verbs_on_rows_come_before_batch():
+    with pytest.raises(PipelineError, match=r"shuffle\(\) works on rows: call it before batch"):
+        fb.from_arrays(np.arange(10)).batch(2).shuffle(seed=0)
+
+
+def test_batches_are_made_once():
+    with pytest.raises(PipelineError, match=r"batch\(2\) was called already: call batch\(\) once"):
+        fb.from_arrays(np.arange(10)).batch(2).batch(2)
+
+
+def test_what_a_feed_does_not_take_is_named_with_what_it_takes():
+    text = "takes no 'num_workers': it takes device, resident, host_bytes, device_bytes; naming fields is for"
+    with pytest.raises(PipelineError, match=text):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", num_workers=4)
+
+
+def test_the_name_of_a_file_is_no_array():
+    with pytest.raises(SpecError, match=r"Files are read by from_files\(\)"):
+        fb.from_arrays("rows.npz")
+
+
+def test_a_map_that_forgets_to_return_is_told_so():
+    with pytest.raises(TransformError, match=r"map\(.*\) returned None: let it return"):
+        fb.from_arrays(np.arange(10)).batch(2).map(lambda batch: None).feed("numpy")
+
+
+def test_a_generator_that_was_read_already_is_no_new_epoch():
+    rows = (np.float32(number) for number in range(6))
+    with fb.from_generator(lambda: rows).batch(2).feed("numpy") as feed:
+        assert len(list(feed)) == 3
+        with pytest.raises(SourceError, match="the same generator again, which was read already"):
+            list(feed)
+
+
+@pytest.mark.parametrize("device", [torch_device("cpu"), "CPU"])
+def test_a_device_may_be_named_by_whoever_has_one(device):
+    assert len(list(fb.from_arrays(np.arange(4)).batch(2).feed("numpy", device=device))) == 2
+
+
+@pytest.mark.parametrize("device", [True, object(), 1.5])
+def test_what_names_no_device_is_refused(device):
+    with pytest.raises(DeviceError, match="is unknown: choose 'auto'"):
+        fb.from_arrays(np.arange(4)).batch(2).feed("numpy", device=device)
 
 
 @pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "10 parsecs", True])

@@ -29,6 +29,9 @@ class Gpu:
     def __init__(self, side):
         self.side, self.device = side, SimpleNamespace(memory=lambda: (30, 12))
 
+    def open_slot(self, nbytes, *, shared=False):
+        raise AssertionError("nobody looks")
+
 
 def without_bindings(side):
     raise ModuleNotFoundError("No module named 'cuda'", name="cuda")

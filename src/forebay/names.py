@@ -164,6 +164,11 @@ def _load_ray(target: str) -> Any:
         ) from error
 
 
+def _install(module: str) -> str:
+    """What brings a module, where that has another name."""
+    return {"cupy": "cupy-cuda13x"}.get(module, module)
+
+
 def _load_framework(target: str, name: str) -> Any:
     try:
         return _load(target)
@@ -171,7 +176,7 @@ def _load_framework(target: str, name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] == "forebay":
             raise
         raise FrameworkError(
-            f"cannot feed {name!r}: {error.name!r} is not installed. Install it (pip install {error.name}), "
+            f"cannot feed {name!r}: {error.name!r} is not installed. Install it (pip install {_install(error.name)}), "
             "or feed('numpy').",
             name=error.name,
         ) from error

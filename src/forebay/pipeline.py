@@ -168,7 +168,8 @@ class Pipeline:
         """Put so many rows together. `pad=0` makes rows of different shape as long as the longest of their batch."""
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() gives ready-made batches already: leave batch() out.")
-        self._refuse_batched("batch")
+        if self.batching is not None:
+            raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
         rows = _check_count(rows, "batch")
         self._check_rows(rows, drop_remainder)
         return replace(self, batching=Batching(rows, drop_remainder, pad))
@@ -210,7 +211,10 @@ class Pipeline:
         if adapter is not None:
             return adapter(pipeline, **options, **fields)  # type: ignore[no-any-return]  # looked up by name
         if fields:
-            raise PipelineError(f"feed({to!r}) takes no {sorted(fields)[0]!r}: naming fields is for feed('keras').")
+            raise PipelineError(
+                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options)}; naming fields is for "
+                "feed('keras')."
+            )
         return names.feed()(pipeline, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
 
     def _ranked(self) -> Self:

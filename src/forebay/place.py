@@ -24,12 +24,12 @@ class Place:
     notes: tuple[Reason, ...] = ()
 
 
-def find_place(device: str | Engine, to: str) -> Place:
+def find_place(device: Any, to: str) -> Place:
     """The place for `feed(to, device=...)`: "auto" takes a GPU where the framework and the driver both see one."""
     hand_off: HandOff = names.hand_off(to)()
-    if not isinstance(device, str):
+    if hasattr(device, "open_slot"):
         return _of_engine(device, hand_off)
-    device = device.lower()
+    device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()  # a torch.device names itself
     if device == "cpu" or (device == "auto" and to == "numpy"):
         return Place(names.engine("cpu")(), hand_off)
     if device == "auto":

@@ -87,6 +87,8 @@ class Map:
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
         """The leaves of a result; by the names they had before, whatever order they come in now."""
+        if tree is None:
+            raise TransformError(f"{self} returned None: let it return what it makes of a batch, or of a row.")
         if expected is None:
             leaves, structure = flatten(tree)
             return structure, leaves

@@ -1,7 +1,9 @@
 """The screen as people see it: 80 columns, no colour."""
 
+import ast
 from io import StringIO
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from hypothesis import given
@@ -82,6 +84,14 @@ def test_a_remark_that_does_not_fit_stands_in_front_of_its_line():
     source = "    total.assign_add(loss)   # total = tf.Variable(0.0) in front of the loop"
     lines = [line.plain for line in code(source, 60, indent=2)]
     assert lines == ["      # total = tf.Variable(0.0) in front of the loop", "      total.assign_add(loss)"]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_a_chain_that_does_not_fit_is_python_all_the_same(width):
+    source = 'feed = fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256).feed("torch")'
+    lines = [line.plain for line in code(source, width, indent=6)]
+    assert all(cell_len(line) <= width for line in lines)
+    assert ast.dump(ast.parse(dedent("\n".join(lines)))) == ast.dump(ast.parse(source))
 
 
 @given(PRINTED.filter(str.strip), st.integers(40, 90))

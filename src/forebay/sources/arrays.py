@@ -11,6 +11,7 @@ view or a Fortran-ordered array it first copies the whole source. So each array 
 
 import math
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,7 +230,8 @@ def _as_array(leaf: Any, name: str) -> Array:
                 f"{name!r} is not an array: {error}. Make its rows alike, or use from_source() with pad."
             ) from error
     if array.ndim == 0:
-        raise SpecError(f"{name!r} is a single value, {array!r}: every array needs rows along its first axis.")
+        named = " Files are read by from_files()." if isinstance(leaf, str | PathLike) else ""
+        raise SpecError(f"{name!r} is a single value, {array!r}: every array needs rows along its first axis.{named}")
     return array
 
 

@@ -1,7 +1,7 @@
 """Rows from a generator: read one after the other, checked against a spec, copied as they come."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -31,6 +31,7 @@ class RowStream:
         self._ahead: tuple[Iterator[Tree], list[Tree]] | None = (
             None  # a pass begun to see its first rows, and those rows
         )
+        self._given: Iterator[Tree] | None = None  # what was made last
         self._inferred = spec is None
         self.specs, self.structure = as_specs(spec) if spec is not None else self._infer()
         for row, name in zip(self.specs, self.structure.paths, strict=True):
@@ -51,7 +52,7 @@ class RowStream:
         if self._ahead is not None and state is None:
             (iterator, rows), self._ahead = self._ahead, None
             return RowReader(iterator, self.specs, self.structure, ahead=rows)
-        iterator = iter(self._make())
+        iterator = self._begin()
         if state is not None:
             if not hasattr(iterator, "load_state_dict"):
                 raise SourceError(
@@ -59,6 +60,16 @@ class RowStream:
                 )
             iterator.load_state_dict(state)
         return RowReader(iterator, self.specs, self.structure)
+
+    def _begin(self) -> Iterator[Tree]:
+        iterator = iter(self._make())
+        if iterator is self._given and isinstance(iterator, Generator):
+            raise SourceError(
+                "from_generator() was given the same generator again, which was read already: let the function make a "
+                "new one each time it is called."
+            )
+        self._given = iterator
+        return iterator
 
     def loosened(self) -> "RowStream":
         """The same stream with rows of any length: what padding asks for, where no spec says otherwise."""
@@ -69,7 +80,7 @@ class RowStream:
         return loose
 
     def _look_ahead(self, count: int) -> list[Tree]:
-        iterator, rows = self._ahead or (iter(self._make()), [])
+        iterator, rows = self._ahead or (self._begin(), [])
         # Copied, because a generator may fill and yield the same array again and again.
         rows = [*rows, *(_copied(row) for row in islice(iterator, count - len(rows)))]
         self._ahead = (iterator, rows)

@@ -25,6 +25,7 @@ __all__ = ["HOOKS", "Session"]
 
 # The module whose import brings a framework, and the file of hooks that knows it.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
+HOOKS |= {"forebay.feed": "forebay.doctor.capture.hooks.feeds"}
 
 
 class Session:

@@ -170,7 +170,11 @@ def no_loop(verdict: Verdict) -> list[str]:
     counts = Counter(event.kind for event in capture.events)
     seen = [_counted(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
     told = f"Seen in {seconds(capture.seconds)}: {', '.join(seen) or 'nothing that crosses or waits'}."
-    return [told, "A step is whatever comes again at least four times: let the script run for more of them."]
+    return [
+        told,
+        "A step is told by what comes again at least four times: an optimizer's step, a batch of a loader, a compiled "
+        "call, a copy, or a value read back. Let the script run for more of them.",
+    ]
 
 
 def early_end(verdict: Verdict) -> str:

@@ -1,5 +1,6 @@
 """Text set in columns for a terminal: every line fits, none ends in a space."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
@@ -10,6 +11,7 @@ from forebay.doctor.words import printable
 
 __all__ = ["bar", "between", "code", "cut", "cut_left", "joined", "wrapped"]
 
+_LINK = re.compile(r"(?<=\))\.(?=\w+\()")  # between two calls of a chain
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _RULER = Console(width=200, color_system=None)  # only measures; what is printed goes through the caller's
 
@@ -32,12 +34,14 @@ def wrapped(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterat
 
 
 def code(source: str, width: int, *, indent: int) -> Iterator[Text]:
-    """Source as it stands; of a line that is too long the remark goes in front of it, the rest goes on further in."""
+    """Source as it stands; of a line too long the remark goes in front, and a chain of calls is set in brackets."""
+    columns = width - indent - 4
     for line in source.splitlines():
-        for part in _remark_first(printable(line), width - indent - 4):
-            for number, piece in enumerate(_wrap(Text(part), width - indent - 4) or [Text()]):
-                piece.rstrip()
-                yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
+        for part in _remark_first(printable(line), columns):
+            for link in _links(part, columns):
+                for number, piece in enumerate(_wrap(Text(link), columns) or [Text()]):
+                    piece.rstrip()
+                    yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
 
 
 def _remark_first(line: str, columns: int) -> list[str]:
@@ -46,6 +50,14 @@ def _remark_first(line: str, columns: int) -> list[str]:
         return [line]
     inward = len(line) - len(line.lstrip())
     return [f"{' ' * inward}# {remark.strip()}", statement.rstrip()]
+
+
+def _links(line: str, columns: int) -> list[str]:
+    name, equals, chain = line.partition(" = ")
+    first, *rest = _LINK.split(chain)
+    if not equals or not rest or len(line) <= columns:
+        return [line]
+    return [f"{name} = (", f"    {first}", *(f"    .{link}" for link in rest), ")"]
 
 
 def between(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
+from forebay.doctor.analyse.feeding import FEED, feed_cures
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
 from forebay.doctor.analyse.phrases import feed_code, place
@@ -63,18 +64,21 @@ def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str
 
 def _cures(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[Cure]:
     framework = feeds(case, site.api)
-    if site.values("loader")[:1] == ["arrays"]:
+    if site.api == FEED:
+        yield from feed_cures(case, site, wait, stage, framework)
+    elif site.values("loader")[:1] == ["arrays"]:
         yield _overlap(case, site, wait, "let a feed make batches of the arrays ahead", feed_code(case, framework))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
         yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
-        yield _workers(case, site, wait, "map whole batches of arrays in processes", _processes(framework))
+        yield _workers(case, site, wait, "map whole batches of arrays in processes", _processes(site, framework))
     elif stage.name == SERIAL:
         yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
         yield _workers(case, site, wait, "batch first, and map whole batches in parallel", _MAP_BATCHES)
     elif stage.name == "generator":
         yield _whole_batches(case, site, wait, framework)
+        yield _row_by_row(site, wait, framework)
     elif stage.is_python:
-        yield _workers(case, site, wait, "make rows in processes, whole batches at a time", _processes(framework))
+        yield _workers(case, site, wait, "make rows in processes, whole batches at a time", _processes(site, framework))
     else:
         yield from _loader_cures(case, site, wait, framework)
 
@@ -104,17 +108,28 @@ def _workers(case: Case, site: Site, wait: float, title: str, code: str) -> Cure
     return Cure(title, code, low, high, how, prefetched(case, site, wait / cores_of(case)))
 
 
-def _processes(framework: str) -> str:
-    chain = 'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256)'
+def _processes(site: Site, framework: str) -> str:
+    chain = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({_batch_rows(site)})'
     return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
 
 
 def _whole_batches(case: Case, site: Site, wait: float, framework: str) -> Cure:
-    low, high = won_by_workers(case, site, wait)
-    made = "def batches(): ...   # yields whole batches: one call for 256 rows, not 256 calls"
-    code = f'import forebay as fb\n{made}\nfeed = fb.from_batches(batches()).feed("{framework}")   # made ahead'
-    how = f"as much as {cores_of(case)} cores would win; a call for a whole batch may win more, a slow row nothing"
-    return Cure("make a whole batch at a time, ahead of the loop", code, low, high, how)
+    low, _ = won_by_workers(case, site, wait)
+    rows = _batch_rows(site)
+    made = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
+    code = f'import forebay as fb\n{made}\nfeed = fb.from_batches(batches).feed("{framework}")   # made ahead'
+    how = "at most all of the wait, where what is done for a row is done for many at once; nothing where it is slow"
+    return Cure("make a whole batch at a time, ahead of the loop", code, low, wait, how)
+
+
+def _row_by_row(site: Site, wait: float, framework: str) -> Cure:
+    code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({_batch_rows(site)}).feed("{framework}")'
+    how = "at most all of the wait: what the loader adds to every row goes, the generator's own time stays"
+    return Cure("let a feed call the same generator", code, 0.0, wait, how)
+
+
+def _batch_rows(site: Site) -> int:
+    return int(next((rows for rows in site.values("batch_rows") if rows), 256))
 
 
 _MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"

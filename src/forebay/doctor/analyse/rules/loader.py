@@ -61,10 +61,9 @@ def _without_workers(case: Case, site: Site) -> Finding:
     wait, stage = cost_of(case, site.events), stage_of(case, site)
     made_at = place(case, stage.line or site.line, site.api)
     low, high = won_by_workers(case, site, wait)
-    how = f"the making shared by {cores_of(case)} cores, beside the rest of the step"
+    how = f"the making shared by {cores_of(case)} cores, beside the rest of the step; nothing where they are busy"
     code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
-    feed = 'import forebay as fb\nfeed = fb.from_source(dataset).shuffle(seed=0).batch(256).feed("torch")'
-    beside = prefetched(case, site, wait, by_processes=False)
+    feed, beside = feed_code(case, "torch"), prefetched(case, site, wait, by_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, so the loop makes its own batches",
@@ -72,7 +71,9 @@ def _without_workers(case: Case, site: Site) -> Finding:
         seconds=wait,
         cures=(
             Cure("give it workers", code, low, high, how, prefetched(case, site, wait / cores_of(case))),
-            Cure("a feed, which needs none for arrays", feed, *won_by_overlap(case, wait), OVERLAP, beside),
+            Cure(
+                "if the data is in arrays, a feed, which needs none", feed, *won_by_overlap(case, wait), OVERLAP, beside
+            ),
         ),
         evidence=(f"{stage.name}: {seconds(stage.seconds)} a step, at {made_at}",),
     )
