@@ -66,9 +66,8 @@ def _measured(stats: dict[str, Any]) -> str:
         f"the consumer waited {stats['wait_seconds']:.3f} s"
     )
     if stats["bytes_per_second"]:
-        told += (
-            f"\n  measured: {stats['bytes_per_second'] / 1e9:.3g} GB/s over {stats['epochs']} epochs, consumer included"
-        )
+        speed, epochs = stats["bytes_per_second"] / 1e9, stats["epochs"]
+        told += f"\n  measured: {speed:.3g} GB/s over {epochs} epoch{'s' if epochs > 1 else ''}, consumer included"
     if busy < ENOUGH_SECONDS:
         return told
     stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
