@@ -120,6 +120,21 @@ def test_a_wait_that_hides_behind_nothing_wins_nothing():
     assert finding.win == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("tab = tf.constant(table)", "tab = fb.upload_once(table, "),
+        ("tab = tf.convert_to_tensor(table, dtype=tf.float32)", "tab = fb.upload_once(table, "),
+        ("loss = step(tf.constant(table))", "x = fb.upload_once(array, "),
+    ],
+)
+def test_upload_once_takes_the_names_of_the_line(text, code):
+    capture = loop(upload("tf.constant", 6, key="same"), frameworks=TENSORFLOW)
+    lines = tuple(line._replace(text=text) for line in capture.lines)
+    (finding,) = findings(replace(capture, lines=lines), "repeated_upload")
+    assert code in finding.cures[1].code
+
+
 def test_a_wait_wins_no_more_than_the_rest_of_the_step():
     (finding,) = findings(loop(download(ms=9)), "read_back")
     assert finding.cures[0].high == pytest.approx(1e-3)

@@ -1,5 +1,6 @@
 """The same data uploaded again and again: a conversion that belongs before the loop."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -77,12 +78,19 @@ def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
         return  # upload_once remembers arrays, and gives tensors that no graph takes
     yield Cure(
         "let the loop ask every step and upload once",
-        f'import forebay as fb\nx = fb.upload_once(array, to="{uploads_to(case, site.api)}")',
+        _once(case, site),
         low * LOOKED_UP,
         cost,
         f"{how}; looking it up costs some microseconds",
         changes,
     )
+
+
+def _once(case: Case, site: Site) -> str:
+    """By the names that the line has, where it is a conversion and nothing else."""
+    found = _CONVERSION.fullmatch(told(site.line, ""))
+    name, array = found.groups() if found else ("x", "array")
+    return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{uploads_to(case, site.api)}")'
 
 
 def _before(case: Case, site: Site) -> str:
@@ -107,6 +115,7 @@ def _surely_won(case: Case, site: Site, cost: float) -> float:
     return min(cost * SURELY_WON, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
 
 
+_CONVERSION = re.compile(r"(\w+) = [\w.]+\((\w+)(?:, [^()]*)?\)")
 _CONVERT = {"tensorflow": "tf.constant", "jax": "jax.device_put", "torch": "torch.as_tensor", "cupy": "cupy.asarray"}
 _CONVERSIONS = frozenset(
     {"array", "as_tensor", "asarray", "constant", "convert_to_tensor", "cuda", "device_put", "from_numpy"}
