@@ -8,10 +8,9 @@ from tests.doctor.captures import batch, loop, prepare
 from tests.doctor.test_rules import findings
 
 import forebay as fb
-from forebay.doctor.analyse.feeding import FEED
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.window import Stepping
-from forebay.doctor.events import Kind
+from forebay.doctor.events import FEED, Kind
 
 FOR_EVER = {"steps": 10**9, "seconds": 1e9, "patience_seconds": 1e9}
 

@@ -5,8 +5,8 @@ Details are plain values, named the same in every framework; each is left out wh
     upload    device, dtype, shape, key (the same for the same data), from_dtype (before the call), pinned, non_blocking
     download  device, dtype, shape
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, which does not tell)
-    input     loader (DataLoader, tf.data, arrays, generator), workers, pinned, prefetch, batch_rows, mapped_at (the
-              line that maps rows one at a time); bytes of the batch
+    input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
+              (the line that maps rows one at a time); bytes of the batch
     prepare   what (row, collate, map, generator)
     compile   function, reason (first, shape, dtype, value), signature
     build     what (Dataset, Session, DataLoader, function, iterator), and what rules ask of it: shuffle_rows, prefetch,
@@ -19,7 +19,9 @@ Details are plain values, named the same in every framework; each is left out wh
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["LOOP_MARKS", "Event", "Kind", "Line"]
+__all__ = ["FEED", "LOOP_MARKS", "Event", "Kind", "Line"]
+
+FEED = "a forebay feed"  # what a wait for one of our own is called
 
 
 class Kind(StrEnum):

@@ -7,9 +7,7 @@ from forebay.doctor.analyse.finding import Cure
 from forebay.doctor.analyse.producing import Stage, cores_of, won_by_workers, workers_of
 from forebay.doctor.predict.remedies import prefetched
 
-__all__ = ["FEED", "feed_cures"]
-
-FEED = "a forebay feed"
+__all__ = ["feed_cures"]
 
 
 def feed_cures(case: Case, site: Site, wait: float, stage: Stage, framework: str) -> Iterator[Cure]:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.accusers import charged
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.costs import cost_of, won_by_overlap
-from forebay.doctor.analyse.feeding import FEED, feed_cures
+from forebay.doctor.analyse.feeding import feed_cures
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
 from forebay.doctor.analyse.phrases import feed_code, place
 from forebay.doctor.analyse.producing import SERIAL, Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
+from forebay.doctor.events import FEED
 from forebay.doctor.predict.remedies import prefetched
 from forebay.doctor.words import counted, percent, seconds
 

@@ -4,11 +4,10 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forebay.doctor.analyse.feeding import FEED
 from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.events import FEED, Kind
 from forebay.feed import Epoch
 from forebay.transforms import Map
 
