@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from forebay.doctor.analyse.case import Case, Site
 from forebay.doctor.analyse.finding import Cure
+from forebay.doctor.analyse.phrases import batch_rows
 from forebay.doctor.analyse.producing import Stage, cores_of, won_by_workers, workers_of
 from forebay.doctor.predict.remedies import prefetched
 
@@ -16,9 +17,8 @@ def feed_cures(case: Case, site: Site, wait: float, stage: Stage, framework: str
         how = "at most all of the wait: which of its stages takes it, the feed has measured"
         yield Cure("ask the feed which of its stages is slow", "print(feed.explain())", 0.0, wait, how)
         return
-    rows = next((rows for rows in site.values("batch_rows") if rows), 256)
     where = "ray" if workers_of(site) else "process"
-    code = f'feed = pipeline.batch({rows}).map(prepare, where="{where}").feed("{framework}")'
+    code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
     if where == "ray":
         how = "at most all of the wait: its processes are busy, and other machines would have to help"
         yield Cure("run its map on more machines", code, 0.0, wait, how)

@@ -12,6 +12,7 @@ from forebay.doctor.words import near, percent
 __all__ = [
     "IN_A_GRAPH",
     "SESSION",
+    "batch_rows",
     "calls",
     "each_nbytes",
     "feed_code",
@@ -63,10 +64,15 @@ def place(case: Case, line: Line | None, otherwise: str) -> str:
     return near(line, case.capture.script) if line else otherwise
 
 
+def batch_rows(*sites: Site) -> int:
+    """Rows of the batches that the script waits for now, which a cure keeps; something usual where none is known."""
+    return next((int(rows) for site in sites for rows in site.values("batch_rows") if rows), 256)
+
+
 def feed_code(case: Case, framework: str) -> str:
     """A feed in place of whatever makes batches now."""
-    rows = [rows for site in case.of(Kind.INPUT) for rows in site.values("batch_rows") if rows]
-    feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows[0] if rows else 256}).feed("{framework}")'
+    rows = batch_rows(*case.of(Kind.INPUT))
+    feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows}).feed("{framework}")'
     then = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches wait there already"
     return f"import forebay as fb\nfeed = {feed}\n{then}"
 

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.costs import cost_of, won_by_overlap
 from forebay.doctor.analyse.feeding import feed_cures
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import feeds
-from forebay.doctor.analyse.phrases import feed_code, place
+from forebay.doctor.analyse.phrases import batch_rows, feed_code, place
 from forebay.doctor.analyse.producing import SERIAL, Stage, cores_of, producers_of, stage_of, won_by_workers, workers_of
 from forebay.doctor.events import FEED
 from forebay.doctor.predict.remedies import prefetched
@@ -110,13 +110,13 @@ def _workers(case: Case, site: Site, wait: float, title: str, code: str) -> Cure
 
 
 def _processes(site: Site, framework: str) -> str:
-    chain = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({_batch_rows(site)})'
+    chain = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
     return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
 
 
 def _whole_batches(case: Case, site: Site, wait: float, framework: str) -> Cure:
     low, _ = won_by_workers(case, site, wait)
-    rows = _batch_rows(site)
+    rows = batch_rows(site)
     made = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{made}\nfeed = fb.from_batches(batches).feed("{framework}")   # made ahead'
     how = "at most all of the wait, where what is done for a row is done for many at once; nothing where it is slow"
@@ -124,13 +124,9 @@ def _whole_batches(case: Case, site: Site, wait: float, framework: str) -> Cure:
 
 
 def _row_by_row(site: Site, wait: float, framework: str) -> Cure:
-    code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({_batch_rows(site)}).feed("{framework}")'
+    code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
     how = "at most all of the wait: what the loader adds to every row goes, the generator's own time stays"
     return Cure("let a feed call the same generator", code, 0.0, wait, how)
-
-
-def _batch_rows(site: Site) -> int:
-    return int(next((rows for rows in site.values("batch_rows") if rows), 256))
 
 
 _MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
