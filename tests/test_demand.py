@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.build import build
+from forebay.asking import ask
 from forebay.demand import NOT_WHOLE, Probe, device_demand, given_by, split_transforms
 from forebay.engines.host import HostEngine
 from forebay.errors import PipelineError
@@ -34,7 +34,7 @@ def place(available=1 << 30):
 def on_the_host(pipeline):
     """The transforms of the same pipeline on the host."""
     options = {"resident": "auto", "host_bytes": "64MiB", "device_bytes": None}
-    return build(pipeline, to="numpy", device="cpu", **options).plan.demand.transforms
+    return ask(pipeline, to="numpy", device="cpu", **options).demand.transforms
 
 
 def asked(pipeline, *, resident="auto", budget=None):

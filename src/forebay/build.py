@@ -1,15 +1,14 @@
-"""From a pipeline to everything a feed runs on: hand-off, engine, plan, work and threads."""
+"""From what is asked to everything a feed runs on: hand-off, engine, plan, work and threads."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from forebay import names
 from forebay.afterwards import Afterwards
-from forebay.asking import Asked, ask
+from forebay.asking import Asked
 from forebay.collect import BatchWork, StreamWork
 from forebay.consumer import Consumer
 from forebay.demand import extents_of
-from forebay.engines.base import Engine
 from forebay.finish import Finisher
 from forebay.gather import Fetches, IndexedWork
 from forebay.handoff.base import HandOff
@@ -44,17 +43,8 @@ class Built:
     after: Afterwards | None = None  # what is still to be done to a batch on its device
 
 
-def build(
-    pipeline: Pipeline,
-    *,
-    to: str,
-    device: str | Engine,
-    resident: str,
-    host_bytes: int | str,
-    device_bytes: int | str | None,
-) -> Built:
-    """Plan a feed of the pipeline and make it ready to run; nothing runs yet."""
-    asked = ask(pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes)
+def build(asked: Asked) -> Built:
+    """Plan a feed and make it ready to run; nothing runs yet."""
     pipeline, place, traced = asked.pipeline, asked.place, asked.traced
     plan = make_plan(asked.demand, Machine.here().cores)
     recorder, consumer = Recorder(), Consumer()

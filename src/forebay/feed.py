@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from forebay.asking import ask
 from forebay.build import build
 from forebay.cursor import Cursor, Group, Schedule
 from forebay.engines.base import Engine
@@ -45,7 +46,7 @@ class Feed:
         device_bytes: int | str | None = None,
     ) -> None:
         built = build(
-            pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes
+            ask(pipeline, to=to, device=device, resident=resident, host_bytes=host_bytes, device_bytes=device_bytes)
         )
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._plan, self._runner, self._recorder = built.plan, built.runner, built.recorder
