@@ -82,7 +82,8 @@ class Pipeline:
         files that are read by chunk and are too large to be held unpacked; `block=None` never does.
         Streams cannot be indexed: there `window="64MB"` lets rows leave a window of so many bytes at random.
         """
-        self._refuse_batched("shuffle")
+        if self.batching is not None:
+            raise PipelineError("shuffle() works on rows: call it before batch().")
         seed, mix = _check_number(seed, "seed"), None if mix is None else _check_count(mix, "mix")
         if isinstance(self.source, BatchStream):
             raise PipelineError("ready-made batches cannot be shuffled here: shuffle where they are made.")
@@ -274,10 +275,6 @@ class Pipeline:
 
     def _stream(self) -> Any:
         return self.source
-
-    def _refuse_batched(self, verb: str) -> None:
-        if self.batching is not None:
-            raise PipelineError(f"{verb}() works on rows: call it before batch().")
 
     def _check_rows(self, rows: int, drop_remainder: bool) -> None:
         length = self.order.length if self.order is not None else None
