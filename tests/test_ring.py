@@ -9,9 +9,9 @@ from forebay.ring import USUALLY_LENT, Ring, RingError, SlotState
 class RingMachine(RuleBasedStateMachine):
     """Workers and a consumer that do whatever they may, in any order."""
 
-    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4))
-    def start(self, slots, limit):
-        self.ring = Ring(slots, lent_limit=limit)
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
+    def start(self, slots, limit, oldest_first):
+        self.ring = Ring(slots, lent_limit=limit, oldest_first=oldest_first)
         self.content = {}  # slot -> the group written into it
         self.filling = {}  # slot -> the group being written
         self.lent = {}  # slot -> the group that is lent
@@ -40,9 +40,10 @@ class RingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
     def a_worker_finds_the_end(self, data):
-        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        self.ring.emptied(slot)
+        self.ring.emptied(slot, made=made)
+        assert self.ring.state(slot) in ((SlotState.FREE, None) if made else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
 
@@ -129,6 +130,17 @@ def test_slots_go_round_when_they_are_let_go():
     assert len(used) == 1
 
 
+@pytest.mark.parametrize(("oldest_first", "expected"), [(True, [0, 1, 2]), (False, [2, 1, 0])])
+def test_of_several_free_slots_that_of_the_longest_ago_is_filled_where_a_device_may_be_behind(oldest_first, expected):
+    ring = Ring(3, oldest_first=oldest_first)
+    fills = [ring.fill() for _ in range(3)]
+    for fill in fills:
+        ring.filled(fill.slot)
+    for _ in fills:
+        ring.release(ring.deliver())
+    assert [ring.fill().slot for _ in fills] == expected
+
+
 def test_a_group_that_failed_gives_its_slot_back():
     ring = Ring(1)
     assert ring.failed(ring.fill().slot) == 0
@@ -145,9 +157,9 @@ def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
 class FaultyRingMachine(RingMachine):
     """Workers that fail now and then; what the ring tells of itself is looked at too."""
 
-    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4))
-    def start(self, slots, limit):
-        super().start(slots, limit)
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
+    def start(self, slots, limit, oldest_first):
+        super().start(slots, limit, oldest_first)
         self.failed = set()  # groups of this run that nobody will fill
 
     @precondition(lambda self: self.filling)

@@ -158,15 +158,16 @@ class IndexedWork:
             if self._fetcher is not None:
                 slot.fetched = True
                 self._fetcher.fill(slot.memory, slot.layout, rows)
-                return group
-            self._gather(slot, task, rows, worker)
+            else:
+                self._gather(slot, task, rows, worker)
         except CutShortError as cut:
             slot.failure = cut.error
             return self._cut_short(group, rows.numbers(), cut)
         except Exception as error:
             error.add_note(f"while filling {describe_rows(rows.numbers(), group.cursor)}")
             raise
-        self._numbers.prepare(group)
+        if rows.asked_for:
+            self._numbers.prepare(group)
         return group
 
     def _gather(self, slot: Slot, task: Task, rows: GroupRows, worker: int) -> None:

@@ -43,6 +43,7 @@ class Ring:
 
     slots: int
     lent_limit: int = 8
+    oldest_first: bool = False  # else the slot that was let go last, whose memory is still in the processor's caches
     _states: dict[int, SlotState] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     _filling: dict[int, int] = field(default_factory=dict)  # slot -> sequence; -1 when its group is no longer wanted
@@ -61,7 +62,7 @@ class Ring:
             return None
         if self.full:
             return None
-        slot = self._free.pop() if self._free else self._fresh()
+        slot = self._free.pop(self._at) if self._free else self._fresh()
         fill = Fill(slot, self._to_fill)
         self._to_fill += 1
         self._states[slot] = SlotState.FILLING
@@ -78,12 +79,15 @@ class Ring:
         self._ready[sequence] = slot
         return sequence
 
-    def emptied(self, slot: int) -> None:
-        """There was nothing to fill the slot with: its group is the end."""
+    def emptied(self, slot: int, *, made: bool = True) -> None:
+        """There was nothing to fill the slot with: its group is the end. A slot that was never made is none."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence >= 0:
             self.end(sequence)
-        self._set_free(slot)
+        if made:
+            self._set_free(slot)
+        else:
+            del self._states[slot]
 
     def failed(self, slot: int) -> int | None:
         """The slot could not be filled; the number of its group, where that is still wanted."""
@@ -151,7 +155,7 @@ class Ring:
     @property
     def next_slot(self) -> int | None:
         """The slot that would be filled next, where one that was used before is free for it."""
-        return self._free[-1] if self._free and not self.full else None
+        return self._free[self._at] if self._free and not self.full else None
 
     @property
     def ended(self) -> bool:
@@ -165,6 +169,11 @@ class Ring:
     def state(self, slot: int) -> SlotState | None:
         """None for a slot that was forgotten or never was."""
         return self._states.get(slot)
+
+    @property
+    def _at(self) -> int:
+        """Which of the free slots is filled next."""
+        return 0 if self.oldest_first else -1
 
     def _fresh(self) -> int:
         self._names += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.cursor import ENDLESS, Group
+from forebay.cursor import ENDLESS, Cursor, Group
 from forebay.order import Order, Permutation, Scramble
 from forebay.pipeline import Pipeline
 from forebay.sources.base import Rows
@@ -69,14 +69,24 @@ class RowNumbers:
 
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already."""
-        number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
-        key = (self._schedule.order_epoch(group.cursor), group.base, number + 1)
-        early = self._direct or offset < self._chunk_rows // 2 or group.pass_ends or key in self._chunks
-        if not early and self._lock.acquire(blocking=False):
+        key = self._coming(group)
+        if key is not None and key not in self._chunks and self._lock.acquire(blocking=False):
             try:
                 self._keep(key)
             finally:
                 self._lock.release()
+
+    def _coming(self, group: Group) -> tuple[int, int, int] | None:
+        """The chunk that will be asked for next: of this pass, once half of the last is used, or of the pass after."""
+        epoch = self._schedule.order_epoch(group.cursor)
+        if self._direct:
+            return None
+        if group.epoch_ends:
+            return self._schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0, 0
+        if group.pass_ends:
+            return epoch + 1, 0, 0
+        number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
+        return None if offset < self._chunk_rows // 2 else (epoch, group.base, number + 1)
 
     def _piece(self, epoch: int, base: int, number: int, start: int, stop: int) -> Any:
         """The part of a chunk between two of the shard's rows."""
@@ -119,6 +129,11 @@ class GroupRows:
     @property
     def count(self) -> int:
         return self._group.rows
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether somebody wanted the numbers here; a device may compute them by itself."""
+        return self._found is not None
 
     def numbers(self) -> Rows:
         if self._found is None:

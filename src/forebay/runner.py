@@ -49,7 +49,8 @@ class Runner:
     ) -> None:
         self._work, self._engine, self._make_slot = work, engine, make_slot
         self._consumer, self._recorder, self._budget_nbytes = consumer, recorder, budget_nbytes
-        self._ring = Ring(slots)
+        # A device may be far behind its host: what was let go last is what it will read last.
+        self._ring = Ring(slots, oldest_first=engine.name != "cpu")
         self._slots: dict[int, Slot] = {}
         self._errors: dict[int, BaseException] = {}
         self._tasks: Iterator[Any] = iter(())
@@ -294,7 +295,7 @@ class Runner:
             raise
         if task is not _NO_TASK:
             return fill, task
-        self._ring.emptied(fill.slot)
+        self._ring.emptied(fill.slot, made=fill.slot in self._slots)
         self._may_take.notify()
         return None
 

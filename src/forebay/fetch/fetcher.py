@@ -61,6 +61,8 @@ class Fetcher:
         self._narrowing = Narrowing(engine, source.specs, held, tell=self._found.tell)
         self._stage = Stage(engine.device, source, threads=threads)
         self._issuing = threading.Lock()
+        if kept_rows >= len(source):
+            engine.fill_in_turn()
 
     def begin_pass(self) -> None:
         """A pass over the rows begins: they may have been changed."""

@@ -74,6 +74,10 @@ class CudaEngine:
             self._order_behind_consumer([memory], [self.side.stream()])
         return memory
 
+    def fill_in_turn(self) -> None:
+        """One slot after the other, from now on: what is gathered inside device memory has no use for company there."""
+        self._turn = itertools.cycle(self._streams[:1])
+
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         """Memory of the framework's pool that nothing it has queued still uses; asked on a thread that may wait."""
         with self.device, closing(Event(self.device)) as event:
