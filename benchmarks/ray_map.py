@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 # The nodes' own processes look for forebay and Ray where this one does.
@@ -48,20 +49,31 @@ def main() -> None:
             with cluster(count, asked.cpus):
                 workers = count * asked.cpus
                 if "map" in wanted:
-                    result[f"map, {count} nodes"] = compare_maps(workers, asked)
-                if "empty" in wanted and count == nodes[0]:
+                    add(result, f"map, {count} nodes", compare_maps(workers, asked))
+                if "empty" in wanted and "empty" not in result:
                     result["empty"] = compare_empty(workers, asked)
-                if "data" in wanted and count == nodes[-1]:
+                if "data" in wanted and count == nodes[-1] and "data" not in result:
                     result["data"] = compare_data(asked)
     finally:
         result["ratios"] = ratios(result, nodes)
         print(json.dumps(result, indent=1), file=out)
 
 
+def add(result: dict[str, Any], name: str, found: dict[str, Any]) -> None:
+    """What was measured again, later, joins what was: a machine is not the same all the time."""
+    before = result.setdefault(name, found)
+    if before is not found:
+        before["stolen"] = max(before["stolen"], found["stolen"])
+        for where, turns in found["rows_per_second"].items():
+            before["rows_per_second"][where] += turns
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", type=int, default=4, help="of each node")
-    parser.add_argument("--nodes", default="1,2", help="numbers of nodes, one after the other")
+    parser.add_argument(
+        "--nodes", default="1,2", help="numbers of nodes, one after the other: 1,2,1,2 comes back to each"
+    )
     parser.add_argument("--row-ms", type=float, default=3.0, help="what the map takes for a row")
     parser.add_argument("--seconds", type=float, default=8.0, help="a turn takes, about")
     parser.add_argument("--turns", type=int, default=3)
@@ -141,8 +153,10 @@ def compare_maps(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
         where: fb.from_arrays(rows).shuffle(seed=0).map(busy, where=where, workers=workers).batch(BATCH_ROWS).feed()
         for where in ("process", "ray")
     }
+    stolen = Stolen()
     found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, asked.turns)
     told = {"workers": workers, "batches": batches, "rows_per_second": found, "ray": feeds["ray"].stats()["ray"]}
+    told["stolen"] = stolen.cores()
     for feed in feeds.values():
         feed.close()
     return told
@@ -163,6 +177,21 @@ def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
         for feed in running.values():
             feed.close()
     return told
+
+
+class Stolen:
+    """How many of a virtual machine's processors its host gave to others, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.perf_counter(), self._seconds()
+
+    def cores(self) -> float:
+        return (self._seconds() - self._before) / (time.perf_counter() - self._began)
+
+    @staticmethod
+    def _seconds() -> float:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        return int(fields[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def minus(per_batch: dict[str, float]) -> float:
@@ -251,15 +280,18 @@ def take_turns(ways: dict[str, Turn], turns: int) -> dict[str, list[float]]:
 
 
 def ratios(result: dict[str, Any], nodes: list[int]) -> dict[str, float]:
-    told, rays = {}, {}
-    for count in nodes:
+    told, found = {}, {}
+    for count in sorted(set(nodes)):
         speeds = result.get(f"map, {count} nodes", {}).get("rows_per_second")
         if speeds:
-            rays[count] = statistics.median(speeds["ray"])
-            told[f"ray beside processes, {count} nodes"] = rays[count] / statistics.median(speeds["process"])
-    for count in nodes:
-        if count in rays and count * 2 in rays:
-            told[f"{count * 2} nodes beside {count}"] = rays[count * 2] / rays[count]
+            found[count] = {where: statistics.median(turns) for where, turns in speeds.items()}
+            told[f"ray beside processes, {count} nodes"] = found[count]["ray"] / found[count]["process"]
+    for count in found:
+        if count * 2 in found:
+            told[f"{count * 2} nodes beside {count}"] = found[count * 2]["ray"] / found[count]["ray"]
+            told[f"as many processes here: {count * 2} beside {count}"] = (
+                found[count * 2]["process"] / found[count]["process"]
+            )
     data = {name: statistics.median(turns) for name, turns in result.get("data", {}).get("rows_per_second", {}).items()}
     if data:
         told["forebay beside ray data"] = data["forebay"] / data["ray data"]
