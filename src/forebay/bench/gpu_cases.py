@@ -71,6 +71,7 @@ STREAMING_CASES = (
         targets=(
             *_at_link_speed(TO_TORCH.label, TO_JAX.label, TO_TENSORFLOW.label, gigabytes=47, share=0.86),
             Target(TO_TORCH.label, "cpu", at_most=0.25),
+            Target(TO_TORCH_ALONE.label, "cpu", at_most=0.25),
         ),
         timeout_seconds=TIMEOUT_SECONDS,
     ),
