@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.errors import FeedClosedError, FeedError, SourceChangedError, WorkerError
+from forebay.errors import DeviceMemoryError, FeedClosedError, FeedError, SourceChangedError, WorkerError
 from forebay.sources.arrays import ArraySource
+from forebay.testing import SimulatedEngine
 
 
 def received(feed):
@@ -319,3 +320,11 @@ def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
         for _ in range(3):
             with pytest.raises(OSError, match="the server is gone"):
                 received(feed)
+
+
+def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_free():
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        ring = feed._runner._ring
+        feed._runner._fail(ring.fill(), DeviceMemoryError("no room for another slot"))
+        assert ring.next_slot is None
+        assert sum(len(batch) for batch in feed) == 400

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 import forebay as fb
 from forebay.errors import BudgetError, FeedClosedError, FeedError, StateError
+from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import trees
 
 
@@ -368,6 +369,12 @@ def test_explain_gives_each_number_its_reason():
     assert "x float32[4]" in text
     assert {"order", "threads", "group", "slots", "memory"} <= set(text.split())
     assert "so far: 32 batches" in after
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", False), (SimulatedEngine(), True)], ids=["host", "device"])
+def test_the_slot_of_the_longest_ago_is_filled_next_where_a_device_may_be_behind(device, expected):
+    with fb.from_arrays(np.zeros(100)).batch(10).feed("numpy", device=device) as feed:
+        assert feed._runner._ring.oldest_first is expected
 
 
 def test_a_budget_that_cannot_hold_a_batch_says_what_it_takes():

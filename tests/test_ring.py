@@ -3,7 +3,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.ring import USUALLY_LENT, Ring, RingError, SlotState
+from forebay.ring import USUALLY_LENT, Fill, Ring, RingError, SlotState
 
 
 class RingMachine(RuleBasedStateMachine):
@@ -154,6 +154,17 @@ def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
         ring.release(fill.slot)
 
 
+@pytest.mark.parametrize(
+    "give_up", [Ring.emptied, Ring.failed, lambda ring, slot, made: ring.unfill(Fill(slot, 0), made=made)]
+)
+def test_a_slot_that_was_never_made_does_not_come_round(give_up):
+    ring = Ring(2, oldest_first=True)
+    give_up(ring, ring.fill().slot, made=False)
+    assert ring.next_slot is None
+    ring.restart()
+    assert ring.fill().slot == 1
+
+
 class FaultyRingMachine(RingMachine):
     """Workers that fail now and then; what the ring tells of itself is looked at too."""
 
@@ -165,9 +176,10 @@ class FaultyRingMachine(RingMachine):
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
     def a_worker_fails(self, data):
-        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        assert self.ring.failed(slot) == sequence
+        assert self.ring.failed(slot, made=made) == sequence
+        assert made or self.ring.state(slot) is None
         self.failed |= {sequence} - {None}
 
     @rule()

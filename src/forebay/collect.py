@@ -106,6 +106,9 @@ class _InTurn(ABC):
     def queues_only(self, slot: Slot) -> bool:
         return False
 
+    def prepare(self, group: Group) -> None:  # noqa: B027  # nothing for anybody: rows come when they come
+        """Nothing can be."""
+
     def __init__(
         self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer
     ) -> None:

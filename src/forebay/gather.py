@@ -166,9 +166,10 @@ class IndexedWork:
         except Exception as error:
             error.add_note(f"while filling {describe_rows(rows.numbers(), group.cursor)}")
             raise
-        if rows.asked_for:
-            self._numbers.prepare(group)
         return group
+
+    def prepare(self, group: Group) -> None:
+        self._numbers.prepare(group)
 
     def _gather(self, slot: Slot, task: Task, rows: GroupRows, worker: int) -> None:
         began = time.perf_counter()

@@ -80,26 +80,23 @@ class Ring:
         return sequence
 
     def emptied(self, slot: int, *, made: bool = True) -> None:
-        """There was nothing to fill the slot with: its group is the end. A slot that was never made is none."""
+        """There was nothing to fill the slot with: its group is the end."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence >= 0:
             self.end(sequence)
-        if made:
-            self._set_free(slot)
-        else:
-            del self._states[slot]
+        self._set_free(slot, made=made)
 
-    def failed(self, slot: int) -> int | None:
+    def failed(self, slot: int, *, made: bool = True) -> int | None:
         """The slot could not be filled; the number of its group, where that is still wanted."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
-        self._set_free(slot)
+        self._set_free(slot, made=made)
         return None if sequence < 0 else sequence
 
-    def unfill(self, fill: Fill) -> None:
+    def unfill(self, fill: Fill, *, made: bool = True) -> None:
         """Take `fill` back, before anything else was asked: the same group is asked for again."""
         del self._filling[self._expect(fill.slot, SlotState.FILLING)]
         self._to_fill = fill.sequence
-        self._set_free(fill.slot)
+        self._set_free(fill.slot, made=made)
 
     def end(self, sequence: int) -> None:
         """No group comes at or after this one."""
@@ -179,7 +176,11 @@ class Ring:
         self._names += 1
         return self._names - 1
 
-    def _set_free(self, slot: int) -> None:
+    def _set_free(self, slot: int, *, made: bool = True) -> None:
+        """A slot that has only a name yet is none: it would come round, and be made in place of one that is there."""
+        if not made:
+            del self._states[slot]
+            return
         self._states[slot] = SlotState.FREE
         self._free.append(slot)
         self._trim()

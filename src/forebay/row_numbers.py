@@ -41,6 +41,7 @@ class RowNumbers:
         few = self._direct or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
         self.instant = few or self._order.scramble(0) is not None
         self._scrambled: tuple[int, Scramble | None] = -1, None  # of the epoch that was asked for last
+        self._latest = -1, -1  # epoch and number of the chunk that was asked for last
         self._lock = threading.Lock()
 
     def of(self, group: Group) -> Rows:
@@ -49,6 +50,7 @@ class RowNumbers:
             return slice(start, start + group.rows)
         epoch, stop = self._schedule.order_epoch(group.cursor), group.start + group.rows
         numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
+        self._latest = epoch, numbers[-1]
         pieces = [self._piece(epoch, group.base, number, group.start, stop) for number in numbers]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -68,9 +70,10 @@ class RowNumbers:
         return scramble
 
     def prepare(self, group: Group) -> None:
-        """Compute the next chunk before anybody needs it, if nobody does so already."""
+        """Compute the next chunk before anybody needs it, if nobody does so already and none after it was asked for."""
         key = self._coming(group)
-        if key is not None and key not in self._chunks and self._lock.acquire(blocking=False):
+        early = key is None or key in self._chunks or (key[0], key[2]) <= self._latest
+        if key is not None and not early and self._lock.acquire(blocking=False):
             try:
                 self._keep(key)
             finally:
@@ -78,15 +81,19 @@ class RowNumbers:
 
     def _coming(self, group: Group) -> tuple[int, int, int] | None:
         """The chunk that will be asked for next: of this pass, once half of the last is used, or of the pass after."""
-        epoch = self._schedule.order_epoch(group.cursor)
+        schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)
         if self._direct:
             return None
         if group.epoch_ends:
-            return self._schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0, 0
-        if group.pass_ends:
-            return epoch + 1, 0, 0
+            return schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0, 0
         number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)
+        if group.pass_ends or self._first(group.base, number + 1) >= schedule.pass_rows:
+            return epoch + 1, 0, 0
         return None if offset < self._chunk_rows // 2 else (epoch, group.base, number + 1)
+
+    def _first(self, base: int, number: int) -> int:
+        """The position at which a chunk begins."""
+        return base + self._schedule.shard_index + number * self._chunk_rows * self._schedule.shard_count
 
     def _piece(self, epoch: int, base: int, number: int, start: int, stop: int) -> Any:
         """The part of a chunk between two of the shard's rows."""
@@ -110,8 +117,7 @@ class RowNumbers:
         return found
 
     def _compute(self, epoch: int, base: int, number: int) -> Any:
-        schedule = self._schedule
-        first = base + schedule.shard_index + number * self._chunk_rows * schedule.shard_count
+        schedule, first = self._schedule, self._first(base, number)
         last = min(first + self._chunk_rows * schedule.shard_count, min(schedule.pass_rows, ENDLESS))
         positions = np.arange(first, last, schedule.shard_count, dtype=np.int64)
         return self._order.rows(epoch, positions).astype(np.intp, copy=False)
@@ -129,11 +135,6 @@ class GroupRows:
     @property
     def count(self) -> int:
         return self._group.rows
-
-    @property
-    def asked_for(self) -> bool:
-        """Whether somebody wanted the numbers here; a device may compute them by itself."""
-        return self._found is not None
 
     def numbers(self) -> Rows:
         if self._found is None:

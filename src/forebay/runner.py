@@ -9,12 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from forebay.consumer import Consumer
-from forebay.cursor import Cursor
+from forebay.cursor import Cursor, Group
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError
 from forebay.ring import USUALLY_LENT, Fill, Ring
@@ -253,11 +253,15 @@ class Runner:
                 if fill is None:
                     return False
                 begun = self._begin(fill, task, worker)
-            self._complete(fill, begun, worker)
+            group = self._complete(fill, begun, worker)
         except BaseException as error:  # whatever it is, it belongs to the consumer
             if fill is None:
                 raise
             self._fail(fill, error)
+            return True
+        if group is not None:
+            with suppress(Exception):  # nobody waits for this; where it is needed, it is done and told of again
+                self._work.prepare(group)
         return True
 
     def _begin(self, fill: Fill, task: Any, worker: int) -> Any | None:
@@ -267,12 +271,13 @@ class Runner:
         self._engine.await_host(slot.memory)
         return self._work.read(slot, task, worker)
 
-    def _complete(self, fill: Fill, begun: Any | None, worker: int) -> None:
-        slot = self._slots[fill.slot]
+    def _complete(self, fill: Fill, begun: Any | None, worker: int) -> Group | None:
+        slot, group = self._slots[fill.slot], None
         if begun is not None:
-            slot.group = self._work.finish(slot, begun, worker)
+            slot.group = group = self._work.finish(slot, begun, worker)
             slot.send()
         self._tell(fill, ended=begun is None)
+        return group
 
     def _next_job(self) -> tuple[Fill | None, Any]:
         with self._lock:
@@ -291,7 +296,7 @@ class Runner:
         try:
             task = next(self._tasks, _NO_TASK)
         except BaseException:
-            self._ring.unfill(fill)
+            self._ring.unfill(fill, made=fill.slot in self._slots)
             raise
         if task is not _NO_TASK:
             return fill, task
@@ -321,7 +326,7 @@ class Runner:
 
     def _fail(self, fill: Fill, error: BaseException) -> None:
         with self._lock:
-            sequence = self._ring.failed(fill.slot)
+            sequence = self._ring.failed(fill.slot, made=fill.slot in self._slots)
             if sequence is not None:
                 self._errors.setdefault(sequence, error)
             self._may_take.notify()

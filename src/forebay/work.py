@@ -43,6 +43,10 @@ class Work(Protocol):
         """Complete it; any number of threads at once."""
         ...
 
+    def prepare(self, group: Group) -> None:
+        """What groups after this one will need, which was told of already; on a thread that nobody waits for."""
+        ...
+
     def stop(self) -> None:
         """End whatever a thread may be waiting for, so that it can be joined."""
         ...
