@@ -207,6 +207,25 @@ def test_an_array_that_was_changed_between_epochs_crosses_again(side):
         assert "was changed since it was uploaded" in feed.explain()
 
 
+def test_slots_are_filled_one_after_the_other_while_all_rows_are_on_the_device_and_only_then(side):
+    data = {"x": random_rows(400, 100, "u1")}
+    with feed_of(fb.from_arrays(data).shuffle(seed=1).batch(8), side, resident="always") as feed:
+
+        def streams():
+            read_all(side, feed)
+            return {slot.memory.stream for slot in feed._runner._slots.values()}
+
+        next(feed)
+        prepared()
+        for _ in range(5):
+            read_all(side, feed)
+        assert len(streams()) == 1
+        data["x"][...] += 120
+        for _ in range(5):
+            read_all(side, feed)
+        assert len(streams()) == 2
+
+
 def test_where_page_locks_are_refused_rows_are_staged_and_it_is_told(side):
     data = {"x": random_rows(400, 100, "u1")}
     first = data["x"].ctypes.data

@@ -61,8 +61,6 @@ class Fetcher:
         self._narrowing = Narrowing(engine, source.specs, held, tell=self._found.tell)
         self._stage = Stage(engine.device, source, threads=threads)
         self._issuing = threading.Lock()
-        if kept_rows >= len(source):
-            engine.fill_in_turn()
 
     def begin_pass(self) -> None:
         """A pass over the rows begins: they may have been changed."""
@@ -85,7 +83,8 @@ class Fetcher:
         mover = self._found.mover
         if mover is not None and not self._narrowing.make_room(memory, layout):
             mover = None
-        with self._engine.filling(memory):
+        # Gathers inside device memory take all of its bandwidth: two at a time are in each other's way.
+        with self._engine.filling(memory, in_turn=mover is not None and self.keeps_all):
             if mover is None:
                 places = [_place(memory, layout, leaf.number) for leaf in self._found.leaves]
                 self._stage.send(memory.stream, places, layout.specs, rows.numbers())

@@ -74,10 +74,6 @@ class CudaEngine:
             self._order_behind_consumer([memory], [self.side.stream()])
         return memory
 
-    def fill_in_turn(self) -> None:
-        """One slot after the other, from now on: what is gathered inside device memory has no use for company there."""
-        self._turn = itertools.cycle(self._streams[:1])
-
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         """Memory of the framework's pool that nothing it has queued still uses; asked on a thread that may wait."""
         with self.device, closing(Event(self.device)) as event:
@@ -104,8 +100,12 @@ class CudaEngine:
             for offset, nbytes in parts if parts is not None else [(0, memory.nbytes)]:
                 memory.stream.upload(memory.pointer + offset, memory.host_address + offset, nbytes)
 
-    def filling(self, memory: CudaMemory) -> "_Filling":
-        """`with engine.filling(memory):` whatever fills its device side is queued on `memory.stream`."""
+    def filling(self, memory: CudaMemory, *, in_turn: bool = False) -> "_Filling":
+        """`with engine.filling(memory):` whatever fills its device side is queued on `memory.stream`.
+
+        Slots that are filled in turn share one stream, whichever they have else; the last fill of each is over.
+        """
+        memory.stream = self._streams[0] if in_turn else memory.own_stream
         return _Filling(self.device, memory)
 
     def upload_stream(self) -> Stream:

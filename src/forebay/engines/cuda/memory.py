@@ -98,7 +98,8 @@ class CudaMemory:
     """Both sides of a slot, and the events that say what may be done to it."""
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
-        self.device, self.stream, self.nbytes, self.pointer = device, stream, nbytes, pointer
+        self.device, self.nbytes, self.pointer = device, nbytes, pointer
+        self.own_stream = self.stream = stream  # that of the fill under way, or of the last
         self._shadow: Shadow | None = Shadow(nbytes, owner)
         self._seen = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
