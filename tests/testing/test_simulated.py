@@ -1,3 +1,6 @@
+import time
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -67,3 +70,12 @@ def test_time_passes_only_for_copies():
             pass
     assert engine.clock.now >= 0.5
     assert engine.copies >= 1
+
+
+def test_whoever_leaves_an_epoch_early_has_lent_nothing_of_the_rest():
+    with fb.from_arrays(np.arange(4000)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        for _ in range(5):
+            list(islice(feed, 4))
+            while not feed._runner._ring.full:
+                time.sleep(0.001)
+        assert sum(len(batch) for batch in feed) == 4000

@@ -78,9 +78,11 @@ class SimulatedEngine:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))
 
     def await_host(self, memory: SimulatedMemory) -> None:
-        """Until the last copy out of the host side is done."""
+        """Until the last copy out of the host side is done; what nobody was lent by then, nobody will be."""
         with self._lock:
-            self._land(memory)
+            if memory.state == "in flight":
+                self._land(memory)
+                memory.state = "free"
 
     def send(self, memory: SimulatedMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
         """Start a copy; the device side is poisoned until it lands."""
