@@ -42,14 +42,15 @@ def main() -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # Ray's own talk goes where talk belongs
     nodes = [int(count) for count in asked.nodes.split(",")]
     wanted = asked.only.split(",")
-    result: dict[str, Any] = {"machine": machine(), "asked": vars(asked)}
+    busy = Busy.taking(asked.row_ms / 1e3)  # once, so that all of them do the same
+    result: dict[str, Any] = {"machine": machine(), "asked": vars(asked), "rounds": busy.rounds}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside: the rest was not measured"))
     try:
         for count in nodes:
             with cluster(count, asked.cpus):
                 workers = count * asked.cpus
                 if "map" in wanted:
-                    add(result, f"map, {count} nodes", compare_maps(workers, asked))
+                    add(result, f"map, {count} nodes", compare_maps(workers, busy, asked))
                 if "empty" in wanted and "empty" not in result:
                     result["empty"] = compare_empty(workers, asked)
                 if "data" in wanted and count == nodes[-1] and "data" not in result:
@@ -63,7 +64,8 @@ def add(result: dict[str, Any], name: str, found: dict[str, Any]) -> None:
     """What was measured again, later, joins what was: a machine is not the same all the time."""
     before = result.setdefault(name, found)
     if before is not found:
-        before["stolen"] = max(before["stolen"], found["stolen"])
+        before["stolen"] += found["stolen"]
+        before["ray"] += found["ray"]
         for where, turns in found["rows_per_second"].items():
             before["rows_per_second"][where] += turns
 
@@ -145,8 +147,7 @@ def rows_of(count: int) -> dict[str, Any]:
     return {"x": np.ones((count, ROW_FLOATS), np.float32), "number": np.arange(count)}
 
 
-def compare_maps(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
-    busy = Busy.taking(asked.row_ms / 1e3)
+def compare_maps(workers: int, busy: Busy, asked: argparse.Namespace) -> dict[str, Any]:
     batches = max(workers * 2, int(asked.seconds * workers / (asked.row_ms / 1e3) / BATCH_ROWS))
     rows = rows_of(batches * BATCH_ROWS)
     feeds = {
@@ -155,8 +156,8 @@ def compare_maps(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
     }
     stolen = Stolen()
     found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, asked.turns)
-    told = {"workers": workers, "batches": batches, "rows_per_second": found, "ray": feeds["ray"].stats()["ray"]}
-    told["stolen"] = stolen.cores()
+    told = {"workers": workers, "batches": batches, "rows_per_second": found, "stolen": [stolen.cores()]}
+    told["ray"] = [feeds["ray"].stats()["ray"]]
     for feed in feeds.values():
         feed.close()
     return told
