@@ -20,6 +20,7 @@ from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, Structure, parse_n
 from forebay.transport import (
     DMA_ROW_NBYTES,
     FEWEST_GROUPS,
+    FEWEST_GROUPS_RESIDENT,
     FILLING,
     GROUP_BATCHES,
     RESIDENT_NBYTES,
@@ -127,6 +128,7 @@ def test_a_budget_beyond_what_the_framework_can_give_is_that(resident):
 
 def test_no_group_is_larger_than_a_part_of_a_pass():
     assert chosen(rows=4000, batches=40, resident="never").group_batches == 40 // FEWEST_GROUPS
+    assert chosen(rows=4000, batches=40, resident="always").group_batches == 40 // FEWEST_GROUPS_RESIDENT
     pipeline = fb.from_arrays(np.zeros((4000, 250), np.float32)).batch(100)
     assert [made.schedule.pass_batches for made in (pipeline, pipeline.repeat(), pipeline.repeat(100))] == [40] * 3
     assert pipeline.take(7).schedule.pass_batches == 7
@@ -203,7 +205,7 @@ def test_large_rows_go_by_dma_and_small_ones_by_a_kernel():
 
 def test_groups_of_small_rows_fill_a_window_and_resident_ones_more():
     streamed = chosen(rows=10**9, batch_rows=2000, resident="never")
-    resident = chosen(rows=10**7, batch_rows=2000, resident="always")
+    resident = chosen(rows=10**7, batch_rows=5000, available=200 * GIB, resident="always")
     assert 0.97 * WINDOW_NBYTES < streamed.slot_nbytes <= WINDOW_NBYTES
     assert 0.97 * RESIDENT_NBYTES < resident.slot_nbytes <= RESIDENT_NBYTES
 
@@ -275,7 +277,8 @@ def test_rows_are_kept_where_it_is_worth_it_or_not_at_all(case, resident):
 def test_an_epoch_is_cut_into_enough_groups_to_overlap(case):
     case["batches"] = -(-case["rows"] // case["batch_rows"])
     transport = chosen(case.pop("specs"), **case)
-    assert 1 <= transport.group_batches <= max(1, case["batches"] // FEWEST_GROUPS)
+    fewest = FEWEST_GROUPS_RESIDENT if transport.kept_rows == case["rows"] else FEWEST_GROUPS
+    assert 1 <= transport.group_batches <= max(1, case["batches"] // fewest)
 
 
 @given(case=cases())
@@ -289,6 +292,13 @@ def test_batches_larger_than_the_device_are_not_told_to_ask_for_more_of_it():
     text = refusal((ROW,), rows=10**6, batch_rows=10**5, available=100 * MIB)
     assert "Make batches smaller" in text
     assert "device_bytes" not in text
+
+
+@pytest.mark.parametrize(("gib", "slots_gib"), [(8, 1), (16, 2), (64, 2), (96, 3), (128, 4)])
+def test_slots_take_a_small_part_of_a_large_device(gib, slots_gib):
+    transport = chosen(rows=10**6, batch_rows=5000, available=gib * GIB, resident="always")
+    slots_nbytes = transport.device_nbytes - transport.kept_nbytes
+    assert 0.95 * slots_gib * GIB < slots_nbytes <= slots_gib * GIB
 
 
 @pytest.mark.parametrize("files", [1, 5000])

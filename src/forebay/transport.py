@@ -23,7 +23,7 @@ __all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
 DMA_ROW_NBYTES = 48 << 10  # from here on a DMA a row is as fast as one for all: 54 of 55 GB/s on an H200
 FEW_CORES = 1  # issuing DMAs would take most of it from the training loop: 0.9 us a row, on a thread beside it
 WINDOW_NBYTES = 128 << 20  # fetched together, short rows in the order of their addresses: more wins little
-RESIDENT_NBYTES = 512 << 20  # gathered on the device in a third of a millisecond: as long as Python takes to ask
+RESIDENT_NBYTES = 1 << 30  # gathered on the device in half a millisecond: Python takes some of that to ask for it
 FILLING = 3  # groups being fetched or ready, beside those in use
 FILLING_RESIDENT = 2  # the same where rows are on the device: a group is there at once
 THREADS = 2
@@ -33,9 +33,11 @@ ROW_NUMBER_NBYTES = 12  # beside each row of a slot: its number, and its place i
 OVERHEAD_NBYTES = 20 << 10
 EXTENT_NBYTES = 24  # a line of a table
 WORTH_KEEPING = 0.25  # of the rows: for fewer, the memory is better left to the model
-SLOTS_SHARE = 0.125
-MOST_SLOTS_NBYTES = 2 << 30
+SLOTS_SHARE = 0.125  # of what the framework can give, up to
+MOST_SLOTS_NBYTES = 2 << 30  # of it, or up to
+SLOTS_SHARE_OF_MUCH = 0.03125  # of it, where that is more
 FEWEST_GROUPS = 8  # a pass over the rows is cut into at least so many, or nothing overlaps
+FEWEST_GROUPS_RESIDENT = 4  # where each is there at once
 
 
 class Speeds(Protocol):
@@ -96,10 +98,14 @@ def choose_transport(
     row_nbytes = sum(spec.nbytes for spec in specs)
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores > FEW_CORES else "kernel" for spec in specs)
     held = specs if held is None else held
-    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), row_nbytes, most=most)
-    for wanted, filling in ((RESIDENT_NBYTES, FILLING_RESIDENT), (WINDOW_NBYTES, FILLING)):
+    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), row_nbytes)
+    for wanted, filling, fewest in (
+        (RESIDENT_NBYTES, FILLING_RESIDENT, FEWEST_GROUPS_RESIDENT),
+        (WINDOW_NBYTES, FILLING, FEWEST_GROUPS),
+    ):
         slots = filling + device.in_use
-        group, slot_nbytes = sizes(wanted, slots=slots)
+        part = most if device.batches is None else min(most, device.batches // fewest)
+        group, slot_nbytes = sizes(wanted, slots=slots, most=part)
         kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=slots * slot_nbytes)
         resident = kept_rows == device.rows
         if resident:
@@ -151,11 +157,8 @@ def _group(
     batch_nbytes = slot_nbytes(1)
     staying = device.rows * row_nbytes if device.resident == "always" else 0
     room = _slots_room(device, (FILLING + device.in_use) * batch_nbytes, staying)
-    most = min(wanted // batch_nbytes, most)
-    if device.batches is not None:
-        most = min(most, device.batches // FEWEST_GROUPS)
     fit = room // slots // batch_nbytes
-    group = max(1, min(most, fit))
+    group = max(1, min(wanted // batch_nbytes, most, fit))
     return group, slot_nbytes(group)
 
 
@@ -194,7 +197,7 @@ def _slots_room(device: DeviceDemand, least: int, staying: int) -> int:
             f"{format_nbytes(needed)}. Pass device_bytes='{-(-needed // 2**20)}MiB', or make batches smaller."
         )
     if device.budget_nbytes is None:
-        share = min(int(most * SLOTS_SHARE), MOST_SLOTS_NBYTES)
+        share = min(int(most * SLOTS_SHARE), max(MOST_SLOTS_NBYTES, int(most * SLOTS_SHARE_OF_MUCH)))
     else:
         share = most if device.resident == "never" else most // 4
     return max(least, min(share, most - staying))

@@ -36,7 +36,7 @@ def test_the_consumer_fills_its_groups_itself_once_a_feed_is_warm(side, fillers,
         warm(side, feed)
         fillers.clear()
         found = [read_all(side, feed) for _ in range(3)]
-        assert len(fillers) >= 3 * 9
+        assert len(fillers) >= 3 * (50 // feed.plan.group_batches)
         assert set(fillers) == {HERE}
     for number, batches in enumerate(found, 2):
         assert_same(batches, host_epoch(pipeline, number))
@@ -108,7 +108,7 @@ def test_slots_and_what_belongs_to_them_are_opened_by_threads_of_our_own_only(si
     with feed_of(pipeline, side, resident="always") as feed:
         warm(side, feed)
         kept = [list(feed), list(feed)]
-        assert len(opened[0]) > 10
+        assert len(opened[0]) >= 10
         assert set(opened[0]) <= WORKERS
         assert set(opened[1]) <= {*WORKERS, "forebay-lock"}
     assert_same(read_all(side, kept[0]), host_epoch(pipeline, 2))
