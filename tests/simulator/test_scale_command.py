@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from tests.simulator.test_described import PROBE
 
 from forebay.cli.main import main
+from forebay.probe import Probe
 
 
 def test_it_says_what_holds_a_scenario_back(capsys):
@@ -32,3 +34,11 @@ def test_figures_of_a_probe_need_one(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["scale", "images", "--probed"]) == 2
     assert "run `forebay probe`" in capsys.readouterr().err
+
+
+def test_it_says_which_figures_of_the_probe_it_took(capsys, monkeypatch):
+    monkeypatch.setattr(Probe, "cached", lambda: PROBE)
+    assert main(["scale", "images", "--probed", "--steps", "30"]) == 0
+    assert "as probed: disk 1.5 GB/s, link as described: none was probed" in " ".join(capsys.readouterr().out.split())
+    assert main(["scale", "images", "--probed", "--steps", "30", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["probed"] == {"disk_bytes_per_second": 1.5e9}

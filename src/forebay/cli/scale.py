@@ -9,7 +9,7 @@ from rich.table import Table
 from forebay.cli.console import console, print_json
 from forebay.errors import ScenarioError
 from forebay.probe import Probe
-from forebay.simulator.described import known_scenarios, probed, read_scenario
+from forebay.simulator.described import known_scenarios, probed, probed_speeds, read_scenario
 from forebay.simulator.outcome import Outcome, Part, judge
 from forebay.simulator.scenario import Scenario
 from forebay.spec import format_nbytes
@@ -37,29 +37,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    outcome = judge(_scenario(arguments), steps=arguments.steps, seed=arguments.seed)
+    probe = _probe() if arguments.probed else None
+    outcome = judge(_scenario(arguments, probe), steps=arguments.steps, seed=arguments.seed)
     if arguments.json:
-        print_json(_document(outcome))
+        print_json(_document(outcome, probe))
     else:
         _show(outcome)
+        if probe is not None:
+            console().print(_taken(probe), markup=False)
     return 0
 
 
-def _scenario(arguments: argparse.Namespace) -> Scenario:
-    hosts = [f"hosts={arguments.hosts}"] if arguments.hosts is not None else []
-    scenario = read_scenario(arguments.scenario, [*arguments.set, *hosts])
-    if not arguments.probed:
-        return scenario
+def _probe() -> Probe:
     probe = Probe.cached()
     if probe is None:
         raise ScenarioError("this machine was not probed yet: run `forebay probe`, or leave --probed out.")
-    return probed(scenario, probe)
+    return probe
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenario:
+    hosts = [f"hosts={arguments.hosts}"] if arguments.hosts is not None else []
+    scenario = read_scenario(arguments.scenario, [*arguments.set, *hosts])
+    return scenario if probe is None else probed(scenario, probe)
+
+
+def _taken(probe: Probe) -> str:
+    """What the scenario has of this machine, and what it has not."""
+    speeds = probed_speeds(probe)
+    told = [
+        f"{name} {_speed(speeds[field])}" if field in speeds else f"{name} as described: none was probed"
+        for name, field in (("disk", "disk_bytes_per_second"), ("link", "link_bytes_per_second"))
+    ]
+    return f"of this machine, as probed: {', '.join(told)}"
+
+
+def _document(outcome: Outcome, probe: Probe | None) -> dict[str, Any]:
     run = outcome.run
     return {
         "title": run.scenario.title,
+        "probed": None if probe is None else probed_speeds(probe),
         "hosts": run.scenario.hosts,
         "gpus": run.scenario.gpus,
         "step_seconds": run.step_seconds,
@@ -106,11 +122,15 @@ def _parts(outcome: Outcome) -> Table:
 
 def _amount(part: Part, value: float) -> str:
     if part.knob.endswith("bytes_per_second"):
-        return f"{value / 1e9:,.1f} GB/s" if value >= 1e9 else f"{value / 1e6:.2f} MB/s"
+        return _speed(value)
     if part.knob.endswith(("compute_seconds", "seconds_per_batch")):
         return _seconds(value)
     amount = f"{value:,.1f}".removesuffix(".0")
     return f"{amount} nodes" if part.knob == "remote.nodes" else amount
+
+
+def _speed(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:,.1f} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.2f} MB/s"
 
 
 def _seconds(seconds: float) -> str:

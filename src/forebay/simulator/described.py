@@ -39,12 +39,17 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
 
 def probed(scenario: Scenario, probe: Probe) -> Scenario:
     """The scenario with the disk and, where there is a GPU, the link of the machine that was probed."""
+    return replace(scenario, host=replace(scenario.host, **probed_speeds(probe)))
+
+
+def probed_speeds(probe: Probe) -> dict[str, Any]:
+    """What a scenario takes of a probe, by the names of a host's fields."""
     speeds: dict[str, Any] = {}
     if probe.disk and probe.disk.disk_bytes_per_second:
         speeds["disk_bytes_per_second"] = probe.disk.disk_bytes_per_second
     if probe.device:
         speeds["link_bytes_per_second"] = probe.device.host_to_device_bytes_per_second
-    return replace(scenario, host=replace(scenario.host, **speeds))
+    return speeds
 
 
 def _change(document: dict[str, Any], change: str) -> None:
