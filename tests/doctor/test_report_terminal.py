@@ -1,6 +1,7 @@
 """The screen as people see it: 80 columns, no colour."""
 
 import ast
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from textwrap import dedent
@@ -14,6 +15,7 @@ from rich.text import Text
 from tests.doctor import report_samples as samples
 from tests.doctor.captures import TORCH, TORCH_GPU, loop
 
+from forebay.doctor.analyse.finding import Cure
 from forebay.doctor.analyse.verdict import judge
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.typeset import bar, between, code, wrapped
@@ -52,6 +54,13 @@ def test_a_verdict_is_one_screen(name):
 def test_nothing_of_a_script_steers_the_terminal():
     assert "\x1b" not in render(samples.hostile()).plain
     assert "\x07" not in render(samples.hostile()).plain
+
+
+def test_the_cure_that_wins_most_comes_first_as_on_the_page():
+    verdict = samples.ordinary()
+    finding = replace(verdict.main, cures=(Cure("the lesser", "a", 1e-4, 1e-4), Cure("the better", "b", 2e-4, 2e-4)))
+    screen = drawn(render(replace(verdict, findings=(finding,))))
+    assert screen.index("the better") < screen.index("the lesser")
 
 
 def test_colour_says_nothing_that_words_do_not():

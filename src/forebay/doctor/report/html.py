@@ -113,7 +113,6 @@ def _parts(parts: dict[str, float]) -> list[Part]:
 
 
 def _what_ifs(verdict: Verdict, finding: Finding) -> list[WhatIf]:
-    """Every cure, the one that wins most first."""
     step = verdict.case.step_seconds
     return [
         WhatIf(
@@ -122,7 +121,7 @@ def _what_ifs(verdict: Verdict, finding: Finding) -> list[WhatIf]:
             seconds_between(*predicted(cure.low, cure.high, step)),
             *(value / step for value in predicted(cure.low, cure.high, step)),
         )
-        for cure in sorted(finding.cures, key=lambda cure: -cure.win)
+        for cure in sentences.best_first(finding)
     ]
 
 

@@ -12,6 +12,7 @@ from forebay.doctor.words import at_most, counted, interval, near, percent, plai
 
 __all__ = [
     "best_cure",
+    "best_first",
     "early_end",
     "explained",
     "foretold",
@@ -94,7 +95,12 @@ def gain(verdict: Verdict, cure: Cure) -> str:
 
 
 def best_cure(finding: Finding) -> Cure:
-    return max(finding.cures, key=lambda cure: cure.win)
+    return best_first(finding)[0]
+
+
+def best_first(finding: Finding) -> list[Cure]:
+    """Every cure, the one that wins most first."""
+    return sorted(finding.cures, key=lambda cure: -cure.win)
 
 
 def share(verdict: Verdict, finding: Finding) -> float:

@@ -10,6 +10,7 @@ from forebay.doctor.analyse.verdict import Verdict
 from forebay.doctor.report import beside
 from forebay.doctor.report.sentences import (
     best_cure,
+    best_first,
     early_end,
     explained,
     foretold,
@@ -92,7 +93,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Text]:
     yield from _where(verdict, finding, width, indent=2)
     cost = f"It costs {seconds(finding.seconds)} of a step, {percent(share(verdict, finding))} of it."
     yield from _paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
-    for cure in finding.cures[:MOST_CURES]:
+    for cure in best_first(finding)[:MOST_CURES]:
         yield Text()
         yield from _cure(verdict, cure, width)
         yield from islice(code(cure.code, width, indent=6), MOST_CODE)
