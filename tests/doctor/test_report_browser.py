@@ -72,6 +72,14 @@ def test_every_page_opens_without_a_complaint_and_fits_its_window(opened, name, 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("name", ["ordinary", "crowded", "wordy"])
+def test_every_number_of_a_crossing_is_in_sight_on_a_narrow_page(opened, name):
+    page = opened(getattr(samples, name)(), viewport={"width": 360, "height": 800})
+    boxes = [cell.bounding_box() for cell in page.locator(".crossings td").all()]
+    assert boxes
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
+
+
 def test_nothing_that_a_script_says_is_run(opened):
     page = opened(samples.hostile())
     assert page.locator("img").count() == 0
