@@ -12,6 +12,7 @@ class RingMachine(RuleBasedStateMachine):
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):
         self.ring = Ring(slots, lent_limit=limit, oldest_first=oldest_first)
+        self.there = set()  # slots that were made
         self.content = {}  # slot -> the group written into it
         self.filling = {}  # slot -> the group being written
         self.lent = {}  # slot -> the group that is lent
@@ -35,6 +36,7 @@ class RingMachine(RuleBasedStateMachine):
     def a_worker_is_done(self, data):
         slot = data.draw(st.sampled_from(sorted(self.filling)))
         self.ring.filled(slot)
+        self.there.add(slot)
         self.content[slot] = self.filling.pop(slot)
 
     @precondition(lambda self: self.filling)
@@ -42,10 +44,16 @@ class RingMachine(RuleBasedStateMachine):
     def a_worker_finds_the_end(self, data):
         slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        self.ring.emptied(slot, made=made)
-        assert self.ring.state(slot) in ((SlotState.FREE, None) if made else (None,))
+        if made:
+            self.a_slot_is_made(slot)
+        self.ring.emptied(slot)
+        assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.there else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
+
+    def a_slot_is_made(self, slot):
+        self.ring.made(slot)
+        self.there.add(slot)
 
     @rule()
     def the_consumer_asks(self):
@@ -154,15 +162,20 @@ def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
         ring.release(fill.slot)
 
 
-@pytest.mark.parametrize(
-    "give_up", [Ring.emptied, Ring.failed, lambda ring, slot, made: ring.unfill(Fill(slot, 0), made=made)]
-)
-def test_a_slot_that_was_never_made_does_not_come_round(give_up):
+GIVE_UP = [Ring.emptied, Ring.failed, lambda ring, slot: ring.unfill(Fill(slot, 0))]
+
+
+@pytest.mark.parametrize("give_up", GIVE_UP, ids=["emptied", "failed", "unfill"])
+@pytest.mark.parametrize(("made", "next_slot", "filled"), [(False, None, 1), (True, 0, 0)], ids=["unmade", "made"])
+def test_a_slot_comes_round_if_it_was_made(give_up, made, next_slot, filled):
     ring = Ring(2, oldest_first=True)
-    give_up(ring, ring.fill().slot, made=False)
-    assert ring.next_slot is None
+    slot = ring.fill().slot
+    if made:
+        ring.made(slot)
+    give_up(ring, slot)
     ring.restart()
-    assert ring.fill().slot == 1
+    assert ring.next_slot == next_slot
+    assert ring.fill().slot == filled
 
 
 class FaultyRingMachine(RingMachine):
@@ -178,8 +191,10 @@ class FaultyRingMachine(RingMachine):
     def a_worker_fails(self, data):
         slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        assert self.ring.failed(slot, made=made) == sequence
-        assert made or self.ring.state(slot) is None
+        if made:
+            self.a_slot_is_made(slot)
+        assert self.ring.failed(slot) == sequence
+        assert slot in self.there or self.ring.state(slot) is None
         self.failed |= {sequence} - {None}
 
     @rule()
@@ -276,6 +291,8 @@ def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_noth
 def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
     ring = Ring(2)
     failed, emptied = ring.fill(), ring.fill()
+    for fill in (failed, emptied):
+        ring.made(fill.slot)
     ring.failed(failed.slot)
     assert ring.next_slot == failed.slot
     ring.emptied(emptied.slot)

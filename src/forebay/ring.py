@@ -50,6 +50,7 @@ class Ring:
     _ready: dict[int, int] = field(default_factory=dict)  # sequence -> slot
     _lent: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _names: int = 0
+    _unmade: set[int] = field(default_factory=set)  # named, and not there yet
     _to_fill: int = 0
     _to_deliver: int = 0
     _last: int | None = None  # the sequence after the last group, once known
@@ -69,8 +70,13 @@ class Ring:
         self._filling[slot] = fill.sequence
         return fill
 
+    def made(self, slot: int) -> None:
+        """A slot that had only a name is there now."""
+        self._unmade.discard(slot)
+
     def filled(self, slot: int) -> int | None:
         """The slot now holds its group; the number of that, where it is still wanted."""
+        self.made(slot)
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence < 0:
             self._set_free(slot)
@@ -79,24 +85,24 @@ class Ring:
         self._ready[sequence] = slot
         return sequence
 
-    def emptied(self, slot: int, *, made: bool = True) -> None:
+    def emptied(self, slot: int) -> None:
         """There was nothing to fill the slot with: its group is the end."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence >= 0:
             self.end(sequence)
-        self._set_free(slot, made=made)
+        self._set_free(slot)
 
-    def failed(self, slot: int, *, made: bool = True) -> int | None:
+    def failed(self, slot: int) -> int | None:
         """The slot could not be filled; the number of its group, where that is still wanted."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
-        self._set_free(slot, made=made)
+        self._set_free(slot)
         return None if sequence < 0 else sequence
 
-    def unfill(self, fill: Fill, *, made: bool = True) -> None:
+    def unfill(self, fill: Fill) -> None:
         """Take `fill` back, before anything else was asked: the same group is asked for again."""
         del self._filling[self._expect(fill.slot, SlotState.FILLING)]
         self._to_fill = fill.sequence
-        self._set_free(fill.slot, made=made)
+        self._set_free(fill.slot)
 
     def end(self, sequence: int) -> None:
         """No group comes at or after this one."""
@@ -173,12 +179,14 @@ class Ring:
         return 0 if self.oldest_first else -1
 
     def _fresh(self) -> int:
+        self._unmade.add(self._names)
         self._names += 1
         return self._names - 1
 
-    def _set_free(self, slot: int, *, made: bool = True) -> None:
+    def _set_free(self, slot: int) -> None:
         """A slot that has only a name yet is none: it would come round, and be made in place of one that is there."""
-        if not made:
+        if slot in self._unmade:
+            self._unmade.remove(slot)
             del self._states[slot]
             return
         self._states[slot] = SlotState.FREE

@@ -296,11 +296,11 @@ class Runner:
         try:
             task = next(self._tasks, _NO_TASK)
         except BaseException:
-            self._ring.unfill(fill, made=fill.slot in self._slots)
+            self._ring.unfill(fill)
             raise
         if task is not _NO_TASK:
             return fill, task
-        self._ring.emptied(fill.slot, made=fill.slot in self._slots)
+        self._ring.emptied(fill.slot)
         self._may_take.notify()
         return None
 
@@ -309,6 +309,7 @@ class Runner:
             made = self._make_slot()
             with self._lock:
                 self._slots[number] = made
+                self._ring.made(number)
         return self._slots[number]
 
     def _tell(self, fill: Fill, *, ended: bool) -> None:
@@ -326,7 +327,7 @@ class Runner:
 
     def _fail(self, fill: Fill, error: BaseException) -> None:
         with self._lock:
-            sequence = self._ring.failed(fill.slot, made=fill.slot in self._slots)
+            sequence = self._ring.failed(fill.slot)
             if sequence is not None:
                 self._errors.setdefault(sequence, error)
             self._may_take.notify()
