@@ -45,7 +45,7 @@ def verify(verdict: Verdict, run: Run, *, begin: Callable[[Way], None] = lambda 
 
 def _cure_of(finding: Finding, way: Way) -> Cure:
     """Which of the cures was emulated: the best, but where that is two in one."""
-    return finding.cures[0] if way is Way.NARROW else max(finding.cures, key=lambda cure: cure.win)
+    return finding.cures[0] if way is Way.NARROW else finding.best
 
 
 def _shortened(run: Run, case: Case) -> Run:

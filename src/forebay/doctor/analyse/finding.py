@@ -38,4 +38,13 @@ class Finding:
     @property
     def win(self) -> float:
         """What the best cure wins."""
-        return max((cure.win for cure in self.cures), default=0.0)
+        return self.best.win if self.cures else 0.0
+
+    @property
+    def best(self) -> Cure:
+        return self.best_first[0]
+
+    @property
+    def best_first(self) -> list[Cure]:
+        """Every cure, the one that wins most first."""
+        return sorted(self.cures, key=lambda cure: -cure.win)

@@ -51,12 +51,13 @@ class Simulation:
         """
         if not any(cure.changes for cure in finding.cures):
             return finding
-        cured = replace(finding, cures=tuple(sorted(map(self._settled, finding.cures), key=lambda cure: -cure.win)))
+        settled = replace(finding, cures=tuple(map(self._settled, finding.cures)))
+        cured = replace(settled, cures=tuple(settled.best_first))
         return replace(cured, seconds=max(finding.seconds, cured.win)) if finding.seconds else cured
 
     def together(self, findings: Sequence[Finding]) -> Prediction | None:
         """The step with the best cure of every finding; None where fewer than two can be run together."""
-        best = [max(finding.cures, key=lambda cure: cure.win) for finding in findings if finding.win]
+        best = [finding.best for finding in findings if finding.win]
         changes = [cure.changes[0] for cure in best if cure.changes]
         if self.model is None or not self.believed or len(changes) < FEWEST or self.case.device is None:
             return None

@@ -121,7 +121,7 @@ def _what_ifs(verdict: Verdict, finding: Finding) -> list[WhatIf]:
             seconds_between(*predicted(cure.low, cure.high, step)),
             *(value / step for value in predicted(cure.low, cure.high, step)),
         )
-        for cure in sentences.best_first(finding)
+        for cure in finding.best_first
     ]
 
 

@@ -11,8 +11,6 @@ from forebay.doctor.events import Kind
 from forebay.doctor.words import at_most, counted, interval, near, percent, plain, predicted, seconds, seconds_between
 
 __all__ = [
-    "best_cure",
-    "best_first",
     "early_end",
     "explained",
     "foretold",
@@ -55,7 +53,7 @@ def outcome(verdict: Verdict) -> str:
     """What becomes of a step once the main cause is cured; nothing where there is none."""
     if verdict.main is None or not verdict.main.cures:
         return ""
-    cure, step = best_cure(verdict.main), verdict.case.step_seconds
+    cure, step = verdict.main.best, verdict.case.step_seconds
     takes = seconds_between(*predicted(cure.low, cure.high, step))
     return f"Cured, a step takes {takes} instead of {seconds(step)}: {gain(verdict, cure)}."
 
@@ -92,15 +90,6 @@ def foretold(verdict: Verdict) -> list[str]:
 
 def gain(verdict: Verdict, cure: Cure) -> str:
     return f"{interval(cure.low, cure.high, verdict.case.step_seconds)} as fast"
-
-
-def best_cure(finding: Finding) -> Cure:
-    return best_first(finding)[0]
-
-
-def best_first(finding: Finding) -> list[Cure]:
-    """Every cure, the one that wins most first."""
-    return sorted(finding.cures, key=lambda cure: -cure.win)
 
 
 def share(verdict: Verdict, finding: Finding) -> float:

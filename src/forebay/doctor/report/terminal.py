@@ -9,8 +9,6 @@ from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.verdict import Verdict
 from forebay.doctor.report import beside
 from forebay.doctor.report.sentences import (
-    best_cure,
-    best_first,
     early_end,
     explained,
     foretold,
@@ -93,7 +91,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Text]:
     yield from _where(verdict, finding, width, indent=2)
     cost = f"It costs {seconds(finding.seconds)} of a step, {percent(share(verdict, finding))} of it."
     yield from _paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
-    for cure in best_first(finding)[:MOST_CURES]:
+    for cure in finding.best_first[:MOST_CURES]:
         yield Text()
         yield from _cure(verdict, cure, width)
         yield from islice(code(cure.code, width, indent=6), MOST_CODE)
@@ -158,7 +156,7 @@ def _other(verdict: Verdict, finding: Finding, number: int, width: int) -> Itera
     yield from between(title, cost, width, hang=2)
     yield from _where(verdict, finding, width, indent=2)
     if finding.cures:
-        yield from _cure(verdict, best_cure(finding), width)
+        yield from _cure(verdict, finding.best, width)
 
 
 def _where(verdict: Verdict, finding: Finding, width: int, *, indent: int) -> Iterator[Text]:
