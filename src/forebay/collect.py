@@ -106,7 +106,7 @@ class _InTurn(ABC):
     def queues_only(self, slot: Slot) -> bool:
         return False
 
-    def prepare(self, group: Group) -> None:  # noqa: B027  # nothing for anybody: rows come when they come
+    def prepare(self, group: Group) -> None:  # noqa: B027  # empty for all: what comes in turn cannot be foreseen
         """Nothing can be."""
 
     def __init__(

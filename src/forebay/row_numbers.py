@@ -72,8 +72,9 @@ class RowNumbers:
     def prepare(self, group: Group) -> None:
         """Compute the next chunk before anybody needs it, if nobody does so already and none after it was asked for."""
         key = self._coming(group)
-        early = key is None or key in self._chunks or (key[0], key[2]) <= self._latest
-        if key is not None and not early and self._lock.acquire(blocking=False):
+        if key is None or key in self._chunks or (key[0], key[2]) <= self._latest:
+            return
+        if self._lock.acquire(blocking=False):
             try:
                 self._keep(key)
             finally:
@@ -81,9 +82,9 @@ class RowNumbers:
 
     def _coming(self, group: Group) -> tuple[int, int, int] | None:
         """The chunk that will be asked for next: of this pass, once half of the last is used, or of the pass after."""
-        schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)
         if self._direct:
             return None
+        schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)
         if group.epoch_ends:
             return schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0, 0
         number, offset = divmod(group.start + group.rows - 1, self._chunk_rows)

@@ -21,7 +21,7 @@ from forebay.bench.steps.products import Products
 
 __all__ = ["prepare"]
 
-STREAMS = 4  # of one 41 GB/s arrive, of four 49, of eight 13: between many the device takes turns
+STREAMS = 4  # with one 41 GB/s arrive, with four 49, with eight 13: between many the device takes turns
 
 
 class BusyConsumer:
