@@ -328,3 +328,37 @@ def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_f
         feed._runner._fail(ring.fill(), DeviceMemoryError("no room for another slot"))
         assert ring.next_slot is None
         assert sum(len(batch) for batch in feed) == 400
+
+
+def large_rows(count):
+    """Rows of which a few make a group, each full of its own number."""
+    return np.repeat(np.arange(count), 8192).reshape(count, 8192)
+
+
+def test_nothing_is_filled_again_while_a_batch_of_it_is_being_handed_off():
+    with fb.from_arrays(large_rows(800)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch = iter(feed)
+        hand_off, meanwhile = epoch._hand_off, []
+
+        def slow(roots):
+            if not meanwhile:  # others take all the rest, and every slot goes round
+                meanwhile.append(None)
+                meanwhile.extend(batch[:, 0].tolist() for batch in epoch)
+            return hand_off(roots)
+
+        epoch._hand_off = slow
+        assert next(epoch)[:, 0].tolist() == list(range(8))
+        assert meanwhile[1:] == np.arange(8, 800).reshape(-1, 8).tolist()
+
+
+def test_a_batch_that_could_not_be_handed_off_was_not_received():
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch = iter(feed)
+        assert next(epoch).tolist() == list(range(8))
+        epoch._hand_off = lambda roots: [][0]
+        with pytest.raises(IndexError):
+            next(epoch)
+        with pytest.raises(FeedError, match="this iteration ended"):
+            next(epoch)
+        feed.load_state_dict(feed.state_dict())
+        assert received(feed) == list(range(8, 400))

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
 from forebay.asking import ask
 from forebay.build import build
@@ -24,6 +24,10 @@ from forebay.sources.batches import BatchStream
 from forebay.spec import ArraySpec, Structure, Tree
 
 __all__ = ["Epoch", "Feed", "Progress"]
+
+# A batch on a device that nobody has taken: its slot and roots, what leases are counted by (the slot is in use for as
+# long as that is held), and what random numbers are drawn from.
+_Untaken: TypeAlias = tuple[Slot, list[Any], list[Any], tuple[int, ...]]
 
 
 class Feed:
@@ -54,7 +58,7 @@ class Feed:
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
-        self._lock = threading.Lock()  # a group is taken and handed off under it, so that nothing reuses it in between
+        self._lock = threading.Lock()  # a group is taken and held under it, so that nothing reuses it in between
         self._end = weakref.finalize(self, Runner.close, built.runner)
 
     # What is fed
@@ -204,7 +208,7 @@ class Progress:
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group, self._batches, self._schedule = start, 0, schedule
-        self.ready: list[Tree] = []  # batches of the current group that were not received yet, last first
+        self.ready: list[Any] = []  # batches of the current group that were not received yet, last first
         self.finished = False  # read to its end
         self.over = False  # finished, failed, or ended from outside
 
@@ -213,7 +217,7 @@ class Progress:
         """What was received: not a batch more, not a batch less."""
         return self._schedule.advanced(self._group, self._batches - len(self.ready))
 
-    def begin_group(self, cursor: Cursor, batches: list[Tree]) -> None:
+    def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
         self._group, self._batches = cursor, len(batches)
         self.ready = batches
 
@@ -249,7 +253,7 @@ class Epoch:
             except IndexError:
                 pass  # left before anything else is raised, or every error would seem to come of this one
             else:
-                return batch if self._plain else self._taken(*batch)
+                return batch if self._plain else self._taken(batch)
             with self._lock:
                 if not self._progress.ready:
                     self._advance()
@@ -293,10 +297,17 @@ class Epoch:
         self._recorder.add("epoch", time.perf_counter() - self._began, nbytes=self._nbytes)
         raise StopIteration
 
-    def _taken(self, slot: Slot, leaves: list[Any], key: tuple[int, ...]) -> Tree:
-        """What is done to a batch of a device when somebody takes it."""
-        self._runner.engine.lend(slot.memory)
-        return self._build(leaves) if self._after is None else self._after(leaves, key)
+    def _taken(self, batch: _Untaken) -> Tree:
+        """What is done to a batch of a device when somebody takes it: on the taker's stream, in the taker's turn."""
+        slot, roots, _, key = batch
+        try:
+            leaves = self._hand_off(roots)
+            self._runner.engine.lend(slot.memory)
+            return self._build(leaves) if self._after is None else self._after(leaves, key)
+        except BaseException:
+            self._progress.ready.append(batch)  # it was not received
+            self._progress.end()
+            raise
 
     def _key(self, group: Group, batch: int) -> tuple[int, ...]:
         """What random numbers of a batch are drawn from; the same as on the host."""
@@ -304,23 +315,22 @@ class Epoch:
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
-        """Hand a whole group off at once: half the cost of doing it batch by batch."""
         group, full = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]
         short = group.rows - (group.batches - 1) * full
         if short < full:
             batches[-1] = [root[:short] for root in batches[-1]]
-        build, hand_off = self._build, self._hand_off
-        began = time.perf_counter()
-        if self._plain:
+        ready: list[Any]
+        if self._plain:  # a whole group at once: half the cost of doing it batch by batch
+            build, hand_off = self._build, self._hand_off
             ready = [build(hand_off(roots)) for roots in reversed(batches)]
-        else:  # the rest is done as each is taken: on the taker's stream, and without holding a group of results
+        else:  # as each is taken: on the taker's stream, and while the device works on those before it
+            counted = slot.memory.counted
             keys = [self._key(group, number) for number in range(len(batches))] if self._after else [()] * len(batches)
-            ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
-        self._recorder.add(
-            "hand off", time.perf_counter() - began, count=group.batches, nbytes=group.rows * self._row_nbytes
-        )
+            ready = [(slot, roots, list(map(counted, roots)), key) for roots, key in zip(batches, keys, strict=True)]
+            ready.reverse()
+        self._recorder.add("given", 0.0, count=group.batches, nbytes=group.rows * self._row_nbytes)
         if self._progress.over:
             raise FeedError("this iteration ended while it waited: use the newer iterator.")
         self._last = group.epoch_ends

@@ -15,7 +15,7 @@ _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a run: batches, bytes, waiting, and the stage that takes longest."""
     stages = {name: dict(total) for name, total in capture["stages"].items() if name in _STAGES}
-    given = capture["stages"].get("hand off", {"count": 0, "nbytes": 0})
+    given = capture["stages"].get("given", {"count": 0, "nbytes": 0})
     waited = capture["stages"].get("wait", {"seconds": 0.0, "count": 0})
     slowest = max(stages, key=lambda name: stages[name]["seconds"], default=None)
     return {

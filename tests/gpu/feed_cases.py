@@ -162,7 +162,7 @@ def test_a_map_on_the_device_gets_the_frameworks_arrays(framework):
             assert np.array_equal(framework.read(row), expected["row"])
 
 
-def test_an_error_on_the_device_says_where(framework):
+def test_an_error_on_the_device_says_where_and_its_batch_was_not_received(framework):
     def fail(batch):
         raise ZeroDivisionError("on purpose")
 
@@ -170,6 +170,7 @@ def test_an_error_on_the_device_says_where(framework):
         with pytest.raises(ZeroDivisionError) as caught:
             next(iter(feed))
         assert any("on the device" in note for note in caught.value.__notes__)
+        assert feed.state_dict()["position"] == 0
 
 
 def test_an_array_changed_between_epochs_crosses_again(framework):
