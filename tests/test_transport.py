@@ -19,6 +19,7 @@ from forebay.planning import make_plan
 from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, Structure, parse_nbytes
 from forebay.transport import (
     DMA_ROW_NBYTES,
+    FEWEST_FILLING,
     FEWEST_GROUPS,
     FEWEST_GROUPS_RESIDENT,
     FILLING,
@@ -32,7 +33,7 @@ from forebay.transport import (
 
 MIB, GIB = 2**20, 2**30
 IN_USE = 2
-SLOTS = FILLING + IN_USE
+FEWEST_SLOTS = FEWEST_FILLING + IN_USE
 SPARE = 8 << 10  # a slot may be counted for so many bytes more than it needs
 ROW = ArraySpec((250,), "float32")  # 1000 bytes
 NUMBER = ArraySpec((), "float32")
@@ -85,7 +86,7 @@ def cases(draw):
     """Rows, batches and a budget that is at times just enough for slots, at times for everything."""
     specs = tuple(draw(row_specs))
     batch_rows, rows = draw(st.integers(1, 300)), draw(st.integers(1, 10**7))
-    least = SLOTS * (slot_needs(specs, batch_rows) + SPARE)
+    least = FEWEST_SLOTS * (slot_needs(specs, batch_rows) + SPARE)
     return {
         "specs": specs,
         "rows": rows,
@@ -242,7 +243,7 @@ def test_batches_that_cannot_fit_are_refused_with_the_budget_that_they_need():
 @settings(max_examples=200, deadline=None)
 def test_the_budget_an_error_asks_for_is_enough(case, short):
     specs = case.pop("specs")
-    least = SLOTS * slot_needs(specs, case["batch_rows"])
+    least = FEWEST_SLOTS * slot_needs(specs, case["batch_rows"])
     text = refusal(specs, **case | {"budget": int(least * short)})
     assert refusal(specs, **case | {"budget": way_out(text)}) == ""
 
@@ -261,8 +262,15 @@ def test_sizes_are_those_of_what_was_chosen(case, resident):
     transport = chosen(specs, resident=resident, **case)
     assert 0 <= transport.slot_nbytes - slot_needs(specs, batch_rows, transport.group_batches) <= SPARE
     assert transport.kept_nbytes == transport.kept_rows * sum(spec.nbytes for spec in specs)
-    assert transport.slots + IN_USE <= SLOTS
+    assert transport.slots <= FILLING
     assert transport.device_nbytes == (transport.slots + IN_USE) * transport.slot_nbytes + transport.kept_nbytes
+
+
+@pytest.mark.parametrize(("batches", "filling"), [(5, 3), (6, 4), (8, 6), (80, 6)])
+def test_as_many_groups_are_ahead_as_there_is_memory_for(batches, filling):
+    budget = batches * (slot_needs((ROW,), 10_000) + SPARE)
+    transport = chosen(rows=10**6, batch_rows=10_000, budget=budget, resident="never")
+    assert (transport.slots, transport.group_batches) == (filling, max(1, batches // 8))
 
 
 @given(case=cases(), resident=st.sampled_from(["auto", "never"]))

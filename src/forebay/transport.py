@@ -24,7 +24,8 @@ DMA_ROW_NBYTES = 48 << 10  # from here on a DMA a row is as fast as one for all:
 FEW_CORES = 1  # issuing DMAs would take most of it from the training loop: 0.9 us a row, on a thread beside it
 WINDOW_NBYTES = 128 << 20  # fetched together, short rows in the order of their addresses: more wins little
 RESIDENT_NBYTES = 1 << 30  # gathered on the device in half a millisecond: Python takes some of that to ask for it
-FILLING = 3  # groups being fetched or ready, beside those in use
+FILLING = 6  # groups being fetched or ready, beside those in use: the host may be late by as many without being noticed
+FEWEST_FILLING = 3  # the same where memory is short
 FILLING_RESIDENT = 2  # the same where rows are on the device: a group is there at once
 THREADS = 2
 RESIDENT_SHARE = 0.5  # of what the framework can give: the rest is the model's
@@ -103,10 +104,9 @@ def choose_transport(
         (RESIDENT_NBYTES, FILLING_RESIDENT, FEWEST_GROUPS_RESIDENT),
         (WINDOW_NBYTES, FILLING, FEWEST_GROUPS),
     ):
-        slots = filling + device.in_use
         part = most if device.batches is None else min(most, device.batches // fewest)
-        group, slot_nbytes = sizes(wanted, slots=slots, most=part)
-        kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=slots * slot_nbytes)
+        filling, group, slot_nbytes = sizes(wanted, filling=filling, most=part)
+        kept_rows, why_kept = _kept(device, row_nbytes, slots_nbytes=(filling + device.in_use) * slot_nbytes)
         resident = kept_rows == device.rows
         if resident:
             break
@@ -151,15 +151,16 @@ def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], held: tuple[ArraySpe
 
 
 def _group(
-    device: DeviceDemand, slot_nbytes: Callable[[int], int], row_nbytes: int, wanted: int, *, slots: int, most: int
-) -> tuple[int, int]:
-    """How many batches are fetched together, and the bytes a slot takes for them."""
+    device: DeviceDemand, slot_nbytes: Callable[[int], int], row_nbytes: int, wanted: int, *, filling: int, most: int
+) -> tuple[int, int, int]:
+    """How many groups are fetched or ready, how many batches each has, and the bytes a slot takes for them."""
     batch_nbytes = slot_nbytes(1)
     staying = device.rows * row_nbytes if device.resident == "always" else 0
-    room = _slots_room(device, (FILLING + device.in_use) * batch_nbytes, staying)
-    fit = room // slots // batch_nbytes
+    room = _slots_room(device, (FEWEST_FILLING + device.in_use) * batch_nbytes, staying)
+    filling = min(filling, room // batch_nbytes - device.in_use)
+    fit = room // (filling + device.in_use) // batch_nbytes
     group = max(1, min(wanted // batch_nbytes, most, fit))
-    return group, slot_nbytes(group)
+    return filling, group, slot_nbytes(group)
 
 
 def _slot_nbytes(
