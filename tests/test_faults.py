@@ -8,12 +8,14 @@ import textwrap
 import threading
 import time
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 
 import forebay as fb
 from forebay.errors import DeviceMemoryError, FeedClosedError, FeedError, SourceChangedError, WorkerError
+from forebay.feed import HANDED_OFF
 from forebay.sources.arrays import ArraySource
 from forebay.testing import SimulatedEngine
 
@@ -330,35 +332,32 @@ def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_f
         assert sum(len(batch) for batch in feed) == 400
 
 
-def large_rows(count):
-    """Rows of which a few make a group, each full of its own number."""
-    return np.repeat(np.arange(count), 8192).reshape(count, 8192)
+@pytest.mark.parametrize("failing", [0, 1, 9, 30])
+def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch, got = iter(feed), []
+        hand_off, asked = epoch._hand_off, []
 
-
-def test_nothing_is_filled_again_while_a_batch_of_it_is_being_handed_off():
-    with fb.from_arrays(large_rows(800)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        epoch = iter(feed)
-        hand_off, meanwhile = epoch._hand_off, []
-
-        def slow(roots):
-            if not meanwhile:  # others take all the rest, and every slot goes round
-                meanwhile.append(None)
-                meanwhile.extend(batch[:, 0].tolist() for batch in epoch)
+        def fail_once(roots):
+            asked.append(roots)
+            if len(asked) == failing + 1:
+                raise MemoryError("no room for another array")
             return hand_off(roots)
 
-        epoch._hand_off = slow
-        assert next(epoch)[:, 0].tolist() == list(range(8))
-        assert meanwhile[1:] == np.arange(8, 800).reshape(-1, 8).tolist()
-
-
-def test_a_batch_that_could_not_be_handed_off_was_not_received():
-    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        epoch = iter(feed)
-        assert next(epoch).tolist() == list(range(8))
-        epoch._hand_off = lambda roots: [][0]
-        with pytest.raises(IndexError):
-            next(epoch)
+        epoch._hand_off = fail_once
+        with pytest.raises(MemoryError):
+            collect(epoch, got)
         with pytest.raises(FeedError, match="this iteration ended"):
             next(epoch)
         feed.load_state_dict(feed.state_dict())
-        assert received(feed) == list(range(8, 400))
+        assert got + received(feed) == list(range(400))
+
+
+def test_the_first_batches_of_a_device_do_not_wait_for_a_whole_group_to_be_handed_off():
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        list(islice(feed, 1))
+        epoch = iter(feed)
+        hand_off, asked = epoch._hand_off, []
+        epoch._hand_off = lambda roots: asked.append(roots) or hand_off(roots)
+        for number, _ in enumerate(epoch):
+            assert number < len(asked) <= number + HANDED_OFF

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, Self
 
 from forebay.asking import ask
 from forebay.build import build
@@ -25,9 +25,7 @@ from forebay.spec import ArraySpec, Structure, Tree
 
 __all__ = ["Epoch", "Feed", "Progress"]
 
-# A batch on a device that nobody has taken: its slot and roots, what leases are counted by (the slot is in use for as
-# long as that is held), and what random numbers are drawn from.
-_Untaken: TypeAlias = tuple[Slot, list[Any], list[Any], tuple[int, ...]]
+HANDED_OFF = 8  # batches of a device at a time: one by one costs twice as much, and a whole group stops the device
 
 
 class Feed:
@@ -58,7 +56,9 @@ class Feed:
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
-        self._lock = threading.Lock()  # a group is taken and held under it, so that nothing reuses it in between
+        self._lock = (
+            threading.Lock()
+        )  # groups are taken and handed off under it, so that nothing reuses them in between
         self._end = weakref.finalize(self, Runner.close, built.runner)
 
     # What is fed
@@ -204,27 +204,33 @@ class Feed:
 class Progress:
     """How far an epoch has come. The feed holds this, not the epoch: the epoch holds the feed."""
 
-    __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "ready")
+    __slots__ = ("_batches", "_group", "_schedule", "finished", "lent", "over", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group, self._batches, self._schedule = start, 0, schedule
         self.ready: list[Any] = []  # batches of the current group that were not received yet, last first
+        self.lent: list[Any] = []  # those behind them, which are not even handed off
         self.finished = False  # read to its end
         self.over = False  # finished, failed, or ended from outside
 
     @property
     def cursor(self) -> Cursor:
         """What was received: not a batch more, not a batch less."""
-        return self._schedule.advanced(self._group, self._batches - len(self.ready))
+        return self._schedule.advanced(self._group, self._batches - self.left)
 
-    def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
-        self._group, self._batches = cursor, len(batches)
-        self.ready = batches
+    @property
+    def left(self) -> int:
+        """Batches of the current group that were not received."""
+        return len(self.ready) + len(self.lent)
+
+    def begin_group(self, cursor: Cursor, *, ready: list[Any], lent: list[Any]) -> None:
+        self._group, self._batches = cursor, len(ready) + len(lent)
+        self.ready, self.lent = ready, lent
 
     def end(self) -> None:
         """Nothing more is received; what was not, is not counted."""
         self._group, self._batches = self.cursor, 0
-        self.ready, self.over = [], True
+        self.ready, self.lent, self.over = [], [], True
 
 
 class Epoch:
@@ -255,13 +261,15 @@ class Epoch:
             else:
                 return batch if self._plain else self._taken(batch)
             with self._lock:
-                if not self._progress.ready:
+                if not self._progress.left:
                     self._advance()
+                if not self._progress.ready:
+                    self._hand_off_some()
 
     @property
     def spent(self) -> bool:
         """Whether the last batch was taken, and nobody has asked for one beyond it yet."""
-        return (self._last or self._counted_out) and not self._progress.ready and not self._progress.over
+        return (self._last or self._counted_out) and not self._progress.left and not self._progress.over
 
     @property
     def _counted_out(self) -> bool:
@@ -297,17 +305,32 @@ class Epoch:
         self._recorder.add("epoch", time.perf_counter() - self._began, nbytes=self._nbytes)
         raise StopIteration
 
-    def _taken(self, batch: _Untaken) -> Tree:
-        """What is done to a batch of a device when somebody takes it: on the taker's stream, in the taker's turn."""
-        slot, roots, _, key = batch
+    def _hand_off_some(self) -> None:
+        """Make the framework's arrays of the next batches of a device."""
+        progress = self._progress
+        some = progress.lent[-HANDED_OFF:]
         try:
-            leaves = self._hand_off(roots)
+            handed = [(slot, self._hand_off(roots), key) for slot, roots, key in reversed(some)]
+            self._check_wanted()
+        except BaseException:
+            progress.end()
+            raise
+        progress.ready, progress.lent = handed[::-1], progress.lent[:-HANDED_OFF]
+
+    def _taken(self, batch: tuple[Slot, list[Any], tuple[int, ...]]) -> Tree:
+        """What is done to a batch of a device when somebody takes it: on the taker's stream."""
+        slot, leaves, key = batch
+        try:
             self._runner.engine.lend(slot.memory)
             return self._build(leaves) if self._after is None else self._after(leaves, key)
         except BaseException:
             self._progress.ready.append(batch)  # it was not received
             self._progress.end()
             raise
+
+    def _check_wanted(self) -> None:
+        if self._progress.over:
+            raise FeedError("this iteration ended while it waited: use the newer iterator.")
 
     def _key(self, group: Group, batch: int) -> tuple[int, ...]:
         """What random numbers of a batch are drawn from; the same as on the host."""
@@ -321,18 +344,15 @@ class Epoch:
         short = group.rows - (group.batches - 1) * full
         if short < full:
             batches[-1] = [root[:short] for root in batches[-1]]
-        ready: list[Any]
+        ready, lent = [], []
         if self._plain:  # a whole group at once: half the cost of doing it batch by batch
             build, hand_off = self._build, self._hand_off
             ready = [build(hand_off(roots)) for roots in reversed(batches)]
-        else:  # as each is taken: on the taker's stream, and while the device works on those before it
-            counted = slot.memory.counted
+        else:
             keys = [self._key(group, number) for number in range(len(batches))] if self._after else [()] * len(batches)
-            ready = [(slot, roots, list(map(counted, roots)), key) for roots, key in zip(batches, keys, strict=True)]
-            ready.reverse()
+            lent = [(slot, roots, key) for roots, key in zip(batches, keys, strict=True)][::-1]
         self._recorder.add("given", 0.0, count=group.batches, nbytes=group.rows * self._row_nbytes)
-        if self._progress.over:
-            raise FeedError("this iteration ended while it waited: use the newer iterator.")
+        self._check_wanted()
         self._last = group.epoch_ends
         self._nbytes += group.rows * self._row_nbytes
-        self._progress.begin_group(group.cursor, ready)
+        self._progress.begin_group(group.cursor, ready=ready, lent=lent)

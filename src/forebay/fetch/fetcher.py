@@ -83,8 +83,10 @@ class Fetcher:
         mover = self._found.mover
         if mover is not None and not self._narrowing.make_room(memory, layout):
             mover = None
-        # Gathers inside device memory take all of its bandwidth: two at a time are in each other's way.
-        with self._engine.filling(memory, in_turn=mover is not None and self.keeps_all):
+        # Gathers inside device memory take all of its bandwidth, DMAs all of the link: two at a time are in each
+        # other's way. A kernel that reads over the link leaves it idle while rows are sorted for it: two make up for that.
+        in_turn = mover is not None and (self.keeps_all or any(_is_copied(mover, leaf) for leaf in self._found.leaves))
+        with self._engine.filling(memory, in_turn=in_turn):
             if mover is None:
                 places = [_place(memory, layout, leaf.number) for leaf in self._found.leaves]
                 self._stage.send(memory.stream, places, layout.specs, rows.numbers())
@@ -107,7 +109,7 @@ class Fetcher:
     def _fetch(self, mover: Mover, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
         by_kernel, by_copy = [], []
         for leaf in self._found.leaves:
-            if leaf.way == "dma" and not leaf.kept_rows and mover.copies_rows:
+            if _is_copied(mover, leaf):
                 by_copy.append(leaf)
             elif leaf.spec.nbytes:
                 by_kernel.append((leaf, leaf.extents))
@@ -176,6 +178,11 @@ class Fetcher:
             )
         made: Workspace = memory.workspace
         return made
+
+
+def _is_copied(mover: Mover, leaf: Leaf) -> bool:
+    """Whether rows cross by a DMA each."""
+    return leaf.way == "dma" and not leaf.kept_rows and mover.copies_rows
 
 
 def _place(memory: CudaMemory, layout: Layout, leaf: int) -> Place:
