@@ -8,14 +8,12 @@ import textwrap
 import threading
 import time
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
 
 import forebay as fb
 from forebay.errors import DeviceMemoryError, FeedClosedError, FeedError, SourceChangedError, WorkerError
-from forebay.feed import HANDED_OFF
 from forebay.sources.arrays import ArraySource
 from forebay.testing import SimulatedEngine
 
@@ -353,11 +351,20 @@ def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
         assert got + received(feed) == list(range(400))
 
 
-def test_the_first_batches_of_a_device_do_not_wait_for_a_whole_group_to_be_handed_off():
+@pytest.mark.parametrize("failing", [0, 1, 30])
+def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        list(islice(feed, 1))
-        epoch = iter(feed)
-        hand_off, asked = epoch._hand_off, []
-        epoch._hand_off = lambda roots: asked.append(roots) or hand_off(roots)
-        for number, _ in enumerate(epoch):
-            assert number < len(asked) <= number + HANDED_OFF
+        epoch, got = iter(feed), []
+
+        def fail(leaves, key):
+            if leaves[0][0] == 8 * failing:
+                raise ZeroDivisionError("on purpose")
+            return leaves[0]
+
+        epoch._after = fail
+        with pytest.raises(ZeroDivisionError):
+            collect(epoch, got)
+        with pytest.raises(FeedError, match="this iteration ended"):
+            next(epoch)
+        feed.load_state_dict(feed.state_dict())
+        assert got + received(feed) == list(range(400))

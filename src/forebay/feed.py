@@ -25,8 +25,6 @@ from forebay.spec import ArraySpec, Structure, Tree
 
 __all__ = ["Epoch", "Feed", "Progress"]
 
-HANDED_OFF = 8  # batches of a device at a time: one by one costs twice as much, and a whole group stops the device
-
 
 class Feed:
     """Batches of a pipeline, in a framework's own arrays; each `iter()` starts the next epoch.
@@ -56,9 +54,7 @@ class Feed:
         self._start: Cursor | None = Cursor()  # where the next iter() begins, where that is not the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
-        self._lock = (
-            threading.Lock()
-        )  # groups are taken and handed off under it, so that nothing reuses them in between
+        self._lock = threading.Lock()  # a group is taken and handed off under it, so that nothing reuses it in between
         self._end = weakref.finalize(self, Runner.close, built.runner)
 
     # What is fed
@@ -204,33 +200,33 @@ class Feed:
 class Progress:
     """How far an epoch has come. The feed holds this, not the epoch: the epoch holds the feed."""
 
-    __slots__ = ("_batches", "_group", "_schedule", "finished", "lent", "over", "ready")
+    __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group, self._batches, self._schedule = start, 0, schedule
         self.ready: list[Any] = []  # batches of the current group that were not received yet, last first
-        self.lent: list[Any] = []  # those behind them, which are not even handed off
         self.finished = False  # read to its end
         self.over = False  # finished, failed, or ended from outside
 
     @property
     def cursor(self) -> Cursor:
         """What was received: not a batch more, not a batch less."""
-        return self._schedule.advanced(self._group, self._batches - self.left)
+        return self._schedule.advanced(self._group, self._batches - len(self.ready))
 
-    @property
-    def left(self) -> int:
-        """Batches of the current group that were not received."""
-        return len(self.ready) + len(self.lent)
+    def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
+        self._group, self._batches = cursor, len(batches)
+        self.ready = batches
 
-    def begin_group(self, cursor: Cursor, *, ready: list[Any], lent: list[Any]) -> None:
-        self._group, self._batches = cursor, len(ready) + len(lent)
-        self.ready, self.lent = ready, lent
+    def fail(self, batch: Any) -> None:
+        """This one could not be given: it was not received, and nothing more is."""
+        if not self.over:
+            self.ready.append(batch)
+            self.end()
 
     def end(self) -> None:
         """Nothing more is received; what was not, is not counted."""
         self._group, self._batches = self.cursor, 0
-        self.ready, self.lent, self.over = [], [], True
+        self.ready, self.over = [], True
 
 
 class Epoch:
@@ -261,15 +257,13 @@ class Epoch:
             else:
                 return batch if self._plain else self._taken(batch)
             with self._lock:
-                if not self._progress.left:
-                    self._advance()
                 if not self._progress.ready:
-                    self._hand_off_some()
+                    self._advance()
 
     @property
     def spent(self) -> bool:
         """Whether the last batch was taken, and nobody has asked for one beyond it yet."""
-        return (self._last or self._counted_out) and not self._progress.left and not self._progress.over
+        return (self._last or self._counted_out) and not self._progress.ready and not self._progress.over
 
     @property
     def _counted_out(self) -> bool:
@@ -305,32 +299,15 @@ class Epoch:
         self._recorder.add("epoch", time.perf_counter() - self._began, nbytes=self._nbytes)
         raise StopIteration
 
-    def _hand_off_some(self) -> None:
-        """Make the framework's arrays of the next batches of a device."""
-        progress = self._progress
-        some = progress.lent[-HANDED_OFF:]
-        try:
-            handed = [(slot, self._hand_off(roots), key) for slot, roots, key in reversed(some)]
-            self._check_wanted()
-        except BaseException:
-            progress.end()
-            raise
-        progress.ready, progress.lent = handed[::-1], progress.lent[:-HANDED_OFF]
-
     def _taken(self, batch: tuple[Slot, list[Any], tuple[int, ...]]) -> Tree:
-        """What is done to a batch of a device when somebody takes it: on the taker's stream."""
+        """What is done to a batch of a device when somebody takes it."""
         slot, leaves, key = batch
         try:
             self._runner.engine.lend(slot.memory)
             return self._build(leaves) if self._after is None else self._after(leaves, key)
         except BaseException:
-            self._progress.ready.append(batch)  # it was not received
-            self._progress.end()
+            self._progress.fail(batch)
             raise
-
-    def _check_wanted(self) -> None:
-        if self._progress.over:
-            raise FeedError("this iteration ended while it waited: use the newer iterator.")
 
     def _key(self, group: Group, batch: int) -> tuple[int, ...]:
         """What random numbers of a batch are drawn from; the same as on the host."""
@@ -338,21 +315,23 @@ class Epoch:
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
+        """Hand a whole group off at once: half the cost of doing it batch by batch, on a device too."""
         group, full = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]
         short = group.rows - (group.batches - 1) * full
         if short < full:
             batches[-1] = [root[:short] for root in batches[-1]]
-        ready, lent = [], []
-        if self._plain:  # a whole group at once: half the cost of doing it batch by batch
-            build, hand_off = self._build, self._hand_off
+        build, hand_off = self._build, self._hand_off
+        ready: list[Any]
+        if self._plain:
             ready = [build(hand_off(roots)) for roots in reversed(batches)]
-        else:
+        else:  # the rest is done as each is taken: on the taker's stream, and without holding a group of results
             keys = [self._key(group, number) for number in range(len(batches))] if self._after else [()] * len(batches)
-            lent = [(slot, roots, key) for roots, key in zip(batches, keys, strict=True)][::-1]
+            ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
         self._recorder.add("given", 0.0, count=group.batches, nbytes=group.rows * self._row_nbytes)
-        self._check_wanted()
+        if self._progress.over:
+            raise FeedError("this iteration ended while it waited: use the newer iterator.")
         self._last = group.epoch_ends
         self._nbytes += group.rows * self._row_nbytes
-        self._progress.begin_group(group.cursor, ready=ready, lent=lent)
+        self._progress.begin_group(group.cursor, ready)

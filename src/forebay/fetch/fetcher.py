@@ -84,7 +84,7 @@ class Fetcher:
         if mover is not None and not self._narrowing.make_room(memory, layout):
             mover = None
         # Gathers inside device memory take all of its bandwidth, DMAs all of the link: two at a time are in each
-        # other's way. A kernel that reads over the link leaves it idle while rows are sorted for it: two make up for that.
+        # other's way. A kernel that reads over the link leaves it idle while rows are sorted: two make up for that.
         in_turn = mover is not None and (self.keeps_all or any(_is_copied(mover, leaf) for leaf in self._found.leaves))
         with self._engine.filling(memory, in_turn=in_turn):
             if mover is None:
