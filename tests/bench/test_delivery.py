@@ -70,7 +70,7 @@ def test_epochs_follow_each_other_for_as_long_as_asked():
     contender = Contender()
     going = delivery(contender)
     going.first()
-    stretch = going.run(0.05)
+    stretch = going.measure(0.05)
     assert stretch.batches == 5
     assert stretch.nbytes == stretch.batches * 16 * 40
     assert stretch.seconds == pytest.approx(0.06)
@@ -81,8 +81,28 @@ def test_a_stretch_goes_on_where_the_last_one_stopped():
     contender = Contender()
     going = delivery(contender)
     going.first()
-    batches = 1 + going.run(0.0).batches + going.run(0.0).batches
+    batches = 1 + going.run(0.0) + going.run(0.0)
     assert (batches, contender.started) == (3, 1)
+
+
+@pytest.mark.usefixtures("ticking")
+def test_nothing_is_done_between_what_is_not_counted_and_the_clock(monkeypatch):
+    going, done = delivery(Contender()), []
+
+    class Clock:
+        def __init__(self):
+            done.append("clock started")
+
+        def stop(self):
+            done.append("clock stopped")
+            return 1.0
+
+    wait = going._consumer.wait
+    monkeypatch.setattr("forebay.bench.delivery.CpuClock", Clock)
+    monkeypatch.setattr(going._consumer, "wait", lambda: done.append("waited") or wait())
+    going.first()
+    going.measure(0.05)
+    assert done == ["clock started", "waited", "waited", "clock stopped"]
 
 
 def test_a_first_batch_of_wrong_rows_is_refused():

@@ -20,6 +20,8 @@ from forebay.bench.stamps import WrongRowsError, check_rows
 
 __all__ = ["Delivery", "Stretch"]
 
+LEAD = 0.5  # consumed before a stretch and not counted, as a share of it
+
 MODULUS = 1 << 32  # frameworks add up in types of their own; all of them agree in the lowest 32 bits
 
 
@@ -54,15 +56,30 @@ class Delivery:
         self.batch_nbytes = rows.nbytes
         return batch
 
-    def run(self, seconds: float) -> Stretch:
-        """Consume for this long, and wait until the device has done so."""
-        clock, began = CpuClock(), perf_counter()
-        batches = self._consume(began + seconds)
-        totals = self._consumer.wait()
+    def run(self, seconds: float) -> int:
+        """Consume for this long, and wait until the device has done so; how many batches that were."""
+        batches, totals = self._consumed(perf_counter() + seconds)
+        self._check(totals)
+        return batches
+
+    def measure(self, seconds: float) -> Stretch:
+        """What arrives in so many seconds.
+
+        Whatever was read ahead while others had their turn is used up before; and the clock starts at the moment that
+        is done, since a loader reads ahead while anything else is done.
+        """
+        clock = CpuClock()
+        _, before = self._consumed(perf_counter() + seconds * LEAD)
+        began = perf_counter()
+        batches, totals = self._consumed(began + seconds)
         took = perf_counter() - began
         cores = clock.stop()
-        self._check(totals)
+        self._check(before + totals)
         return Stretch(batches, batches * self.batch_nbytes, took, cores)
+
+    def _consumed(self, deadline: float) -> tuple[int, list[int]]:
+        """Batches until then, and the sums of the epochs that ended; the device is done with all of them."""
+        return self._consume(deadline), self._consumer.wait()
 
     def _consume(self, deadline: float) -> int:
         take, count = self._consumer.take, 0

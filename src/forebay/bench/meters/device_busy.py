@@ -15,7 +15,6 @@ from forebay.bench.consumers import Consumer, load_consumer
 from forebay.bench.contenders import ContenderModule
 from forebay.bench.delivery import Delivery
 from forebay.bench.meters import Gauge, Pace, Sample
-from forebay.bench.meters.device_throughput import LEAD
 from forebay.bench.model import Work
 from forebay.bench.steps.products import Products
 
@@ -72,9 +71,8 @@ def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
 
     def sample() -> Sample:
         alone = products.seconds_alone(pace.seconds)
-        delivery.run(pace.seconds * LEAD)
         products.forget()
-        stretch = delivery.run(pace.seconds)
+        stretch = delivery.measure(pace.seconds)
         products.stop()
         slowed = products.seconds_each()
         alone = (alone + products.seconds_alone(pace.seconds)) / 2

@@ -15,7 +15,6 @@ from forebay.bench.contenders import ContenderModule
 from forebay.bench.delivery import Delivery
 from forebay.bench.dma import Link
 from forebay.bench.meters import Gauge, Pace, Sample
-from forebay.bench.meters.device_throughput import LEAD
 from forebay.bench.model import Work
 from forebay.bench.steps.device import DeviceStep, load_step
 
@@ -73,8 +72,7 @@ def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
 
     def sample() -> Sample:
         alone = consumer.seconds_each(resident[0])
-        delivery.run(pace.seconds * LEAD)
-        fed = delivery.run(pace.seconds)
+        fed = delivery.measure(pace.seconds)
         alone = (alone + consumer.seconds_each(resident[0])) / 2
         each = fed.seconds / fed.batches
         return {"fed": each * 1e3, "alone": alone * 1e3, "slowed": each / alone, "compute": alone / copy_seconds[0]}

@@ -6,10 +6,7 @@ from forebay.bench.delivery import Delivery
 from forebay.bench.meters import Gauge, Pace, Sample
 from forebay.bench.model import Work
 
-__all__ = ["LEAD", "prepare"]
-
-# Unmeasured, before each sample, as a share of it: whatever was read ahead while others had their turn is used up.
-LEAD = 0.5
+__all__ = ["prepare"]
 
 
 def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
@@ -21,8 +18,7 @@ def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
         delivery.run(pace.warm_up_seconds)
 
     def sample() -> Sample:
-        delivery.run(pace.seconds * LEAD)
-        stretch = delivery.run(pace.seconds)
+        stretch = delivery.measure(pace.seconds)
         return {"speed": stretch.gigabytes_per_second, "cpu": stretch.cores}
 
     return Gauge(warm_up, sample)
