@@ -39,22 +39,37 @@ class FaultyProxy:
         self.faults, self.refusals = deque(), deque()
         self.ranges = []  # each range asked for
         self._upstream_port, self._latency_seconds = upstream_port, latency_seconds
-        self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20))
+        self._loop, self._connections = asyncio.new_event_loop(), {}
+        self._server = self._loop.run_until_complete(asyncio.start_server(self._connect, "127.0.0.1", 0, limit=1 << 20))
         self.port = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def close(self):
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
-        self._loop.run_until_complete(asyncio.sleep(0))  # in which connections are closed
         self._loop.close()
+
+    async def _end(self):
+        for listening in self._server.sockets:
+            self._loop.remove_reader(listening.fileno())  # the server is closed last: it loses what it is accepting
+        quiet = 0
+        while quiet < 3:  # a connection that was accepted last is made in the next turn, and closed in another
+            await asyncio.sleep(0)
+            for task, writer in list(self._connections.items()):
+                writer.close()  # a task that is cancelled before it has begun closes nothing
+                task.cancel()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            if left:
+                await asyncio.wait(left)
+            quiet = 0 if left else quiet + 1
+        self._server.close()
+
+    def _connect(self, reader, writer):
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader, writer):
         try:
