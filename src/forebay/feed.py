@@ -240,7 +240,7 @@ class Epoch:
         self._build = feed._plan.demand.structure.builder()
         self._row_nbytes = sum(spec.nbytes for spec in feed._plan.demand.specs)
         self._shard_index = feed._pipeline.shard_index
-        self._plain = feed._plan.demand.engine == "cpu"  # nothing to be done as a batch is taken
+        self._plain = not feed._runner.engine.far  # nothing to be done as a batch is taken
         self._lock = feed._lock
         self._began, self._nbytes = time.perf_counter(), 0
         self._last = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)

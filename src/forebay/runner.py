@@ -49,8 +49,8 @@ class Runner:
     ) -> None:
         self._work, self._engine, self._make_slot = work, engine, make_slot
         self._consumer, self._recorder, self._budget_nbytes = consumer, recorder, budget_nbytes
-        # A device may be far behind its host: what was let go last is what it will read last.
-        self._ring = Ring(slots, oldest_first=engine.name != "cpu")
+        # Where the device is behind its host, what was let go last is what it will read last.
+        self._ring = Ring(slots, oldest_first=engine.far)
         self._slots: dict[int, Slot] = {}
         self._errors: dict[int, BaseException] = {}
         self._tasks: Iterator[Any] = iter(())

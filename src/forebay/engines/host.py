@@ -34,6 +34,7 @@ class HostEngine:
 
     name = "cpu"
     alignment = HOST_ALIGNMENT
+    far = False
 
     def attend(self) -> None:
         """Any thread will do."""

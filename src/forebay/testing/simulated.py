@@ -64,6 +64,7 @@ class SimulatedEngine:
     consumer_seconds: float = 0.0
     name: str = "simulated"
     alignment: int = 256
+    far: bool = True
     clock: VirtualClock = field(default_factory=VirtualClock)
     copies: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)

@@ -47,6 +47,7 @@ class CudaEngine:
 
     name = "cuda"
     alignment = DEVICE_ALIGNMENT
+    far = True
 
     def __init__(self, side: Any) -> None:
         self.side = side
