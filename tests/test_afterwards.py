@@ -43,6 +43,7 @@ class DeviceLikeEngine(HostEngine):
     """Host memory that a feed takes for a device's."""
 
     name = "device-like"
+    far = True
 
     def __init__(self, side):
         self.side = side
