@@ -330,10 +330,21 @@ def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_f
         assert sum(len(batch) for batch in feed) == 400
 
 
+def assert_goes_on_behind(error, feed, epoch):
+    """The epoch of 400 rows ends by this error, and is gone on with from what was received: no row more, none less."""
+    got = []
+    with pytest.raises(error):
+        collect(epoch, got)
+    with pytest.raises(FeedError, match="this iteration ended"):
+        next(epoch)
+    feed.load_state_dict(feed.state_dict())
+    assert got + received(feed) == list(range(400))
+
+
 @pytest.mark.parametrize("failing", [0, 1, 9, 30])
 def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        epoch, got = iter(feed), []
+        epoch = iter(feed)
         hand_off, asked = epoch._hand_off, []
 
         def fail_once(roots):
@@ -343,28 +354,19 @@ def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
             return hand_off(roots)
 
         epoch._hand_off = fail_once
-        with pytest.raises(MemoryError):
-            collect(epoch, got)
-        with pytest.raises(FeedError, match="this iteration ended"):
-            next(epoch)
-        feed.load_state_dict(feed.state_dict())
-        assert got + received(feed) == list(range(400))
+        assert_goes_on_behind(MemoryError, feed, epoch)
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 @pytest.mark.parametrize("failing", [0, 1, 30])
-def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing):
+def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing, error):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        epoch, got = iter(feed), []
+        epoch = iter(feed)
 
         def fail(leaves, key):
             if leaves[0][0] == 8 * failing:
-                raise ZeroDivisionError("on purpose")
+                raise error("on purpose")
             return leaves[0]
 
         epoch._after = fail
-        with pytest.raises(ZeroDivisionError):
-            collect(epoch, got)
-        with pytest.raises(FeedError, match="this iteration ended"):
-            next(epoch)
-        feed.load_state_dict(feed.state_dict())
-        assert got + received(feed) == list(range(400))
+        assert_goes_on_behind(error, feed, epoch)
