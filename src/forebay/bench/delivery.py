@@ -21,7 +21,6 @@ from forebay.bench.stamps import WrongRowsError, check_rows
 __all__ = ["Delivery", "Stretch"]
 
 LEAD = 0.5  # consumed before a stretch and not counted, as a share of it
-
 MODULUS = 1 << 32  # frameworks add up in types of their own; all of them agree in the lowest 32 bits
 
 
