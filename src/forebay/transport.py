@@ -99,7 +99,7 @@ def choose_transport(
     row_nbytes = sum(spec.nbytes for spec in specs)
     ways = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores > FEW_CORES else "kernel" for spec in specs)
     held = specs if held is None else held
-    sizes = partial(_group, device, _slot_nbytes(device, specs, held, batch_rows), row_nbytes)
+    sizes = partial(_sizes, device, _slot_nbytes(device, specs, held, batch_rows), row_nbytes)
     for wanted, filling, fewest in (
         (RESIDENT_NBYTES, FILLING_RESIDENT, FEWEST_GROUPS_RESIDENT),
         (WINDOW_NBYTES, FILLING, FEWEST_GROUPS),
@@ -150,7 +150,7 @@ def _expected(speeds: Speeds, specs: tuple[ArraySpec, ...], held: tuple[ArraySpe
     return Reason("speed", f"{nbytes / seconds / 1e9:.0f} GB/s", "expected, by what `forebay probe` measured here")
 
 
-def _group(
+def _sizes(
     device: DeviceDemand, slot_nbytes: Callable[[int], int], row_nbytes: int, wanted: int, *, filling: int, most: int
 ) -> tuple[int, int, int]:
     """How many groups are fetched or ready, how many batches each has, and the bytes a slot takes for them."""
