@@ -330,7 +330,7 @@ class Epoch:
         else:  # the rest is done as each is taken: on the taker's stream, and without holding a group of results
             keys = [self._key(group, number) for number in range(len(batches))] if self._after else [()] * len(batches)
             ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
-        self._recorder.add("given", 0.0, count=group.batches, nbytes=group.rows * self._row_nbytes)
+        self._recorder.add("given", count=group.batches, nbytes=group.rows * self._row_nbytes)
         if self._progress.over:
             raise FeedError("this iteration ended while it waited: use the newer iterator.")
         self._last = group.epoch_ends

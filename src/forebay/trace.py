@@ -33,7 +33,7 @@ class Recorder:
     _counts: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def add(self, stage: str, seconds: float, *, count: int = 1, nbytes: int = 0) -> None:
+    def add(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
         with self._lock:
             total = self._totals[stage]
             total.seconds += seconds
