@@ -285,7 +285,7 @@ class Epoch:
         if progress.over:
             raise FeedError(
                 "this iteration ended by an error, or when the feed was closed, resumed or iterated anew: use the "
-                "newer iterator. After an error, feed.load_state_dict(feed.state_dict()) goes on from what was received."
+                "newer iterator. After an error feed.load_state_dict(feed.state_dict()) goes on from what was received."
             )
         try:
             slot = None if self._last else self._runner.take(self._generation)
