@@ -490,16 +490,27 @@ def test_the_state_counts_the_steps_of_an_execution_that_were_run(pipeline):
 
 @only["jax"]
 @pytest.mark.parametrize("built", [True, False])
-def test_the_state_leaves_out_the_batch_that_jax_fetched_ahead(pipeline, monkeypatch, built):
+@pytest.mark.parametrize("on_device", [True, False])
+def test_jax_sends_ahead_what_is_on_the_host_alone(arrays, monkeypatch, built, on_device):
     import jax
+    from keras.src.backend.jax import trainer
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras fetches ahead on accelerators only
+    sent, send = [], trainer._distribute_data
+    monkeypatch.setattr(trainer, "_distribute_data", lambda data: sent.append(data) or send(data))
     model = make_model()
     if not built:
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    states, _ = states_of(pipeline.feed("keras"), model, epochs=1)
-    assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]
+    with fed_from(arrays, on_device=on_device) as feed:
+        states, _ = states_of(feed, model, epochs=1)
+    assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]  # the batch ahead is not among them
+    assert bool(sent) is not on_device
+
+
+def fed_from(arrays, *, on_device):
+    pipeline = fb.from_arrays(tuple(map(np.asfortranarray, arrays))).batch(BATCH)
+    return pipeline.feed("keras", device=DeviceLikeEngine(Side()) if on_device else "cpu")
 
 
 # Errors and ends

@@ -21,6 +21,7 @@ from forebay.adapters.keras_internals import (
     calling_epoch_iterator,
     running_call,
     set_num_batches,
+    take_as_they_are,
 )
 from forebay.cursor import ENDLESS, Cursor
 from forebay.errors import FeedError, FrameworkError
@@ -144,6 +145,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return None
 
     def get_jax_iterator(self) -> Batches:
+        if self._on_device:
+            take_as_they_are(calling_epoch_iterator("_get_iterator"))
         return self._batches(running_call(), may_run_ahead=True)
 
     def get_torch_dataloader(self) -> Batches:
@@ -206,7 +209,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     def _eager(self, model: Any) -> bool:
         """Whether Keras is given tensors rather than a loop of its own: a loop would fetch them back to the host."""
-        return model.steps_per_execution == 1 or self._feed.plan.demand.device is not None
+        return model.steps_per_execution == 1 or self._on_device
+
+    @property
+    def _on_device(self) -> bool:
+        return self._feed.plan.demand.device is not None
 
     def _batches(self, call: KerasCall | None, *, may_run_ahead: bool = False) -> Batches:
         owner = call.owner if call else None

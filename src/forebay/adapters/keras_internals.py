@@ -35,6 +35,7 @@ __all__ = [
     "calling_epoch_iterator",
     "running_call",
     "set_num_batches",
+    "take_as_they_are",
 ]
 
 _log = logging.getLogger("forebay.keras")
@@ -99,6 +100,15 @@ def called_one_batch_ahead() -> bool:
     return sys._getframe(2).f_code.co_name == "_one_batch_ahead_iterator"
 
 
+def take_as_they_are(epoch_iterator: Any) -> None:
+    """Tell JAX's trainer that batches are on its device already.
+
+    It would put every array where it is once more, a batch ahead: 0.1 ms of Python a step, for nothing.
+    """
+    if hasattr(epoch_iterator, "_one_batch_ahead_iterator"):
+        epoch_iterator._one_batch_ahead_iterator = _as_it_is
+
+
 def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """Tell Keras how many batches this epoch has, where it can be told.
 
@@ -106,6 +116,10 @@ def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches
+
+
+def _as_it_is(iterator: Iterator[Any]) -> Iterator[Any]:
+    return iterator
 
 
 def _keras_frames() -> Iterator[FrameType]:

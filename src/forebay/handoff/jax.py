@@ -128,7 +128,8 @@ def _fast_import(device: Any) -> Callable[[Any], Any] | None:
     def import_root(root: Any) -> Any:
         nonlocal known
         if known:
-            stream = stream_of()
+            # Given a stream, JAX records an event on it: as much again as all the rest, for rows that are there.
+            stream = None if root.arrived else stream_of()
             try:
                 taken = take_over(root.__dlpack__(stream=stream), device, stream, None, DLPACK_CUDA)
             except TypeError:  # another signature

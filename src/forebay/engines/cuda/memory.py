@@ -76,6 +76,11 @@ class Root:
     def pointer(self) -> int:
         return address_of(self.shadow) + self._delta
 
+    @property
+    def arrived(self) -> bool:
+        """Whether its rows are known to be there, so that nobody need wait for them."""
+        return self._memory.has_arrived()
+
     def capsule(self) -> Any:
         """In the old form without a version, which is the only one that all of them take."""
         capsule = self.shadow.__dlpack__()
@@ -152,13 +157,18 @@ class CudaMemory:
     def closed(self) -> bool:
         return self._shadow is None
 
+    def has_arrived(self) -> bool:
+        if not self.there:
+            with self.closing, self.device:
+                self.there = self.closed or self.arrived.fired
+        return self.there
+
     def hold_back(self, stream: int) -> None:
         """Let somebody's stream wait until the rows have arrived; a stream that captures a graph is waited for here."""
         if self.there:
             return
         with self.closing, self.device:
-            self.there = self.closed or self.arrived.fired
-            if not self.there and not wait_on_foreign(stream, self.arrived):
+            if not self.has_arrived() and not wait_on_foreign(stream, self.arrived):
                 self.arrived.wait()
 
     def wait_for_arrival(self) -> None:
