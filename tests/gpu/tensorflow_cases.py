@@ -1,6 +1,5 @@
-"""What only TensorFlow can show: graphs, its memory limit, and Keras."""
+"""What only TensorFlow can show: graphs, and feeds beside them."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,28 +30,3 @@ def test_a_compiled_step_sees_every_batch(jit):
             sums = [step(batch["x"]) for batch in feed]
             expected = (data["x"].astype("i8") % 251).reshape(100, -1).sum(1)
             assert np.array_equal([int(total) for total in sums], expected)
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-def test_keras_trains_on_the_device(steps):
-    x, y = np.random.default_rng(0).random((2_050, 8), dtype="f4"), np.zeros((2_050, 1), "f4")
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", steps_per_execution=steps)
-    pipeline = fb.from_arrays((x, y)).shuffle(seed=0).batch(100)
-    with pipeline.feed("keras", device="cuda") as feed, pipeline.feed("keras", device="cuda") as held_out:
-        history = model.fit(feed, epochs=3, verbose=0, validation_data=held_out)
-        assert feed.explain().startswith("feed to tensorflow on cuda")
-    assert history.history["loss"][-1] < history.history["loss"][0]
-
-
-def test_keras_trains_on_what_a_map_on_the_device_returns():
-    """Which is known only when a batch was taken."""
-    rng = np.random.default_rng(0)
-    rows, sums = rng.random((256, 8), dtype=np.float32), np.zeros((256, 1), np.float32)
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
-    model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
-    pipeline = fb.from_arrays((rows, sums)).batch(32)
-    summed = pipeline.map(lambda batch: (batch[0], tf.reduce_sum(batch[0], axis=1, keepdims=True)), where="device")
-    with summed.feed("keras", device="cuda") as feed:
-        assert model.evaluate(feed, verbose=0)[1] < 1e-5
-        model.fit(feed, epochs=2, verbose=0)

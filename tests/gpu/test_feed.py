@@ -33,8 +33,15 @@ def test_jax_is_fed_where_it_donates_nothing():
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
-def test_functions_and_keras():
+def test_functions():
     run_cases(HERE / "tensorflow_cases.py", "tensorflow", **SHARING)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(find_spec("keras") is None, reason="keras is not installed")
+@pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each.values != ("cupy",)])
+def test_keras_is_fed(framework):
+    run_cases(HERE / "keras_cases.py", framework, **SHARING, KERAS_BACKEND=framework)
 
 
 @pytest.mark.timeout(600)

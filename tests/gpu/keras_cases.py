@@ -1,0 +1,65 @@
+"""Keras trains on the device, on the backend that KERAS_BACKEND names."""
+
+import keras
+import numpy as np
+import pytest
+
+import forebay as fb
+
+BACKEND = keras.backend.backend()
+
+
+def linear(**options):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **options)
+    return model
+
+
+def weights_of(model):
+    return [np.asarray(weight) for weight in model.get_weights()]
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    return rng.random((2_050, 8), dtype="f4"), rng.random((2_050, 1), dtype="f4")
+
+
+@pytest.mark.parametrize("resident", ["always", "never"])
+@pytest.mark.parametrize("steps", [1] if BACKEND == "torch" else [1, 4])  # which runs one step at a time
+def test_it_trains_as_on_arrays(arrays, steps, resident):
+    expected, model = linear(steps_per_execution=steps), linear(steps_per_execution=steps)
+    expected.fit(*arrays, batch_size=100, shuffle=False, epochs=3, verbose=0)
+    pipeline = fb.from_arrays(arrays).batch(100)
+    with pipeline.feed("keras", device="cuda", resident=resident) as feed:
+        model.fit(feed, epochs=3, verbose=0)
+        assert feed.explain().startswith(f"feed to {BACKEND} on cuda")
+    for found, right in zip(weights_of(model), weights_of(expected), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+
+
+def test_it_validates_on_another_feed(arrays):
+    pipeline = fb.from_arrays(arrays).shuffle(seed=0).batch(100)
+    with pipeline.feed("keras", device="cuda") as feed, pipeline.feed("keras", device="cuda") as held_out:
+        history = linear().fit(feed, epochs=3, verbose=0, validation_data=held_out).history
+    assert history["val_loss"][-1] < history["loss"][0]
+
+
+def test_the_state_counts_the_batches_of_steps_that_were_run(arrays):
+    positions = []
+    with fb.from_arrays(arrays).batch(100).feed("keras", device="cuda") as feed:
+        note = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: positions.append(feed.state_dict()["batches"]))
+        linear().fit(feed, steps_per_epoch=5, epochs=3, callbacks=[note], verbose=0)
+    assert positions == [5, 10, 15]
+
+
+def test_it_trains_on_what_a_map_on_the_device_returns(arrays):
+    """Which is known only when a batch was taken."""
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
+    pipeline = fb.from_arrays(arrays).batch(50)
+    summed = pipeline.map(lambda batch: (batch[0], keras.ops.sum(batch[0], axis=1, keepdims=True)), where="device")
+    with summed.feed("keras", device="cuda") as feed:
+        assert model.evaluate(feed, verbose=0)[1] < 1e-5
+        model.fit(feed, epochs=2, verbose=0)
