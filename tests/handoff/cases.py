@@ -88,12 +88,16 @@ def test_what_is_kept_at_random_keeps_its_content():
 
 
 def test_slots_are_reused_and_memory_stays_flat():
+    epochs = 20
     with feed(FLOATS, batch=10, host_bytes="8MB") as fed:
-        for _ in range(20):
+        for _ in range(epochs):
             for batch in fed:
                 del batch
         gc.collect()
-        assert fed._runner._ring._names <= fed.plan.slots + 9
+        ring = fed._runner._ring
+        assert len(fed._runner._slots) <= fed.plan.slots + 9
+        # A slot whose batches are let go late, as JAX does on a busy machine, is given up for a new one.
+        assert ring._names <= epochs * ring._to_fill // 2  # of the groups of all epochs
 
 
 def test_batches_outlive_their_feed():
