@@ -508,8 +508,50 @@ def test_jax_sends_ahead_what_is_on_the_host_alone(arrays, monkeypatch, built, o
     assert bool(sent) is not on_device
 
 
-def fed_from(arrays, *, on_device):
+@only["jax"]
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_had_fetched_ahead(arrays, monkeypatch, on_device):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    failures = iter([KeyError("once")])
+
+    def fail_once(batch):
+        error = next(failures, None) if batch[1][0, 0] == 2 * BATCH else None
+        if error is not None:
+            raise error
+        return batch
+
+    model, seen = make_recorder()
+    with fed_from(arrays, on_device=on_device, function=fail_once) as feed:
+        with pytest.raises(KeyError, match="once"):
+            model.fit(feed, verbose=0)
+        feed.load_state_dict(feed.state_dict())
+        model.fit(feed, verbose=0)
+    assert seen.rows == [*range(ROWS)]
+
+
+@only["jax"]
+def test_a_distribution_lays_out_what_is_on_the_device(arrays):
+    from keras.distribution import DataParallel, set_distribution
+
+    expected, model = make_model(), None
+    expected.fit(*arrays, batch_size=BATCH, shuffle=False, verbose=0)
+    set_distribution(DataParallel(devices=["cpu:0"], auto_shard_dataset=False))
+    try:
+        model = make_model()
+        with fed_from(arrays, on_device=True) as feed:
+            model.fit(feed, verbose=0)
+    finally:
+        set_distribution(None)
+    for found, right in zip(weights_of(model), weights_of(expected), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+
+
+def fed_from(arrays, *, on_device, function=None):
     pipeline = fb.from_arrays(tuple(map(np.asfortranarray, arrays))).batch(BATCH)
+    if function is not None:
+        pipeline = pipeline.map(function, where="device" if on_device else "thread")
     return pipeline.feed("keras", device=DeviceLikeEngine(Side()) if on_device else "cpu")
 
 

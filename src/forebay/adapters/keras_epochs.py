@@ -1,8 +1,9 @@
 """When an epoch of the feed begins and what it has given, seen through the way Keras iterates.
 
-Keras makes iterators it never uses (two for each epoch), takes a batch to look at shapes and then starts over, and on
-an accelerator JAX's trainer stays one batch ahead of the model. So an epoch begins with the first batch that is asked
-for, batches that were only looked at are handed out again, and the state counts what the model has seen.
+Keras makes iterators it never uses (two for each epoch), takes a batch to look at shapes and then starts over, and
+JAX's trainer, which sends batches of the host to an accelerator, stays one ahead of the model. So an epoch begins with
+the first batch that is asked for, batches that were only looked at are handed out again, and the state counts what the
+model has seen.
 """
 
 import weakref
@@ -59,10 +60,16 @@ class Epochs:
                 "this feed was iterated, or set to another place, while fit(), evaluate(), predict() or a loop was "
                 "using it: that ended the epoch. Make a second feed for the other use, with pipeline.feed('keras')."
             )
-        self._ahead = None  # should the epoch end here, the model still gets what Keras has
+        unseen, self._ahead = self._ahead, None  # should the epoch end here, the model still gets what Keras has
         watched = ahead or self._count < _LOOKED_AT
         before = self.state_dict() if watched else {}
-        taken = self._waiting.pop(0) if self._waiting else _Taken(next(self._iterator), before)
+        try:
+            taken = self._waiting.pop(0) if self._waiting else _Taken(next(self._iterator), before)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._ahead = unseen  # and here it does not
+            raise
         self._ahead = taken.before if ahead else None
         # One batch more means that the model is being run: nothing will be handed back any more.
         self._first = [*self._first, taken] if self._count < _LOOKED_AT else []
