@@ -10,7 +10,10 @@ import forebay as fb
 from forebay.errors import DeviceError, FrameworkError
 
 CASES = Path(__file__).with_name("cases.py")
-OWN_CASES = {"tensorflow": [str(CASES.with_name("function_cases.py"))]}  # of what one framework alone does
+OWN_CASES = {  # of what one framework alone does
+    "tensorflow": [str(CASES.with_name("function_cases.py"))],
+    "jax": [str(CASES.with_name("jax_cases.py"))],
+}
 pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 

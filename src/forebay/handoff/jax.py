@@ -128,10 +128,11 @@ def _fast_import(device: Any) -> Callable[[Any], Any] | None:
     def import_root(root: Any) -> Any:
         nonlocal known
         if known:
-            # Given a stream, JAX records an event on it: as much again as all the rest, for rows that are there.
-            stream = None if root.arrived else stream_of()
+            stream = stream_of()
+            capsule = root.__dlpack__(stream=stream)
             try:
-                taken = take_over(root.__dlpack__(stream=stream), device, stream, None, DLPACK_CUDA)
+                # Given a stream, JAX records an event on it, which takes as long as all the rest.
+                taken = take_over(capsule, device, None if root.there else stream, None, DLPACK_CUDA)
             except TypeError:  # another signature
                 known = False
             else:

@@ -77,9 +77,9 @@ class Root:
         return address_of(self.shadow) + self._delta
 
     @property
-    def arrived(self) -> bool:
-        """Whether its rows are known to be there, so that nobody need wait for them."""
-        return self._memory.has_arrived()
+    def there(self) -> bool:
+        """Whether its rows are known to have arrived; `__dlpack__` with a stream has asked."""
+        return self._memory.there
 
     def capsule(self) -> Any:
         """In the old form without a version, which is the only one that all of them take."""
@@ -157,18 +157,13 @@ class CudaMemory:
     def closed(self) -> bool:
         return self._shadow is None
 
-    def has_arrived(self) -> bool:
-        if not self.there:
-            with self.closing, self.device:
-                self.there = self.closed or self.arrived.fired
-        return self.there
-
     def hold_back(self, stream: int) -> None:
         """Let somebody's stream wait until the rows have arrived; a stream that captures a graph is waited for here."""
         if self.there:
             return
         with self.closing, self.device:
-            if not self.has_arrived() and not wait_on_foreign(stream, self.arrived):
+            self.there = self.closed or self.arrived.fired
+            if not self.there and not wait_on_foreign(stream, self.arrived):
                 self.arrived.wait()
 
     def wait_for_arrival(self) -> None:
