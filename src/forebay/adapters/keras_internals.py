@@ -118,7 +118,7 @@ def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
         epoch_iterator._num_batches = batches
 
 
-def _as_it_is(iterator: Iterator[Any]) -> Iterator[Any]:
+def _as_it_is(iterator: Iterator[Any], *_: Any, **__: Any) -> Iterator[Any]:
     return iterator
 
 
