@@ -2,7 +2,7 @@
 
     python benchmarks/scale_h200.py
 
-It is told the link's peak and the step on a batch that stays on the GPU, both measured in the same run as the rest.
+It is told the link's peak, measured in the same run as the images, and the step on a batch that stays on the GPU.
 """
 
 import json
