@@ -60,15 +60,12 @@ class Epochs:
                 "this feed was iterated, or set to another place, while fit(), evaluate(), predict() or a loop was "
                 "using it: that ended the epoch. Make a second feed for the other use, with pipeline.feed('keras')."
             )
-        unseen, self._ahead = self._ahead, None  # should the epoch end here, the model still gets what Keras has
         watched = ahead or self._count < _LOOKED_AT
-        before = self.state_dict() if watched else {}
+        before = self._taken_state() if watched else {}
         try:
             taken = self._waiting.pop(0) if self._waiting else _Taken(next(self._iterator), before)
         except StopIteration:
-            raise
-        except BaseException:
-            self._ahead = unseen  # and here it does not
+            self._ahead = None  # the model still gets what Keras has; after an error it does not
             raise
         self._ahead = taken.before if ahead else None
         # One batch more means that the model is being run: nothing will be handed back any more.
@@ -101,8 +98,10 @@ class Epochs:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the model stands."""
-        if self._ahead is not None:
-            return self._ahead
+        return self._taken_state() if self._ahead is None else self._ahead
+
+    def _taken_state(self) -> dict[str, Any]:
+        """Where Keras stands."""
         state: dict[str, Any] = self._waiting[0].before if self._waiting else self._feed.state_dict()
         return state
 
