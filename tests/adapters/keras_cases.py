@@ -231,11 +231,17 @@ def test_fields_that_make_no_sense_are_refused(tree, fields, words):
 # Maps on a device, whose outcome only a batch tells
 
 
-def mapped_on_device(arrays, function, **fields):
+def fed_from(arrays, *, on_device=True, function=None, **fields):
+    """From rows that do not lie whole, so that they are staged for what is taken for a device."""
     x, y = arrays
-    tensors = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)  # not whole rows, so they are staged
-    pipeline = tensors.map(lambda batch: function(*map(keras.ops.convert_to_tensor, batch)), where="device")
-    return pipeline.feed("keras", device=DeviceLikeEngine(Side()), **fields)
+    pipeline = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)
+    if function is not None:
+        pipeline = pipeline.map(function, where="device" if on_device else "thread")
+    return pipeline.feed("keras", device=DeviceLikeEngine(Side()) if on_device else "cpu", **fields)
+
+
+def mapped_on_device(arrays, function, **fields):
+    return fed_from(arrays, function=lambda batch: function(*map(keras.ops.convert_to_tensor, batch)), **fields)
 
 
 @pytest.mark.parametrize("weights", [None, {0: 0.5, 1: 3.0}])
@@ -535,24 +541,17 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_had_fetched_ahead(
 def test_a_distribution_lays_out_what_is_on_the_device(arrays):
     from keras.distribution import DataParallel, set_distribution
 
-    expected, model = make_model(), None
+    expected = make_model()
     expected.fit(*arrays, batch_size=BATCH, shuffle=False, verbose=0)
     set_distribution(DataParallel(devices=["cpu:0"], auto_shard_dataset=False))
     try:
         model = make_model()
-        with fed_from(arrays, on_device=True) as feed:
+        with fed_from(arrays) as feed:
             model.fit(feed, verbose=0)
     finally:
         set_distribution(None)
     for found, right in zip(weights_of(model), weights_of(expected), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
-
-
-def fed_from(arrays, *, on_device, function=None):
-    pipeline = fb.from_arrays(tuple(map(np.asfortranarray, arrays))).batch(BATCH)
-    if function is not None:
-        pipeline = pipeline.map(function, where="device" if on_device else "thread")
-    return pipeline.feed("keras", device=DeviceLikeEngine(Side()) if on_device else "cpu")
 
 
 # Errors and ends
