@@ -38,7 +38,6 @@ def test_functions():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(find_spec("keras") is None, reason="keras is not installed")
 @pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each.values != ("cupy",)])
 def test_keras_is_fed(framework):
     run_cases(HERE / "keras_cases.py", framework, **SHARING, KERAS_BACKEND=framework)
