@@ -94,10 +94,11 @@ def test_slots_are_reused_and_memory_stays_flat():
             for batch in fed:
                 del batch
         gc.collect()
-        ring = fed._runner._ring
-        assert len(fed._runner._slots) <= fed.plan.slots + 9
-        # A slot whose batches are let go late, as JAX does on a busy machine, is given up for a new one.
-        assert ring._names <= epochs * ring._to_fill // 2  # of the groups of all epochs
+        ring, few = fed._runner._ring, fed.plan.slots + 9
+        assert len(fed._runner._slots) <= few
+        # JAX lets go of batches late where the machine is busy, and slots are given up for new ones meanwhile: for
+        # half of the groups at most.
+        assert ring._names <= (epochs * ring._to_fill // 2 if FRAMEWORK == "jax" else few)
 
 
 def test_batches_outlive_their_feed():
