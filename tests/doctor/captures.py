@@ -103,8 +103,13 @@ def sync(api="torch.cuda.synchronize", ms=1.0, **given):
     return happening(Kind.SYNC, api, ms, **given)
 
 
-def loop(*happenings, ms=10.0, steps=50, before=(), frameworks=None, facts=None, machine=None, untraced=()):
-    """A run: what came before the loop, then steps of so many milliseconds, or as many as their happenings take."""
+def loop(
+    *happenings, ms=10.0, steps=50, marked=True, before=(), frameworks=None, facts=None, machine=None, untraced=()
+):
+    """A run: what came before the loop, then steps of so many milliseconds, or as many as their happenings take.
+
+    Where none is marked, each happening is what the doctor takes for a step.
+    """
     numbers = count()
     events, now = [], 0
     for happened in before:
@@ -114,7 +119,8 @@ def loop(*happenings, ms=10.0, steps=50, before=(), frameworks=None, facts=None,
         for happened in happenings:
             now = _add(events, happened, now, numbers) if step % happened.every == 0 else now
         now = max(now, start + int(ms * MS))
-        events.append(Event(Kind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
+        if marked:
+            events.append(Event(Kind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
     return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
 
 

@@ -141,6 +141,16 @@ FAULTS = {
         12,
     ),
     "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
+    "few operations at a time, held up now and then by others on the core": (
+        "eager",
+        loop(
+            ops(40, 2, line=13, calling_seconds=2e-3),
+            ops(40, 30, line=13, calling_seconds=2e-3),
+            marked=False,
+            frameworks=TENSORFLOW,
+        ),
+        13,
+    ),
     "a gradient of few operations, taken apart every step": (
         "eager",
         loop(transform(ms=9, line=13).containing(ops(6, 1, line=14, calling_seconds=1e-4)), frameworks=JAX),

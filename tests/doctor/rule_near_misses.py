@@ -98,6 +98,10 @@ NEAR_MISSES = {
         "eager",
         loop(transform(ms=9).containing(ops(6, 8, calling_seconds=1e-4)), frameworks=JAX),
     ),
+    "few operations at a time, and long ones": (
+        "eager",
+        loop(ops(40, 30, calling_seconds=5e-3), steps=100, marked=False, frameworks=TENSORFLOW),
+    ),
     "operations that are long": ("eager", loop(ops(60, 90), ms=100, frameworks=TENSORFLOW)),
     "a loop of operations": ("eager", loop(ops(900, 9, tiny=890), frameworks=TENSORFLOW)),
     "operations that are large": ("tiny_ops", loop(ops(900, 9, tiny=10), frameworks=TENSORFLOW)),

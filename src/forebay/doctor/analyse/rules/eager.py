@@ -8,7 +8,7 @@ from forebay.doctor.analyse.costs import unexplained
 from forebay.doctor.analyse.finding import Cure, Finding
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.analyse.phrases import place
-from forebay.doctor.events import Kind, Line
+from forebay.doctor.events import Event, Kind, Line
 from forebay.doctor.predict.remedies import compiled
 
 __all__ = ["FEWEST", "calling", "examine", "operations", "recognises", "told_how"]
@@ -43,14 +43,27 @@ def _is_span(case: Case) -> bool:
 
 
 def _are_short(case: Case, sites: Sequence[Site]) -> bool:
-    """Whether operations take about as long as calling them does: those that compute for long gain nothing by it."""
-    return all(_inside([site]) <= LONG * _called_seconds(case, site) * site.steps for site in sites)
+    """Whether operations take about as long as calling them does: those that compute for long gain nothing by it.
+
+    By the quickest of them: what computes for long always does, and what a busy core holds up is short at times.
+    """
+    return all(_quickest(site) <= LONG * _call_seconds(case, site) for site in sites)
 
 
 def operations(site: Site, name: str = "count") -> float:
     """Of a step; an event that does not say how many is one."""
-    counts = [(event.detail or {}).get(name) for event in site.events]
-    return sum((1 if name == "count" else 0) if count is None else count for count in counts) / site.steps
+    return sum(_counted(event, name) for event in site.events) / site.steps
+
+
+def _counted(event: Event, name: str = "count") -> float:
+    count = (event.detail or {}).get(name)
+    return (1 if name == "count" else 0) if count is None else count
+
+
+def _quickest(site: Site) -> float:
+    """Seconds an operation takes in the quickest tenth of all events."""
+    each = sorted(event.seconds / max(1, _counted(event)) for event in site.events)
+    return each[len(each) // 10] if each else 0.0
 
 
 def calling(case: Case, sites: Sequence[Site]) -> tuple[float, float]:
@@ -90,7 +103,11 @@ def _inside(sites: Iterable[Site]) -> float:
 
 def _called_seconds(case: Case, site: Site) -> float:
     """What calling a step's operations takes on a fast core."""
-    return operations(site) * CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
+    return operations(site) * _call_seconds(case, site)
+
+
+def _call_seconds(case: Case, site: Site) -> float:
+    return CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
 
 
 def examine(case: Case) -> Iterator[Finding]:
