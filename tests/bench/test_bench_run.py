@@ -38,6 +38,12 @@ def test_the_floor_and_a_contender_are_measured_in_every_round(tiny_case):
     assert result.ratio("loop into an array", "np.take loop", "idle") > 0
 
 
+def test_what_others_take_of_the_machine_is_looked_at_before_every_round(tiny_case, monkeypatch):
+    monkeypatch.setattr(run, "taken_share", iter([0.25, 0.75]).__next__)
+    (result,) = run_cases([tiny_case(FLOOR)], QUICKEST).cases
+    assert result.taken_share == 0.5
+
+
 def test_a_contender_that_is_not_installed_says_how_to_install_it(tiny_case, contender):
     absent = contender("absent", "", requires=("no_such_framework",), install="pip install no-such-framework")
     (result,) = run_cases([tiny_case(FLOOR, absent)], QUICKEST).cases

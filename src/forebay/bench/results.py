@@ -37,10 +37,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case and its rows."""
+    """A case, its rows, and the share of the time that others took from this machine between the rounds."""
 
     case: Case
     rows: tuple[Row, ...]
+    taken_share: float | None = None
 
     def row(self, label: str) -> Row | None:
         return next((row for row in self.rows if row.label == label), None)

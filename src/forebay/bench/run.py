@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeAlias
 
+from forebay.bench.calm import taken_share
 from forebay.bench.contenders import CONTENDERS
 from forebay.bench.data import write_file
 from forebay.bench.gpu import gpu_facts, peer_versions
@@ -41,10 +43,10 @@ def _run_case(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> CaseRe
         say(f"{case.name}: setting up")
         paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
         _set_up(case, lanes, paths, pace)
-        _take_turns(case, lanes, pace, say)
+        taken = _take_turns(case, lanes, pace, say)
         for lane in lanes:
             lane.hang_up()
-        return CaseResult(case, tuple(lane.row for lane in lanes))
+        return CaseResult(case, tuple(lane.row for lane in lanes), fmean(taken) if taken else None)
 
 
 def _set_up(case: Case, lanes: Sequence[Lane], paths: Mapping[str, str], pace: Pace) -> None:
@@ -58,12 +60,16 @@ def _set_up(case: Case, lanes: Sequence[Lane], paths: Mapping[str, str], pace: P
             lane.warm_up()
 
 
-def _take_turns(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> None:
+def _take_turns(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> list[float]:
+    """What was taken from this machine before each round, while none of them runs."""
+    taken = []
     for turn in range(pace.repeats):
         say(f"{case.name}: round {turn + 1} of {pace.repeats}")
+        taken.append(taken_share())
         for lane in lanes:
             if lane.wants_more(pace.repeats):
                 lane.sample()
+    return taken
 
 
 def _request(case: Case, entry: Entry, paths: Mapping[str, str], pace: Pace) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def from_json(data: Mapping[str, Any]) -> Results:
         pace=Pace(**data["pace"]),
         quick=data["quick"],
         consumer=data["consumer"],
-        cases=tuple(CaseResult(_case(part["case"]), tuple(map(_row, part["rows"]))) for part in data["cases"]),
+        cases=tuple(map(_result, data["cases"])),
     )
 
 
@@ -51,6 +51,7 @@ def _case_to_json(result: CaseResult) -> dict[str, Any]:
     return {
         "case": asdict(result.case) | {"targets": targets},
         "rows": [_row_to_json(result, row) for row in result.rows],
+        "taken_share": result.taken_share,
     }
 
 
@@ -68,6 +69,10 @@ def _column_to_json(result: CaseResult, row: Row, name: str) -> dict[str, Any]:
         "spread": row.spread(name),
         "ratio_to_baseline": ratio,
     }
+
+
+def _result(data: Mapping[str, Any]) -> CaseResult:
+    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), data.get("taken_share"))
 
 
 def _row(data: Mapping[str, Any]) -> Row:

@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from forebay.bench.calm import BUSY
 from forebay.bench.model import Column, Target
 from forebay.bench.results import CaseResult, Results, Row
 
@@ -21,6 +22,7 @@ def render(results: Results, *, targets: bool = False) -> Iterator[RenderableTyp
         yield _case_table(result)
         yield Text(result.case.meaning, style="dim")
         yield from _troubles(result)
+        yield from _others(result)
         if targets and result.case.targets:
             yield _target_table(result)
     yield from _footnotes(results)
@@ -105,6 +107,15 @@ def _troubles(result: CaseResult) -> Iterator[RenderableType]:
             troubles.setdefault((row.status, row.reason), []).append(row.label)
     for (status, reason), labels in troubles.items():
         yield Text(f"{', '.join(labels)} {status}: {reason}", style="red" if status == "failed" else "dim")
+
+
+def _others(result: CaseResult) -> Iterator[RenderableType]:
+    if result.taken_share is not None and result.taken_share >= BUSY:
+        yield Text(
+            f"This machine was busy with something else: between rounds, {result.taken_share:.0%} of a core's time "
+            "was taken away.",
+            style="yellow",
+        )
 
 
 def _target_table(result: CaseResult) -> RenderableType:
