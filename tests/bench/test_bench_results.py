@@ -1,6 +1,7 @@
 """What is worked out from the samples, and the way to JSON and back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,17 @@ def test_results_saved_before_cases_had_a_timeout_can_still_be_read(fixed_result
     data = json.loads(json.dumps(to_json(fixed_results)))
     del data["cases"][0]["case"]["timeout_seconds"]
     assert from_json(data) == fixed_results
+
+
+def test_what_others_took_is_kept_with_the_results(fixed_results):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=0.25),))
+    assert from_json(to_json(results)).cases[0].taken_share == 0.25
+
+
+def test_results_saved_before_others_were_looked_at_can_still_be_read(fixed_results):
+    data = to_json(fixed_results)
+    del data["cases"][0]["taken_share"]
+    assert from_json(data).cases[0].taken_share is None
 
 
 def test_json_says_where_and_how_it_was_measured(fixed_results):

@@ -1,5 +1,6 @@
 """The tables as people see them."""
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_the_table_looks_as_agreed(fixed_results, name, width, targets):
 
 def test_results_of_a_gpu_look_as_agreed(fixed_gpu_results):
     assert draw(fixed_gpu_results, 80, targets=True) == (SNAPSHOTS / "table_80_gpu.txt").read_text()
+
+
+@pytest.mark.parametrize(("taken", "said"), [(None, False), (0.004, False), (0.25, True)])
+def test_what_others_took_is_told_of_below_the_table(fixed_results, taken, said):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=taken),))
+    text = " ".join(draw(results, 80, targets=False).split())
+    assert ("Others took 25% of a core's time between rounds: this machine alone is faster." in text) == said
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from forebay.bench.calm import taken_share
 from forebay.bench.contenders import CONTENDERS
 from forebay.bench.data import write_file
 from forebay.bench.gpu import gpu_facts, peer_versions
 from forebay.bench.lane import Lane
 from forebay.bench.meters import Pace
 from forebay.bench.model import Case, Entry
+from forebay.bench.others import taken_share
 from forebay.bench.results import CaseResult, Results
 from forebay.machine import Machine, installed_versions
 

@@ -7,8 +7,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from forebay.bench.calm import BUSY
 from forebay.bench.model import Column, Target
+from forebay.bench.others import MUCH
 from forebay.bench.results import CaseResult, Results, Row
 
 __all__ = ["render"]
@@ -110,10 +110,9 @@ def _troubles(result: CaseResult) -> Iterator[RenderableType]:
 
 
 def _others(result: CaseResult) -> Iterator[RenderableType]:
-    if result.taken_share is not None and result.taken_share >= BUSY:
+    if result.taken_share is not None and result.taken_share >= MUCH:
         yield Text(
-            f"This machine was busy with something else: between rounds, {result.taken_share:.0%} of a core's time "
-            "was taken away.",
+            f"Others took {result.taken_share:.0%} of a core's time between rounds: this machine alone is faster.",
             style="yellow",
         )
 

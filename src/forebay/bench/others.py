@@ -1,11 +1,11 @@
-"""How much of its time the machine takes away from a thread that only looks at the clock: others want its cores."""
+"""How much of the time of a thread that only looks at the clock others take, who want the same cores."""
 
 import time
 from collections.abc import Callable
 
-__all__ = ["BUSY", "taken_share"]
+__all__ = ["MUCH", "taken_share"]
 
-BUSY = 0.05  # of the time; where nothing else ran it was 0.01 to 0.02, loaders that fill their queues again
+MUCH = 0.05  # of the time; where nothing else ran it was 0.01 to 0.02, loaders that fill their queues again
 LOOK_SECONDS = 0.1  # whoever has slept is let run for some milliseconds first
 GAP_SECONDS = 100e-6  # looking takes less than one of them; whoever takes the core keeps it for thousands
 
