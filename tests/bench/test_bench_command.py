@@ -56,6 +56,35 @@ def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
     assert "schema_version None" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: None,
+        lambda data: data | {"cases": [{}]},
+        lambda data: data | {"pace": {"hours": 1}},
+        lambda data: data | {"cases": [data["cases"][0] | {"taken_share": "much"}]},
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_way_out(fixed_results, tmp_path, capsys, damage):
+    (tmp_path / "damaged.json").write_text(json.dumps(damage(to_json(fixed_results))))
+    assert call("--show", str(tmp_path / "damaged.json")) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is not a file of results: " in said
+    assert said.endswith("run `forebay bench --save` again.")
+
+
+def test_measuring_that_is_cut_short_leaves_no_file_and_keeps_one_that_was_there(tiny, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "run_cases", interrupted)
+    (tmp_path / "before.json").write_text("{}")
+    for name in ("new.json", "before.json"):
+        with pytest.raises(KeyboardInterrupt):
+            call("--quick", "--save", str(tmp_path / name))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("before.json", "{}")]
+
+
 def test_cases_of_a_gpu_are_listed_for_the_device(capsys):
     assert call("--device", "cuda", "--list", "--case", "gpu-images", "--only", "grain") == 0
     assert capsys.readouterr().out.splitlines() == [

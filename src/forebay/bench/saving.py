@@ -26,21 +26,18 @@ def to_json(results: Results) -> dict[str, Any]:
     }
 
 
-def from_json(data: Mapping[str, Any]) -> Results:
+def from_json(data: Any) -> Results:
     """The results that were saved; what is worked out is worked out again."""
-    if data.get("schema_version") != SCHEMA_VERSION:
+    version = data.get("schema_version") if isinstance(data, Mapping) else None
+    if version != SCHEMA_VERSION:
         raise ValueError(
-            f"these results have schema_version {data.get('schema_version')!r}, this version reads {SCHEMA_VERSION}: "
+            f"these results have schema_version {version!r}, this version reads {SCHEMA_VERSION}: "
             "run `forebay bench --save` again."
         )
-    return Results(
-        machine=data["machine"],
-        versions=data["versions"],
-        pace=Pace(**data["pace"]),
-        quick=data["quick"],
-        consumer=data["consumer"],
-        cases=tuple(map(_result, data["cases"])),
-    )
+    try:
+        return _results(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a part is missing or damaged ({error!r}): run `forebay bench --save` again.") from error
 
 
 def _case_to_json(result: CaseResult) -> dict[str, Any]:
@@ -71,12 +68,24 @@ def _column_to_json(result: CaseResult, row: Row, name: str) -> dict[str, Any]:
     }
 
 
+def _results(data: Mapping[str, Any]) -> Results:
+    return Results(
+        machine=data["machine"],
+        versions=data["versions"],
+        pace=Pace(**data["pace"]),
+        quick=data["quick"],
+        consumer=data["consumer"],
+        cases=tuple(map(_result, data["cases"])),
+    )
+
+
 def _result(data: Mapping[str, Any]) -> CaseResult:
-    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), data.get("taken_share"))
+    taken = data.get("taken_share")
+    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), None if taken is None else float(taken))
 
 
 def _row(data: Mapping[str, Any]) -> Row:
-    samples = {name: tuple(column["samples"]) for name, column in data["columns"].items()}
+    samples = {name: tuple(map(float, column["samples"])) for name, column in data["columns"].items()}
     return Row(data["label"], data["contender"], data["status"], data["reason"], samples)
 
 

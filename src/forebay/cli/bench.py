@@ -5,6 +5,8 @@
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from forebay.bench.cases import CASES
@@ -65,8 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     if results is None and arguments.device == "cuda" and not gpu_facts():
         _say("forebay bench: no GPU that CUDA can use is here. Leave --device out to measure on the CPU.")
         return 2
-    if arguments.save and results is None:
-        arguments.save.touch()  # what cannot be written is known before ten minutes of measuring
     return _report(results or _measure(cases, arguments), arguments)
 
 
@@ -76,7 +76,24 @@ def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
     if arguments.repeats:
         pace = Pace(pace.seconds, pace.warm_up_seconds, arguments.repeats)
     chosen = [quicker(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
-    return run_cases(chosen, pace, device=arguments.device, quick=arguments.quick, say=_say)
+    with _room_for(arguments.save):
+        return run_cases(chosen, pace, device=arguments.device, quick=arguments.quick, say=_say)
+
+
+@contextmanager
+def _room_for(file: Path | None) -> Iterator[None]:
+    """What cannot be written is known before ten minutes of measuring; if those are cut short, nothing stays behind."""
+    if file is None:
+        yield
+        return
+    made = not file.exists()
+    file.touch()
+    try:
+        yield
+    except BaseException:
+        if made:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def _report(results: Results, arguments: argparse.Namespace) -> int:
