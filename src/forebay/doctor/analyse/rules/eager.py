@@ -20,7 +20,7 @@ LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW = 3  # times that, on a slow core and with gradients
 TOP_LEVEL = "<module>"  # Python's name for what is in no function
-LONG = 20  # times that: an operation which takes longer computes, on a slow core that others share too
+LONG = 10  # times that: an operation which takes longer computes
 
 
 def recognises(case: Case, site: Site) -> bool:
