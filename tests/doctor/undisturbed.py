@@ -10,7 +10,7 @@ from forebay.doctor.captured import Capture
 
 __all__ = ["undisturbed"]
 
-MOST_TRIES = 6  # as many workers as cores and more run beside it
+MOST_TRIES = 6  # more workers than cores may run beside it
 LITTLE = 0.1  # of a loop, in one of its steps
 LONG = 3  # times the median: shorter ones may be the script's own
 Answer = TypeVar("Answer")
