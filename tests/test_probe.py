@@ -371,7 +371,7 @@ def test_why_there_are_no_gpu_figures_is_told(monkeypatch, visible, installed, n
 def test_a_probe_holds_what_was_measured_and_when(monkeypatch, folder):
     found = measure.Figures(HOST, None, None, ("GPU: none was found.",))
     monkeypatch.setattr(measure, "measure_here", lambda machine, say: found)
-    probe = Probe.measure()
+    probe = measure.measure_machine()
     assert (probe.hardware, probe.host, probe.missing) == (MACHINE, HOST, found.missing)
     assert abs((datetime.now(UTC) - probe.measured_at).total_seconds()) < 60
     assert list(folder.parent.iterdir()) == []

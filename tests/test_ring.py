@@ -3,7 +3,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.ring import USUALLY_LENT, Fill, Ring, RingError, SlotState
+from forebay.plan import USUALLY_LENT
+from forebay.ring import Fill, Ring, RingError, SlotState
 
 
 class RingMachine(RuleBasedStateMachine):

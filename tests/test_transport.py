@@ -14,7 +14,7 @@ import forebay as fb
 from forebay.engines.cuda.workspace import Workspace
 from forebay.errors import BudgetError
 from forebay.fetch.stage import Stage
-from forebay.plan import Demand
+from forebay.plan import USUALLY_LENT, Demand
 from forebay.planning import make_plan
 from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, Structure, parse_nbytes
 from forebay.transport import (
@@ -40,7 +40,7 @@ NUMBER = ArraySpec((), "float32")
 
 
 def asked(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1,), **more):
-    return DeviceDemand("cuda:0", available, budget, resident, rows, extents, **more)
+    return DeviceDemand("cuda:0", available, budget, resident, rows, extents, **{"in_use": USUALLY_LENT} | more)
 
 
 def chosen(specs=(ROW,), *, batch_rows=100, cores=16, **demand):

@@ -12,7 +12,7 @@ from forebay.machine import Machine
 from forebay.pipeline import Pipeline
 from forebay.place import Place
 from forebay.probe import Probe
-from forebay.ring import USUALLY_LENT
+from forebay.plan import USUALLY_LENT
 from forebay.sources.base import Extent, Source
 from forebay.spec import ArraySpec, Structure, format_nbytes
 from forebay.transforms import Cast, Map, Scale, Transform, apply_all, by_leaf

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from forebay.executors.cluster import Cluster
 from forebay.reading.choose import Reading
 from forebay.reason import Reason
-from forebay.ring import USUALLY_LENT
 from forebay.spec import ArraySpec, Layout, Structure
 from forebay.transforms import Transform
 from forebay.transport import DeviceDemand, Transport
 
-__all__ = ["FEWEST_INDEX_ROWS", "INDEX_NBYTES", "INDEX_ROWS", "Demand", "Plan"]
+__all__ = ["FEWEST_INDEX_ROWS", "INDEX_NBYTES", "INDEX_ROWS", "USUALLY_LENT", "Demand", "Plan"]
 
 INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
 FEWEST_INDEX_ROWS = 1 << 14
+USUALLY_LENT = 2  # slots: the group that the consumer reads, and the one before it until its last batch is released
 INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
 
 

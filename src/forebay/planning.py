@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
 from forebay.executors.cluster import TASKS_A_WORKER, Cluster
-from forebay.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, Demand, Plan
+from forebay.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, USUALLY_LENT, Demand, Plan
 from forebay.planning_fetched import plan_fetched, why_afterwards
 from forebay.reason import Reason
-from forebay.ring import USUALLY_LENT
 from forebay.spec import ArraySpec, Layout, format_nbytes
 from forebay.transforms import Map, Transform
 

@@ -1,15 +1,13 @@
 """The measured ceilings of this machine: its memory, its disk, its GPU and the link between.
 
-Measuring takes seconds and all of the machine, so it happens only where somebody asks for it: `forebay probe`, or
-`Probe.measure()`. Everybody else asks `Probe.cached()`, which measures nothing.
+Measuring takes seconds and the whole machine, so only `forebay probe` does it. Planning a feed reads `Probe.cached()`,
+which measures nothing.
 """
 
 import json
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +45,6 @@ class Probe:
         except (OSError, RuntimeError, ValueError) as error:
             _log.warning("the saved probe cannot be used: %s. `forebay probe --fresh` replaces it.", error)
             return None
-
-    @classmethod
-    def measure(cls, *, say: Callable[[str], None] = lambda line: None) -> "Probe":
-        """Measure this machine; seconds in which nothing else should run. `say` is told what is being measured."""
-        # Imported here because nothing else needs it, and planning a feed should not pay for it.
-        from forebay.probing.measure import measure_here
-
-        began, hardware = time.perf_counter(), Hardware.here()
-        found = measure_here(hardware, say)
-        return cls(
-            hardware=hardware,
-            measured_at=datetime.now(UTC).replace(microsecond=0),
-            seconds=time.perf_counter() - began,
-            host=found.host,
-            disk=found.disk,
-            device=found.device,
-            missing=found.missing,
-        )
 
     def save(self) -> Path:
         """Keep it for `cached`; the file it is in."""

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["USUALLY_LENT", "Fill", "Ring", "RingError", "SlotState"]
+from forebay.plan import USUALLY_LENT
 
-USUALLY_LENT = 2  # the group in use, and the one before it until its last batch is let go
+__all__ = ["Fill", "Ring", "RingError", "SlotState"]
 
 
 class RingError(AssertionError):

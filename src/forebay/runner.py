@@ -17,7 +17,8 @@ from forebay.consumer import Consumer
 from forebay.cursor import Cursor, Group
 from forebay.engines.base import Engine
 from forebay.errors import FeedClosedError, FeedError
-from forebay.ring import USUALLY_LENT, Fill, Ring
+from forebay.plan import USUALLY_LENT
+from forebay.ring import Fill, Ring
 from forebay.slot import Slot
 from forebay.trace import Recorder
 from forebay.work import Work

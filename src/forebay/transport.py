@@ -15,7 +15,6 @@ from typing import Protocol
 
 from forebay.errors import BudgetError
 from forebay.reason import Reason
-from forebay.ring import USUALLY_LENT
 from forebay.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, align, format_nbytes
 
 __all__ = ["DeviceDemand", "Speeds", "Transport", "choose_transport"]
@@ -57,8 +56,8 @@ class DeviceDemand:
     resident: str
     rows: int  # of the source
     extents: tuple[int, ...]  # how many each leaf lies in; none where rows cannot be fetched
+    in_use: int  # slots that a consumer sees, or its queued work does
     batches: int | None = None  # of one pass over the rows
-    in_use: int = USUALLY_LENT  # slots that a consumer sees, or its queued work does
     why_staged: str = ""  # why they cannot
     speeds: Speeds | None = None  # where this machine was measured
 

@@ -14,7 +14,7 @@ from tests.fetch.test_fetcher import assert_same, feed_of, host_epoch, random_ro
 import forebay as fb
 from forebay.fetch.fetcher import Fetcher
 from forebay.gather import IndexedWork
-from forebay.ring import USUALLY_LENT
+from forebay.plan import USUALLY_LENT
 
 PATIENCE = 60.0  # seconds until something counts as hanging
 HERE = threading.main_thread().name

@@ -12,6 +12,7 @@ from forebay.probe import Probe  # noqa: E402
 from forebay.probing.cuda import latency, link, measure, rows  # noqa: E402
 from forebay.probing.cuda.rig import locked, open_rig  # noqa: E402
 from forebay.probing.hardware import Hardware  # noqa: E402
+from forebay.probing.measure import measure_machine  # noqa: E402
 from forebay.probing.meter import ROW_NBYTES, Buffers  # noqa: E402
 
 SLACK_NBYTES = 64 << 20  # loaded kernels stay with the context, and others may use the device
@@ -124,7 +125,7 @@ def test_the_machine_is_known_by_its_gpu_and_driver(device):
 
 def test_a_whole_probe_takes_less_than_twenty_seconds(device, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    probe = Probe.measure()
+    probe = measure_machine()
     probe.save()
     assert probe.seconds < 20
     assert probe.device is not None

@@ -10,7 +10,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import SpecError
-from forebay.ring import USUALLY_LENT
+from forebay.plan import USUALLY_LENT
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FLOATS = np.random.default_rng(0).random((1000, 7)).astype(np.float32)

@@ -10,6 +10,7 @@ from rich.text import Text
 from forebay.cli.console import console, print_json, talk
 from forebay.probe import Probe
 from forebay.probing.figures import DeviceFigures, RowSpeeds
+from forebay.probing.measure import measure_machine
 from forebay.spec import format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     cached = None if arguments.fresh else Probe.cached()
-    probe = cached or Probe.measure(say=_say)
+    probe = cached or measure_machine(say=_say)
     if arguments.json:
         print_json(probe.to_json())
     else:

@@ -1,10 +1,13 @@
 """Everything there is to measure here, one thing after the other; what is not there is told, with the way to get it."""
 
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from forebay.probe import Probe
 from forebay.probing.disk import measure_disk
 from forebay.probing.figures import DeviceFigures, DiskFigures, HostFigures
 from forebay.probing.hardware import Hardware, cuda_installed, gpus_hidden
@@ -12,7 +15,7 @@ from forebay.probing.host import measure_host
 from forebay.probing.meter import Buffers
 from forebay.probing.nvml import Nvml
 
-__all__ = ["Figures", "Say", "measure_here"]
+__all__ = ["Figures", "Say", "measure_here", "measure_machine"]
 
 Say = Callable[[str], None]
 ON_DISK = (Path("/var/tmp"),)  # outlives a restart, so it is no memory, as /tmp often is
@@ -26,6 +29,21 @@ class Figures:
     disk: DiskFigures | None
     device: DeviceFigures | None
     missing: tuple[str, ...]
+
+
+def measure_machine(*, say: Say = lambda line: None) -> Probe:
+    """Measure this machine. Nothing else should run meanwhile. `say` receives a line for each measurement."""
+    began, hardware = time.perf_counter(), Hardware.here()
+    found = measure_here(hardware, say)
+    return Probe(
+        hardware=hardware,
+        measured_at=datetime.now(UTC).replace(microsecond=0),
+        seconds=time.perf_counter() - began,
+        host=found.host,
+        disk=found.disk,
+        device=found.device,
+        missing=found.missing,
+    )
 
 
 def measure_here(hardware: Hardware, say: Say) -> Figures:
