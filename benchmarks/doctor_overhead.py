@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.doctor.analyse.verdict import judge
+from forebay.core.machine import Machine, installed_versions
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
-from forebay.machine import Machine, installed_versions
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.diagnosis.diagnose import judge
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
 TURNS, TURN_SECONDS = 15, 0.1

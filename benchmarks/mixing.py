@@ -128,7 +128,7 @@ def _imbalance(classes: Numbers, work: argparse.Namespace) -> np.ndarray[Any, np
 
 def _block_order(work: argparse.Namespace, block: int) -> Any:
     """The one that mixes most blocks while no more rows are held than may be."""
-    from forebay.order import BlockShuffled, Natural
+    from forebay.order.orders import BlockShuffled, Natural
 
     held = work.held // block
     orders = [BlockShuffled(Natural(work.rows), work.seed, block, mix) for mix in range(1, held + 1)]

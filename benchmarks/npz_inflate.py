@@ -24,9 +24,9 @@ import numpy as np
 from isal import isal_zlib
 
 import forebay as fb
-from forebay.machine import Machine
-from forebay.sources.mapped import MappedFile
-from forebay.sources.zipped import list_members
+from forebay.core.machine import Machine
+from forebay.sources.files.mapped import MappedFile
+from forebay.sources.formats.zip_index import list_members
 
 EPOCHS = 6  # by the feed, which unpacks the next one ahead; a single one would be charged with that
 CEILING = "isal on all cores"

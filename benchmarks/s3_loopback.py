@@ -37,8 +37,8 @@ import s3fs
 from fsspec.asyn import sync
 
 import forebay as fb
-from forebay.storage.s3_client import blocking_client
-from forebay.storage.s3_signed import SignedReads
+from forebay.sources.objects.s3 import blocking_client
+from forebay.sources.objects.s3_signed_get import SignedReads
 
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)

@@ -24,8 +24,8 @@ from typing import Any
 
 from scale_feeds import ROW_NBYTES, UNEVEN, WAIT_SECONDS, disk_speed, row_seconds, write_rows
 
-from forebay.simulator.scenario import Data, Host, Maps, Remote, Scenario, Training
-from forebay.simulator.simulate import simulate
+from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario, Training
+from forebay.measure.simulate.simulate import simulate
 
 SIMULATED_STEPS = 3000  # more than are measured: chance evens out
 

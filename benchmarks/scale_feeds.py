@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import forebay as fb
-from forebay.simulator.simulate import WARM_UP
+from forebay.measure.simulate.simulate import WARM_UP
 
 ROW_LOOPS = 2500  # of pure Python for a row
 WAIT_SECONDS = 0.004  # of a map that waits, for a batch

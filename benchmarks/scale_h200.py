@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forebay.simulator.scenario import Data, Host, Scenario, Training
-from forebay.simulator.simulate import simulate
+from forebay.measure.simulate.scenario import Data, Host, Scenario, Training
+from forebay.measure.simulate.simulate import simulate
 
 RESULTS = Path(__file__).with_name("results") / "h200.json"
 ROW_NBYTES, BATCH_ROWS = 224 * 224 * 3, 256

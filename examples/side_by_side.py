@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 import forebay as fb
-from forebay.machine import Machine, installed_versions
-from forebay.spec import format_nbytes
+from forebay.core.machine import Machine, installed_versions
+from forebay.core.spec import format_nbytes
 
 __all__ = ["DEVICE", "GPUS", "SCHEMA_VERSION", "Array", "Options", "Way", "compare", "read_options"]
 

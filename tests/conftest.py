@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from forebay import runner
-from forebay.executors import driver, process
+from forebay.feed import runner
+from forebay.transforms.workers import process_handle, process_pool
 
 # Clusters, and processes of frameworks that import for seconds: they mostly wait, beside whatever comes after.
-FIRST = ("on_ray", "ranks", "doctor", "adapters", "test_examples.py", "bench", "handoff", "executors")
+FIRST = ("transforms/workers", "pipeline/ranks", "doctor", "adapters/keras", "examples", "measure/bench", "adapters")
 
 
 # A machine that does something else for a second makes nothing false.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Nor does a thread or a process hang that waits some seconds for a core, so none is given up for that.
-runner.JOIN_SECONDS = process._CLOSE_SECONDS = driver._REAP_SECONDS = 60.0
+runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(path: Path) -> int:
-    part = path.relative_to(Path(__file__).parent).parts[0]
-    return FIRST.index(part) if part in FIRST else len(FIRST)
+    part = path.relative_to(Path(__file__).parent).as_posix()
+    return next((turn for turn, folder in enumerate(FIRST) if part.startswith(f"{folder}/")), len(FIRST))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -54,13 +54,13 @@ def test_every_module_says_in_its_first_line_what_it_is_for(path):
 @pytest.mark.parametrize(
     "name",
     [
-        "forebay.spec",
-        "forebay.pipeline",
-        "forebay.feed",
-        "forebay.shared",
-        "forebay.upload",
-        "forebay.readback",
-        "forebay.finite",
+        "forebay.core.spec",
+        "forebay.pipeline.pipeline",
+        "forebay.feed.feed",
+        "forebay.core.shared_memory",
+        "forebay.adapters.upload.upload_once",
+        "forebay.adapters.readback.readback",
+        "forebay.adapters.readback.all_finite",
     ],
 )
 def test_examples_in_docstrings_run(name):
@@ -81,7 +81,10 @@ def test_examples_in_the_readme_run(block):
     run("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + block)
 
 
-@pytest.mark.parametrize("package", ["engines.cuda", "fetch", "uploading", "probing.cuda", "results.cuda", "bench.dma"])
+@pytest.mark.parametrize(
+    "package",
+    ["engines.cuda", "adapters.upload", "measure.probe.cuda", "adapters.readback.cuda", "measure.bench.dma_peak"],
+)
 def test_what_needs_a_gpu_can_be_imported_without_one(package):
     script = f"""
 import importlib, pkgutil

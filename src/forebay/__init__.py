@@ -5,13 +5,20 @@ for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256)
     train(batch["image"], batch["label"])
 """
 
+from forebay.adapters.readback.all_finite import all_finite
+from forebay.adapters.readback.readback import Readback
+from forebay.adapters.upload.upload_once import forget, upload_once
+from forebay.core.spec import ArraySpec
 from forebay.errors import ForebayError
-from forebay.finite import all_finite
-from forebay.pipeline import Pipeline, from_arrays, from_batches, from_files, from_generator, from_source
-from forebay.readback import Readback
-from forebay.spec import ArraySpec
-from forebay.transforms import cast, one_hot, scale
-from forebay.upload import forget, upload_once
+from forebay.pipeline.pipeline import (
+    Pipeline,
+    from_arrays,
+    from_batches,
+    from_files,
+    from_generator,
+    from_source,
+)
+from forebay.transforms.ops import cast, one_hot, scale
 
 __all__ = [
     "ArraySpec",

@@ -13,17 +13,17 @@ import pytest
 from rich.console import Console
 
 from forebay.cli.probe import render
-from forebay.probe import Probe
-from forebay.probing.figures import (
+from forebay.core.ceilings import (
     CopySpeed,
     DeviceFigures,
     DiskFigures,
     HostFigures,
     HostGather,
+    Probe,
     RowSpeed,
     RowSpeeds,
 )
-from forebay.probing.hardware import Hardware
+from forebay.core.hardware import Hardware
 
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)
 LONGEST_SECONDS = 200  # of a command, where it has a core to itself now and then only
@@ -205,7 +205,7 @@ def test_what_cannot_be_saved_is_shown_all_the_same(tmp_path):
 WITHOUT_END = """
 import sys
 from forebay.cli.main import main
-from forebay.probing import {part}
+from forebay.measure.probe import {part}
 
 def without_end(sample, **_):
     while True:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from tests.doctor.captures import LINES, LOOP, MS, OTHER, STEP_LINE, capture_of
-from tests.doctor.rule_faults import FAULTS, WARNINGS
-from tests.doctor.rule_near_misses import NEAR_MISSES
+from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
+from tests.doctor.rules.rule_near_misses import NEAR_MISSES
 
-from forebay.doctor.captured import Window
-from forebay.doctor.events import Event, Kind
+from forebay.doctor.model.capture import Window
+from forebay.doctor.model.events import Event, Kind
 
 __all__ = ["captures", "events"]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from forebay.doctor.captured import Capture, Window
-from forebay.doctor.events import Event, Kind, Line
+from forebay.doctor.model.capture import Capture, Window
+from forebay.doctor.model.events import Event, Kind, Line
 
 MS = 1_000_000  # nanoseconds
 LOOP, OTHER = 1, 2  # threads

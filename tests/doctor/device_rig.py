@@ -10,9 +10,9 @@ from enum import IntEnum
 import numpy as np
 from tests.doctor.captures import LINES, LOOP, OTHER, STEP_LINE, capture_of
 
-from forebay.doctor.captured import Window
-from forebay.doctor.events import Event, Kind
-from forebay.doctor.recorded import RECORD, CopyKind, MemoryKind, Recorded, RecordKind, in_order
+from forebay.doctor.model.capture import Window
+from forebay.doctor.model.device_records import RECORD, CopyKind, MemoryKind, Recorded, RecordKind, in_order
+from forebay.doctor.model.events import Event, Kind
 
 US = 1_000  # nanoseconds
 PAGEABLE, PINNED = 8e9, 55e9  # bytes a second

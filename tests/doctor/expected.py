@@ -2,12 +2,12 @@
 
 from unittest.mock import patch
 
-from tests.doctor.fault_lines import LINES
+from tests.doctor.rules.fault_lines import LINES
 
-from forebay.doctor.analyse.finding import Finding
-from forebay.doctor.analyse.rules import small_batch
-from forebay.doctor.analyse.verdict import RULES, Verdict, judge
-from forebay.doctor.captured import Capture
+from forebay.doctor.diagnosis.diagnose import RULES, Verdict, judge
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.rules import small_batch
+from forebay.doctor.rules.finding import Finding
 
 __all__ = ["FREE_ON_THE_CPU", "JUST_FITTED", "as_expected", "judged", "named", "text_of"]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.paths import DOCTOR, ROOT
 
-from forebay.doctor.captured import Capture
+from forebay.doctor.model.capture import Capture
 
 __all__ = ["SETTINGS", "WAITING", "Captures", "Processes"]
 
-FOLDER = Path(__file__).parent
 SIDE_BY_SIDE = 2
 LONGEST_SECONDS = 900
 WAITING = pytest.mark.timeout(3000)  # whichever is waited for, all others may come before it
@@ -27,9 +27,9 @@ SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
 # Files of cases, run by pytest; what is not named here is run by the framework's own name.
 CASES = {
-    "torch": ("torch_tensor_cases", "torch_data_cases", "torch_untouched_cases", "torch_compile_cases"),
-    "jax": ("jax_cases", "jax_usage_cases"),
-    "keras": ("keras_cases", "keras_watch_cases"),
+    "torch": tuple(f"capture/hooks/torch_{part}_cases" for part in ("tensor", "data", "untouched", "compile")),
+    "jax": ("capture/hooks/jax_cases", "capture/hooks/jax_usage_cases"),
+    "keras": ("capture/hooks/keras_cases", "keras_callback_cases"),
 }
 
 
@@ -46,7 +46,7 @@ class Processes:
         self._running: set[subprocess.Popen[str]] = set()
         with _held(folder / "lock"):
             if not (stand_in := folder / "site-packages").exists():
-                stand_in.symlink_to(FOLDER / "stand_in")  # by this name it is no code of the user's
+                stand_in.symlink_to(DOCTOR / "stand_in")  # by this name it is no code of the user's
         self.capture = cache(self._capture)
 
     def begin(self, names: Iterable[str]) -> None:
@@ -91,7 +91,7 @@ class Processes:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
             env=os.environ | settings,
-            cwd=FOLDER.parent.parent,
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -122,7 +122,7 @@ class Captures:
 
 
 def _cases(framework: str) -> list[Any]:
-    files = [str(FOLDER / f"{name}.py") for name in CASES.get(framework, (f"{framework}_cases",))]
+    files = [str(DOCTOR / f"{name}.py") for name in CASES.get(framework, (f"capture/hooks/{framework}_cases",))]
     return ["pytest", "-q", "-p", "no:cacheprovider", *files]
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import TypeVar
 
 from forebay.doctor.analyse.steps import find_steps
-from forebay.doctor.captured import Capture
+from forebay.doctor.model.capture import Capture
 
 __all__ = ["undisturbed"]
 

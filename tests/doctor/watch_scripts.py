@@ -17,8 +17,8 @@ from tests.doctor.expected import as_expected
 from tests.doctor.undisturbed import undisturbed
 
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
-from forebay.doctor.captured import Capture
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.model.capture import Capture
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # Seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end.
@@ -82,11 +82,11 @@ def answer_of_jax() -> Callable[[Path], dict]:
 
 def recorded_to_its_end() -> Callable[[Path], dict]:
     """TensorFlow's own record of a script would end after some seconds; and what calls operations is slow like all."""
-    from forebay.doctor.capture.hooks import counting
-    from forebay.doctor.capture.hooks.tensorflow import waits
+    from forebay.doctor.capture.hooks import op_counter
+    from forebay.doctor.capture.hooks.tensorflow import input_waits
 
-    waits.LONGEST_NS = int(NEVER * 1e9)
-    counting.LONGEST_CALLING_NS *= 20
+    input_waits.LONGEST_NS = int(NEVER * 1e9)
+    op_counter.LONGEST_CALLING_NS *= 20
     return answer
 
 

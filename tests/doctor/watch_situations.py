@@ -15,11 +15,11 @@ from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, mode_of
 from tests.doctor.undisturbed import undisturbed
 from tests.doctor.watch_scripts import UNTIMED, recorded_to_its_end
 
-from forebay.doctor.analyse.verdict import Verdict, judge
-from forebay.doctor.capture.script import run_script
+from forebay.doctor.capture.run_script import run_script
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
-from forebay.doctor.captured import Capture
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.diagnosis.diagnose import Verdict, judge
+from forebay.doctor.model.capture import Capture
 
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
 

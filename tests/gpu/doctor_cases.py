@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.doctor.analyse.verdict import judge
-from forebay.doctor.capture.running import Run, run_watched
+from forebay.doctor.capture.run_watched import Run, run_watched
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
-from forebay.doctor.recorded import CopyKind, MemoryKind, RecordKind
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.report.terminal import render
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]

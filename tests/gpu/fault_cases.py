@@ -13,10 +13,10 @@ import pytest
 from tests.gpu.fault_expectations import expect_fault, expect_healthy, told
 from tests.gpu.fault_lines import LINES
 
-from forebay.doctor.analyse.verdict import judge
-from forebay.doctor.capture.running import Run, run_watched
+from forebay.doctor.capture.run_watched import Run, run_watched
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.window import Stepping
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.diagnosis.diagnose import judge
 from forebay.doctor.report.document import document_of
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]

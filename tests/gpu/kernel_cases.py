@@ -8,14 +8,14 @@ import sys
 
 import numpy as np
 
-from forebay.engines.cuda import transports
-from forebay.engines.cuda.copies import Extents, Place
+from forebay.engines.cuda import row_mover
+from forebay.engines.cuda.copy_plan import Extents, Place
 from forebay.engines.cuda.driver import Stream, address_of
 from forebay.engines.cuda.engine import device_at
+from forebay.engines.cuda.kernel_workspace import Workspace
 from forebay.engines.cuda.memory import LockedMemory
-from forebay.engines.cuda.transports import Mover
-from forebay.engines.cuda.workspace import Workspace
-from forebay.order import Permutation
+from forebay.engines.cuda.row_mover import Mover
+from forebay.order.orders import Permutation
 
 SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap between batches, rows asked for
     (400, 400, 0, 100, 0, 5000),
@@ -181,8 +181,8 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, wide_rows=False)
         check_shape(rig, shape, ordered=True, wide_rows=True)
-    for blocks in (transports.BULK_BLOCKS, 1, 3):  # of few, each comes round to its stages again and again
-        transports.BULK_BLOCKS = blocks
+    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # of few, each comes round to its stages again and again
+        row_mover.BULK_BLOCKS = blocks
         for shape in NEAR_SHAPES:
             check_shape(rig, shape, ordered=False, wide_rows=False, near=True)
             check_shape(rig, shape, ordered=True, wide_rows=True, near=True)

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from forebay.adapters.readback.all_finite import all_finite
+from forebay.adapters.readback.readback import Readback
 from forebay.errors import DeviceError
-from forebay.finite import all_finite
-from forebay.readback import Readback
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 SIDE, PRODUCTS = 8192, 60

@@ -7,13 +7,14 @@ pytestmark = pytest.mark.gpu
 
 driver = pytest.importorskip("forebay.engines.cuda.driver")
 
-from forebay.engines.cuda.transports import Mover  # noqa: E402  # needs what the line above may skip for
-from forebay.probe import Probe  # noqa: E402
-from forebay.probing.cuda import latency, link, measure, rows  # noqa: E402
-from forebay.probing.cuda.rig import locked, open_rig  # noqa: E402
-from forebay.probing.hardware import Hardware  # noqa: E402
-from forebay.probing.measure import measure_machine  # noqa: E402
-from forebay.probing.meter import ROW_NBYTES, Buffers  # noqa: E402
+from forebay.core.ceilings import Probe  # noqa: E402
+from forebay.core.hardware import Hardware  # noqa: E402
+from forebay.engines.cuda.row_mover import Mover  # noqa: E402  # needs what the line above may skip for
+from forebay.measure.probe.cuda import link, measure, rows  # noqa: E402
+from forebay.measure.probe.cuda import link as latency  # noqa: E402
+from forebay.measure.probe.cuda.rig import locked, open_rig  # noqa: E402
+from forebay.measure.probe.measure import measure_machine  # noqa: E402
+from forebay.measure.probe.timing import ROW_NBYTES, Buffers  # noqa: E402
 
 SLACK_NBYTES = 64 << 20  # loaded kernels stay with the context, and others may use the device
 

@@ -32,7 +32,7 @@ ONES = {
 def test_a_script_may_end_with_results_on_their_way(framework):
     script = (
         f"{ONES[framework]}\n"
-        "from forebay.readback import Readback\n"
+        "from forebay.adapters.readback.readback import Readback\n"
         "readback = Readback()\n"
         "for _ in range(20): readback.put(ones @ ones)\n"
     )

@@ -24,7 +24,7 @@ def test_every_framework_passes_the_same_cases(framework, cases):
 def test_a_script_may_end_with_arrays_still_remembered(framework):
     script = (
         "import numpy as np\n"
-        "from forebay.upload import upload_once\n"
+        "from forebay.adapters.upload.upload_once import upload_once\n"
         "kept = np.zeros((1000, 5000), np.float32)\n"
         f"upload_once(kept, {framework!r})\n"
     )

@@ -9,8 +9,8 @@ import torch
 from tests.gpu.frameworks import FACTOR, Torch, stamped
 
 import forebay as fb
+from forebay.adapters.handoff.torch import TorchDeviceHandOff
 from forebay.engines.cuda.engine import CudaEngine
-from forebay.handoff.torch import TorchDeviceHandOff
 from forebay.testing import EngineTests
 
 

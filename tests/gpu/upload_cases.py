@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pytest
 
+from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.engines.cuda.driver import address_of
 from forebay.engines.cuda.engine import device_at
 from forebay.errors import DeviceError
-from forebay.upload import forget, upload_once
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 PAGE = 4096

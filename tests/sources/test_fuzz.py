@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import ForebayError, SourceError
-from forebay.sources.csv import open_csv, open_txt
-from forebay.sources.npy import open_npy
-from forebay.sources.npz import open_npz
-from forebay.sources.tfrecord import masked_crc, open_tfrecord
-from forebay.sources.webdataset import open_webdataset
+from forebay.sources.formats.csv import open_csv, open_txt
+from forebay.sources.formats.npy import open_npy
+from forebay.sources.formats.npz import open_npz
+from forebay.sources.formats.tfrecord import masked_crc, open_tfrecord
+from forebay.sources.formats.webdataset import open_webdataset
 
 fuzz = settings(
     max_examples=200,
@@ -198,8 +198,8 @@ def test_a_bare_pickle_is_never_loaded(tmp_path):
 LIMITED = """
 import resource, sys
 from forebay.errors import SourceError
-from forebay.sources.npy import open_npy
-from forebay.sources.npz import open_npz
+from forebay.sources.formats.npy import open_npy
+from forebay.sources.formats.npz import open_npz
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20,) * 2)
 for path in sys.argv[1:]:

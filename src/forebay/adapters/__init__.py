@@ -1,1 +1,1 @@
-"""A feed as the loader that a trainer expects."""
+"""Everything that imports a framework: hand-off, upload, readback, Keras and Ray datasets."""

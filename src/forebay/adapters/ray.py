@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from ray.data import Dataset
 
+from forebay.core.spec import Array, ArraySpec, Structure, flatten
 from forebay.errors import PipelineError, SourceError, StateError
-from forebay.pipeline import Pipeline
-from forebay.spec import Array, ArraySpec, Structure, flatten
+from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["DatasetStream", "from_dataset"]
 

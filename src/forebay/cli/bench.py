@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forebay.bench.cases import CASES
-from forebay.bench.choose import choose
-from forebay.bench.gpu import gpu_facts
-from forebay.bench.gpu_cases import GPU_CASES
-from forebay.bench.meters import Pace
-from forebay.bench.model import Case, quicker
-from forebay.bench.results import Results
-from forebay.bench.run import run_cases
-from forebay.bench.saving import from_json, to_json
-from forebay.bench.table import render
 from forebay.cli.console import console, print_json, talk
+from forebay.measure.bench.cases.cpu import CASES
+from forebay.measure.bench.cases.gpu import GPU_CASES
+from forebay.measure.bench.choose import choose
+from forebay.measure.bench.gpu_facts import gpu_facts
+from forebay.measure.bench.meters import Pace
+from forebay.measure.bench.model import Case, quicker
+from forebay.measure.bench.results import Results
+from forebay.measure.bench.results_file import from_json, to_json
+from forebay.measure.bench.run import run_cases
+from forebay.measure.bench.table import render
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import forebay as fb
 from forebay.cli.console import console, print_json, talk
-from forebay.spec import Array, format_nbytes
+from forebay.core.spec import Array, format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 

@@ -10,12 +10,11 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from forebay.cli.console import console
-from forebay.cli.doctor_outputs import OUTPUTS, name_by_rank, say, settle_outputs, write
-from forebay.cli.doctor_runs import verified, watch
-from forebay.doctor.analyse.ranks import compare_ranks
+from forebay.cli.doctor_io import OUTPUTS, name_by_rank, say, settle_outputs, verified, watch, write
 from forebay.doctor.analyse.steps import FEWEST
-from forebay.doctor.analyse.verdict import Verdict, judge
-from forebay.doctor.captured import Capture
+from forebay.doctor.diagnosis.compare_ranks import compare_ranks
+from forebay.doctor.diagnosis.diagnose import Verdict, judge
+from forebay.doctor.model.capture import Capture
 from forebay.doctor.predict.machines import check_machine
 from forebay.doctor.report.compare import Document, compare, read_document
 from forebay.doctor.report.document import document_of

@@ -7,9 +7,9 @@ from rich.table import Table
 
 from forebay import __version__
 from forebay.cli.console import console, print_json
-from forebay.machine import Machine, installed_versions
-from forebay.probing.hardware import Hardware
-from forebay.spec import format_nbytes
+from forebay.core.hardware import Hardware
+from forebay.core.machine import Machine, installed_versions
+from forebay.core.spec import format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 

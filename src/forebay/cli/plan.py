@@ -8,8 +8,8 @@ from rich.table import Table
 
 import forebay as fb
 from forebay.cli.console import console, print_json
-from forebay.feed import Feed
-from forebay.spec import ArraySpec, format_nbytes
+from forebay.core.spec import ArraySpec, format_nbytes
+from forebay.feed.feed import Feed
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 

@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.cli.console import console, print_json, talk
-from forebay.probe import Probe
-from forebay.probing.figures import DeviceFigures, RowSpeeds
-from forebay.probing.measure import measure_machine
-from forebay.spec import format_nbytes
+from forebay.core.ceilings import DeviceFigures, Probe, RowSpeeds
+from forebay.core.spec import format_nbytes
+from forebay.measure.probe.measure import measure_machine
 
 __all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
 

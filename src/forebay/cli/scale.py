@@ -7,12 +7,12 @@ from typing import Any
 from rich.table import Table
 
 from forebay.cli.console import console, print_json
+from forebay.core.ceilings import Probe
+from forebay.core.spec import format_nbytes
 from forebay.errors import ScenarioError
-from forebay.probe import Probe
-from forebay.simulator.described import known_scenarios, probed, probed_speeds, read_scenario
-from forebay.simulator.outcome import Outcome, Part, judge
-from forebay.simulator.scenario import Scenario
-from forebay.spec import format_nbytes
+from forebay.measure.simulate.outcome import Outcome, Part, judge
+from forebay.measure.simulate.scenario import Scenario
+from forebay.measure.simulate.scenario_file import known_scenarios, probed, probed_speeds, read_scenario
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 

@@ -9,10 +9,10 @@ seen.show()
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from forebay.doctor.watching import Watch, watch
+from forebay.doctor.watch_context import Watch, watch
 
 if TYPE_CHECKING:
-    from forebay.doctor.keras_watch import KerasWatch
+    from forebay.doctor.keras_callback import KerasWatch
 
 __all__ = ["KerasWatch", "Watch", "watch"]
 
@@ -21,4 +21,4 @@ def __getattr__(name: str) -> Any:
     """What needs Keras is loaded when it is asked for."""
     if name != "KerasWatch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("forebay.doctor.keras_watch").KerasWatch
+    return import_module("forebay.doctor.keras_callback").KerasWatch

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from forebay.shared import SharedBlock
-from forebay.spec import HOST_ALIGNMENT, Layout
+from forebay.core.shared_memory import SharedBlock
+from forebay.core.spec import HOST_ALIGNMENT, Layout
 
 __all__ = ["HostEngine", "HostMemory"]
 

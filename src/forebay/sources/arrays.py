@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from forebay.core.source import Array, Extent, Region, Rows
+from forebay.core.spec import ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
-from forebay.sources.base import Array, Extent, Region, Rows
-from forebay.spec import ArraySpec, Structure, Tree, flatten
 
 __all__ = ["ArraySource", "GatherLeaf", "extents_of", "gather_leaf", "memory_region"]
 

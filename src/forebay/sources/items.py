@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.source import Array, Region, Rows
+from forebay.core.spec import ArraySpec, Tree, flatten
 from forebay.errors import SourceError, SpecError
-from forebay.sources.base import Array, Region, Rows
-from forebay.spec import ArraySpec, Tree, flatten
 
 __all__ = ["ItemSource"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import forebay as fb
-from forebay.engines.base import Engine
+from forebay.core.engine import Engine
 
 __all__ = ["EngineTests"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.sources.base import Array, Region, Rows, Source, row_count
-from forebay.spec import Tree
+from forebay.core.source import Array, Region, Rows, Source, row_count
+from forebay.core.spec import Tree
 
 __all__ = ["SourceTests"]
 

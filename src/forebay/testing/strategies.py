@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from forebay.cursor import Schedule
+from forebay.order.schedule import Schedule
 
 __all__ = ["arrays", "dtypes", "schedules", "seeds", "trees"]
 

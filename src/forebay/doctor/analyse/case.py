@@ -6,11 +6,11 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from forebay.doctor.analyse.device import DeviceView, view_of
-from forebay.doctor.analyse.parts import parts_of
+from forebay.doctor.analyse.device_view import DeviceView, view_of
+from forebay.doctor.analyse.step_parts import parts_of
 from forebay.doctor.analyse.steps import Steps, find_steps, partition
-from forebay.doctor.captured import Capture
-from forebay.doctor.events import Event, Kind, Line
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.events import Event, Kind, Line
 
 __all__ = ["Case", "Site"]
 

@@ -6,7 +6,7 @@ from statistics import fmean, median
 
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.steps import REST, Steps
-from forebay.doctor.events import Event
+from forebay.doctor.model.events import Event
 
 __all__ = ["cost_of", "rest_of", "unexplained", "won_by_not_waiting", "won_by_overlap"]
 

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 
 from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = [
     "bits_of",

@@ -7,7 +7,7 @@ from typing import Any
 
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.analyse.framework import bits_of, is_device
-from forebay.doctor.events import Event, Kind, Line
+from forebay.doctor.model.events import Event, Kind, Line
 
 __all__ = ["HOST", "PAGE_LOCKED", "Embedded", "Level", "Memory", "Spread", "embedded_in", "levels_of", "memory_of"]
 

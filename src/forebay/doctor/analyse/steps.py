@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from forebay.doctor.captured import Capture
-from forebay.doctor.events import LOOP_MARKS, Event, Kind
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.events import LOOP_MARKS, Event, Kind
 
 __all__ = ["PARTS", "Steps", "find_steps", "partition"]
 

@@ -5,8 +5,8 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from forebay.doctor.capture.lines import Lines
-from forebay.doctor.events import Event, Kind
+from forebay.doctor.capture.source_lines import Lines
+from forebay.doctor.model.events import Event, Kind
 
 __all__ = ["AT_ONCE", "MOST_EVENTS", "NEVER", "Again", "Ledger", "Site"]
 

@@ -9,23 +9,23 @@ from functools import partial
 from time import perf_counter_ns
 from weakref import ref
 
+from forebay.core.machine import Machine, installed_versions
+from forebay.doctor.capture.after_import import AfterImport
 from forebay.doctor.capture.device.ledger import DeviceLedger
-from forebay.doctor.capture.facts import process_facts
-from forebay.doctor.capture.imports import AfterImport
+from forebay.doctor.capture.gpu_sampler import GpuSampler
 from forebay.doctor.capture.ledger import Again, Ledger, Site
-from forebay.doctor.capture.memory import MemoryReadings
-from forebay.doctor.capture.nvml import GpuSampler
+from forebay.doctor.capture.memory_samples import MemoryReadings
 from forebay.doctor.capture.patches import Patches
+from forebay.doctor.capture.process_facts import process_facts
 from forebay.doctor.capture.rank import rank_here
-from forebay.doctor.capture.window import Stepping
-from forebay.doctor.captured import Capture, Window
-from forebay.machine import Machine, installed_versions
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.model.capture import Capture, Window
 
 __all__ = ["HOOKS", "Session"]
 
 # The module whose import brings a framework, and the file of hooks that knows it.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
-HOOKS |= {"forebay.feed": "forebay.doctor.capture.hooks.feeds"}
+HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay"}
 
 
 class Session:

@@ -15,10 +15,10 @@ from statistics import fmean, median
 import numpy as np
 
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.device import DeviceView
-from forebay.doctor.events import Event
-from forebay.doctor.predict.build import typical_steps
-from forebay.doctor.predict.host import WAITS, WORK, pieces_of
+from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.model.events import Event
+from forebay.doctor.predict.build_timeline import typical_steps
+from forebay.doctor.predict.host_time import WAITS, WORK, pieces_of
 from forebay.doctor.predict.simulate import MOST_ERROR
 from forebay.doctor.predict.timeline import Operation, Timeline, steady
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.device import DeviceView
-from forebay.doctor.analyse.owners import NOBODY
-from forebay.doctor.events import Kind
-from forebay.doctor.predict.host import Piece
-from forebay.doctor.recorded import CopyKind
+from forebay.doctor.analyse.attribution import NOBODY
+from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.model.device_records import CopyKind
+from forebay.doctor.model.events import Kind
+from forebay.doctor.predict.host_time import Piece
 
 __all__ = ["Call", "Loop", "Queued", "is_crossing"]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from forebay.core.ceilings import Probe
 from forebay.doctor.analyse.case import Case
 from forebay.doctor.predict.timeline import Operation, Timeline
 from forebay.errors import CaptureError
-from forebay.probe import Probe
 
 __all__ = [
     "DEVICES",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from forebay.doctor.predict.cures import QUEUEING, Change
+from forebay.doctor.predict.changes import QUEUEING, Change
 from forebay.doctor.predict.timeline import Timeline, steady
 
 __all__ = ["MOST_ERROR", "RELIEF", "UNCERTAIN_WIN", "Prediction", "predict"]

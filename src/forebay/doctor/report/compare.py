@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.doctor.analyse.verdict import SEVERE, WORTH_TELLING
+from forebay.doctor.diagnosis.diagnose import SEVERE, WORTH_TELLING
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
 

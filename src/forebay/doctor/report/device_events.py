@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from forebay.doctor.captured import Capture
-from forebay.doctor.events import Event, Kind
-from forebay.doctor.recorded import CopyKind, MemoryKind, Recorded, RecordKind
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.device_records import CopyKind, MemoryKind, Recorded, RecordKind
+from forebay.doctor.model.events import Event, Kind
 
 __all__ = ["KERNEL", "all_events"]
 

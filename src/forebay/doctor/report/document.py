@@ -7,17 +7,17 @@ from statistics import quantiles
 from typing import Any
 
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.gauges import Gauges, gauges_of, remarks_on
+from forebay.doctor.analyse.gpu_gauges import Gauges, gauges_of, remarks_on
 from forebay.doctor.analyse.memory import Memory, memory_of
-from forebay.doctor.analyse.parts import COPYING
-from forebay.doctor.analyse.ranks import Rank, Ranks
-from forebay.doctor.analyse.verdict import Elsewhere, Verdict
-from forebay.doctor.events import Line
+from forebay.doctor.analyse.step_parts import COPYING
+from forebay.doctor.diagnosis.compare_ranks import Rank, Ranks
+from forebay.doctor.diagnosis.diagnose import Elsewhere, Verdict
+from forebay.doctor.model.events import Line
+from forebay.doctor.model.formatting import predicted
 from forebay.doctor.predict.simulate import Prediction
-from forebay.doctor.report.crossings import Crossing, crossings_of
 from forebay.doctor.report.sentences import headline, not_seen, share
-from forebay.doctor.words import predicted
+from forebay.doctor.report.transfers import Crossing, crossings_of
+from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["SCHEMA_VERSION", "document_of"]
 

@@ -15,15 +15,23 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from forebay.doctor.analyse.finding import Cure, Finding
+from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.memory import memory_of
-from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.report import beside, sentences
-from forebay.doctor.report.crossings import crossings_of
+from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.model.formatting import (
+    at_most,
+    counted,
+    percent,
+    predicted,
+    seconds,
+    seconds_between,
+    times,
+)
+from forebay.doctor.report import sentences, side_notes
+from forebay.doctor.report.colors import TONES, tone_of_kind, tone_of_part
 from forebay.doctor.report.timeline import timeline_of
-from forebay.doctor.report.tones import TONES, tone_of_kind, tone_of_part
-from forebay.doctor.words import at_most, counted, percent, predicted, seconds, seconds_between, times
-from forebay.spec import format_nbytes
+from forebay.doctor.report.transfers import crossings_of
+from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["card", "page", "save_page"]
 
@@ -91,7 +99,7 @@ def _told(verdict: Verdict) -> dict[str, Any]:
         "capture": case.capture,
         "name": Path(case.capture.script).name or case.capture.script,
         "say": sentences,
-        "beside": beside,
+        "beside": side_notes,
         "memory": memory_of(case),
         "parts": _parts(case.step_parts),
         "findings": verdict.findings[:MOST_FINDINGS],

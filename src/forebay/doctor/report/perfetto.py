@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.events import Event
-from forebay.doctor.report import perfetto_fields as proto
+from forebay.doctor.model.events import Event
+from forebay.doctor.report import perfetto_wire as proto
 from forebay.doctor.report.device_events import all_events
-from forebay.doctor.report.lanes import lanes_of
-from forebay.doctor.report.protobuf import message, number, text
+from forebay.doctor.report.perfetto_wire import message, number, text
+from forebay.doctor.report.tracks import lanes_of
 
 __all__ = ["packets", "save_trace"]
 

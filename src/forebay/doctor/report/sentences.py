@@ -5,10 +5,20 @@ from collections.abc import Iterator
 from statistics import median
 
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.events import Kind
-from forebay.doctor.words import at_most, counted, interval, near, percent, plain, predicted, seconds, seconds_between
+from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.model.events import Kind
+from forebay.doctor.model.formatting import (
+    at_most,
+    counted,
+    interval,
+    near,
+    percent,
+    plain,
+    predicted,
+    seconds,
+    seconds_between,
+)
+from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = [
     "early_end",

@@ -5,9 +5,10 @@ from itertools import islice
 
 from rich.text import Text
 
-from forebay.doctor.analyse.finding import Cure, Finding
-from forebay.doctor.analyse.verdict import Verdict
-from forebay.doctor.report import beside
+from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.model.formatting import counted, near, percent, plain, seconds
+from forebay.doctor.report import side_notes
+from forebay.doctor.report.colors import tone_of_part
 from forebay.doctor.report.sentences import (
     early_end,
     explained,
@@ -22,9 +23,8 @@ from forebay.doctor.report.sentences import (
     share,
     tried,
 )
-from forebay.doctor.report.tones import tone_of_part
-from forebay.doctor.report.typeset import bar, between, code, cut, cut_left, joined, wrapped
-from forebay.doctor.words import counted, near, percent, plain, seconds
+from forebay.doctor.report.terminal_layout import bar, between, code, cut, cut_left, joined, wrapped
+from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["ROWS", "WIDTH", "render"]
 
@@ -124,7 +124,7 @@ def _step(verdict: Verdict, width: int) -> Iterator[Text]:
 
 def _beside(verdict: Verdict, width: int) -> list[Text]:
     """What is known of memory and GPUs, a paragraph each."""
-    told = {"Memory": beside.memory(verdict.case), "GPU": "\n".join(beside.gpus(verdict.case)[:MOST_GPUS])}
+    told = {"Memory": side_notes.memory(verdict.case), "GPU": "\n".join(side_notes.gpus(verdict.case)[:MOST_GPUS])}
     lines = [
         line
         for name, sentences in told.items()

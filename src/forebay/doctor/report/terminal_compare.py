@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from forebay.doctor.model.formatting import counted, plain, seconds
 from forebay.doctor.report.compare import Change, Comparison, Document
-from forebay.doctor.report.typeset import between, cut, cut_left, joined, wrapped
-from forebay.doctor.words import counted, plain, seconds
+from forebay.doctor.report.terminal_layout import between, cut, cut_left, joined, wrapped
 
 __all__ = ["render_comparison"]
 

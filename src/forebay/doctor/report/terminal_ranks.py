@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from forebay.doctor.analyse.ranks import Rank, Ranks
+from forebay.doctor.diagnosis.compare_ranks import Rank, Ranks
+from forebay.doctor.model.formatting import counted, plain, seconds
 from forebay.doctor.report.terminal import LEAST_WIDTH, WIDTH
-from forebay.doctor.report.typeset import cut, joined, wrapped
-from forebay.doctor.words import counted, plain, seconds
+from forebay.doctor.report.terminal_layout import cut, joined, wrapped
 
 __all__ = ["render_ranks"]
 

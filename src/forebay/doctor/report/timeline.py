@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 from forebay.doctor.analyse.case import Case
-from forebay.doctor.events import Event
+from forebay.doctor.model.events import Event
+from forebay.doctor.model.formatting import at_most, counted, near, plain
+from forebay.doctor.report.colors import tone_of_kind
 from forebay.doctor.report.device_events import all_events
-from forebay.doctor.report.lanes import lanes_of
-from forebay.doctor.report.tones import tone_of_kind
-from forebay.doctor.words import at_most, counted, near, plain
+from forebay.doctor.report.tracks import lanes_of
 
 __all__ = ["MOST_EVENTS", "timeline_of"]
 

@@ -8,16 +8,17 @@ has fired breaks somebody's capture.
 import ctypes
 import threading
 from functools import cache
+from importlib.resources import files
 from types import TracebackType
 from typing import Any
 
 from cuda.bindings import driver as cu
+from cuda.bindings import nvrtc
 
-from forebay.engines.cuda.calls import check, cuda_error, quick_calls
-from forebay.engines.cuda.compiler import compile_kernels
+from forebay.engines.cuda.driver_calls import check, cuda_error, quick_calls
 from forebay.errors import DeviceError
 
-__all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "captures", "wait_on_foreign"]
+__all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "captures", "compile_kernels", "wait_on_foreign"]
 
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _EVENT_FLAGS = int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING) | int(cu.CUevent_flags.CU_EVENT_BLOCKING_SYNC)
@@ -258,3 +259,25 @@ def wait_on_foreign(stream: int, event: Event) -> bool:
 def address_of(array: Any) -> int:
     """Where an array begins."""
     return int(array.__array_interface__["data"][0])
+
+
+def compile_kernels(source: str, architecture: str) -> bytes:
+    """Machine code of one file, for compute capability 90 and the like."""
+    text = files("forebay.engines.cuda").joinpath(source).read_bytes()
+    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))[0]
+    options = [f"--gpu-architecture=sm_{architecture}".encode(), b"--std=c++17"]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))[0]
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise DeviceError(f"{source} does not compile for sm_{architecture}: {log.decode(errors='replace')}")
+    image: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))[0]
+    _checked(nvrtc.nvrtcGetCUBIN(program, image))
+    nvrtc.nvrtcDestroyProgram(program)
+    return image
+
+
+def _checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise DeviceError(f"the CUDA run-time compiler failed: {result[0].name}.")
+    return result[1:]

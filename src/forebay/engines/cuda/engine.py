@@ -15,11 +15,11 @@ from contextlib import closing
 from functools import cache
 from typing import Any
 
+from forebay.core.spec import DEVICE_ALIGNMENT, align
 from forebay.engines.cuda.driver import Device, Event, Stream, captures
-from forebay.engines.cuda.lead import Lead
-from forebay.engines.cuda.locks import PageLocks
 from forebay.engines.cuda.memory import CudaMemory
-from forebay.spec import DEVICE_ALIGNMENT, align
+from forebay.engines.cuda.page_locks import PageLocks
+from forebay.engines.cuda.run_ahead import Lead
 
 __all__ = ["CudaEngine", "device_at", "page_locks"]
 

@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from forebay.core.shared_memory import SharedBlock
+from forebay.core.spec import Array, Layout
 from forebay.engines.cuda.driver import Device, Event, Stream, address_of, wait_on_foreign
-from forebay.shared import SharedBlock
-from forebay.spec import Array, Layout
 
 __all__ = ["CudaMemory", "LockedMemory", "Root", "Shadow"]
 

@@ -1,13 +1,17 @@
 """The device ledger of a watch: recorded where there is a device and CUPTI lets us; said in words where not."""
 
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from forebay.doctor.capture.device.activity import Activity
-from forebay.doctor.capture.device.others import profiler_at_work
-from forebay.doctor.recorded import Recorded
+from forebay.doctor.capture.device.cupti import Activity
+from forebay.doctor.model.device_records import Recorded
 from forebay.errors import DeviceError
 
-__all__ = ["DeviceLedger"]
+__all__ = ["DeviceLedger", "profiler_at_work"]
 
 
 class DeviceLedger:
@@ -52,3 +56,26 @@ def _uses_a_device() -> bool:
     """Whether this process has loaded the driver."""
     maps = Path("/proc/self/maps")
     return maps.is_file() and "libcuda.so" in maps.read_text()
+
+
+# What a tool sets for the programs it starts.
+_SETTINGS = {"NSYS_PROFILING_SESSION_ID": "Nsight Systems", "CUDA_INJECTION64_PATH": "a tool that CUDA has loaded"}
+# Each by the module that knows, where a framework has loaded it, and what it is asked.
+_ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "torch.profiler": ("torch.autograd.profiler", lambda module: module._is_profiler_enabled),
+    "tf.profiler": ("tensorflow.python.profiler.profiler_v2", lambda module: module._profiler is not None),
+    "jax.profiler": ("jax._src.profiler", lambda module: module._profile_state.profile_session is not None),
+}
+
+
+def profiler_at_work() -> str | None:
+    """Its name; None where there is none, or none that is known."""
+    for setting, name in _SETTINGS.items():
+        if os.environ.get(setting):
+            return name
+    for name, (module, is_on) in _ASKED.items():
+        loaded = sys.modules.get(module)
+        with suppress(AttributeError):  # another version, which keeps it elsewhere
+            if loaded is not None and is_on(loaded):
+                return name
+    return None

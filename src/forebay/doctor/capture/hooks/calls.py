@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from forebay.doctor.capture.calls import hooked, hooked_open
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.patches import Patches, hooked, hooked_open
+from forebay.doctor.model.events import Kind
 
 __all__ = ["Call", "quietly", "watch_call", "write"]
 

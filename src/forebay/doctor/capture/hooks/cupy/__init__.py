@@ -9,11 +9,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from forebay.doctor.capture.hooks.cupy.classes import watch_class
-from forebay.doctor.capture.keys import key_of
+from forebay.doctor.capture.data_fingerprint import key_of
+from forebay.doctor.capture.hooks.cupy.proxy_classes import watch_class
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["install"]
 

@@ -7,15 +7,14 @@ import jax
 from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.hooks.jax.arrays import about
-from forebay.doctor.capture.hooks.jax.compiles import Compiles
-from forebay.doctor.capture.hooks.jax.functions import watch_functions
-from forebay.doctor.capture.hooks.jax.operations import watch_operations
+from forebay.doctor.capture.hooks.jax.compilation import Compiles
+from forebay.doctor.capture.hooks.jax.eager_ops import watch_operations
+from forebay.doctor.capture.hooks.jax.jit import watch_functions
 from forebay.doctor.capture.hooks.jax.transforms import watch_transforms
 from forebay.doctor.capture.hooks.jax.uploads import watch_uploads
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.patches import Patches, hooked
+from forebay.doctor.model.events import Kind
 
 __all__ = ["install"]
 

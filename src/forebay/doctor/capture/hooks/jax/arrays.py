@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.keys import key_of
+from forebay.doctor.capture.data_fingerprint import key_of
 
 __all__ = ["about", "arrived", "data_in", "first_placed", "has_data", "incoming", "is_data", "placed", "within_call"]
 

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 from jax._src import core
 
-from forebay.doctor.capture.calls import hooked_open
-from forebay.doctor.capture.hooks.stand_in import StandIn
+from forebay.doctor.capture.hooks.proxy import StandIn
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.patches import Patches, hooked_open
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_transforms"]
 

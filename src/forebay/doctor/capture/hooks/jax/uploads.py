@@ -8,7 +8,6 @@ import jax
 from jax import numpy as jnp
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.calls import hooked
 from forebay.doctor.capture.hooks.jax.arrays import (
     about,
     arrived,
@@ -19,11 +18,11 @@ from forebay.doctor.capture.hooks.jax.arrays import (
     placed,
     within_call,
 )
-from forebay.doctor.capture.hooks.jax.functions import is_traced
-from forebay.doctor.capture.hooks.stand_in import StandIn
+from forebay.doctor.capture.hooks.jax.jit import is_traced
+from forebay.doctor.capture.hooks.proxy import StandIn
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.patches import Patches, hooked
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_uploads"]
 

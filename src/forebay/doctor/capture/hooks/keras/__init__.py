@@ -16,11 +16,11 @@ from keras.src.callbacks.callback_list import CallbackList
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
+from forebay.doctor.capture.hooks.input_stages import fits
 from forebay.doctor.capture.hooks.keras.data import watch_data
-from forebay.doctor.capture.hooks.loaders import fits
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["install"]
 

@@ -16,11 +16,10 @@ from keras.src.trainers.data_adapters import (
 )
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.loaders import loaders
-from forebay.doctor.capture.hooks.preparing import Part, prepare
+from forebay.doctor.capture.hooks.input_stages import Part, loaders, prepare
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_data"]
 

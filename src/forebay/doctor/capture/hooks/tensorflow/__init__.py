@@ -11,17 +11,17 @@ from tensorflow.python.eager import context
 from tensorflow.python.training import optimizer as first_optimizers
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call
-from forebay.doctor.capture.hooks.tensorflow.data import watch_data
+from forebay.doctor.capture.hooks.tensorflow.eager_ops import Operations, watch_operations
 from forebay.doctor.capture.hooks.tensorflow.functions import watch_functions
-from forebay.doctor.capture.hooks.tensorflow.operations import Operations, watch_operations
+from forebay.doctor.capture.hooks.tensorflow.input_waits import Waits, watch_profiler
 from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines
 from forebay.doctor.capture.hooks.tensorflow.reads import watch_reads
-from forebay.doctor.capture.hooks.tensorflow.sessions import watch_sessions
+from forebay.doctor.capture.hooks.tensorflow.tf_data import watch_data
 from forebay.doctor.capture.hooks.tensorflow.uploads import watch_uploads
-from forebay.doctor.capture.hooks.tensorflow.waits import Waits, watch_profiler
+from forebay.doctor.capture.hooks.tensorflow.v1_sessions import watch_sessions
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["install"]
 

@@ -5,28 +5,62 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
 from tensorflow.python.framework import ops
+from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow.placed import Moved, Placed, moves_in
-from forebay.doctor.capture.hooks.tensorflow.shapes import Shapes
+from forebay.doctor.capture.hooks.tensorflow.graph_placement import Moved, Placed, moves_in
+from forebay.doctor.capture.hooks.tensorflow.input_waits import Waits
 from forebay.doctor.capture.hooks.tensorflow.signatures import reason_of, signature_of
-from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor
-from forebay.doctor.capture.hooks.tensorflow.waits import Waits
+from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
-__all__ = ["watch_functions"]
+__all__ = ["Shapes", "watch_functions"]
 
 API = "tf.function"
 _ITERATORS = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
 SMALLEST_CONSTANT = 1 << 20  # bytes: less is what graphs are made of
+
+
+Shape = tuple[int, ...]
+
+
+class Shapes:
+    """Remembers what each function of XLA's was called with."""
+
+    def __init__(self) -> None:
+        self._met: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()
+
+    def compiled_for(self, call: Call) -> dict[str, str] | None:
+        """Why this call was compiled for, where it was: its shapes are new."""
+        function, *args = call.args
+        if not getattr(function, "_jit_compile", False):
+            return None
+        met, shapes = self._met.setdefault(function, set()), _shapes_in((args, call.kwargs))
+        if shapes in met:
+            return None
+        reason = "shape" if met else "first"
+        met.add(shapes)
+        return {"function": function.name, "reason": reason, "signature": ", ".join(map(str, map(list, shapes)))}
+
+
+def _shapes_in(arguments: Any) -> tuple[Shape, ...]:
+    found = []
+    for value in nest.flatten(arguments):
+        if type(value) is EagerTensor:
+            found.append(value._shape_tuple())
+        elif isinstance(value, np.ndarray):
+            found.append(value.shape)
+    return tuple(found)
 
 
 def watch_functions(patches: Patches, waits: Waits) -> None:

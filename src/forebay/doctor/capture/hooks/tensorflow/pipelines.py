@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forebay.doctor.capture.hooks.loaders import loaders
+from forebay.doctor.capture.hooks.input_stages import loaders
 
 __all__ = ["API", "Pipelines", "api_of"]
 

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 from tensorflow.python.framework import ops
 
-from forebay.doctor.capture.calls import hooked
-from forebay.doctor.capture.hooks.stand_in import StandIn
-from forebay.doctor.capture.hooks.tensorflow.names import asked
-from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor, about, element_of, nbytes_of
+from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.hooks.tensorflow.public_names import asked
+from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, about, element_of, nbytes_of
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.patches import Patches, hooked
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_reads"]
 

@@ -7,10 +7,16 @@ import numpy as np
 from tensorflow.python.framework import constant_op
 
 from forebay.doctor.capture.hooks.calls import Call, watch_call
-from forebay.doctor.capture.hooks.tensorflow.names import asked
-from forebay.doctor.capture.hooks.tensorflow.values import EagerTensor, about, element_of, key_of_array, nbytes_of
+from forebay.doctor.capture.hooks.tensorflow.public_names import asked
+from forebay.doctor.capture.hooks.tensorflow.tensors import (
+    EagerTensor,
+    about,
+    element_of,
+    key_of_array,
+    nbytes_of,
+)
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_uploads"]
 

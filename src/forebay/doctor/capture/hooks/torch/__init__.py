@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from forebay.doctor.capture.hooks.torch import tensors
-from forebay.doctor.capture.hooks.torch.compiled import watch_compiled
-from forebay.doctor.capture.hooks.torch.data import watch_data
-from forebay.doctor.capture.hooks.torch.steps import watch_steps
+from forebay.doctor.capture.hooks.torch.compile import watch_compiled
+from forebay.doctor.capture.hooks.torch.dataloader import watch_data
+from forebay.doctor.capture.hooks.torch.optimizer_steps import watch_steps
 from forebay.doctor.capture.hooks.torch.watcher import Describe, Found, Watched, Watcher
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["install"]
 

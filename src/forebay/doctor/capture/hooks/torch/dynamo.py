@@ -13,9 +13,9 @@ from typing import Any
 from torch._dynamo import convert_frame, eval_frame, trace_rules, utils
 from torch._dynamo.callback import callback_handler
 
-from forebay.doctor.capture.hooks.torch.compiled import COMPILE, name_of
+from forebay.doctor.capture.hooks.torch.compile import COMPILE, name_of
 from forebay.doctor.capture.hooks.torch.watcher import Hook, Watcher, is_torchs
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["watch_dynamo"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.doctor.capture.hooks.torch.keys import key_of_tensor, owns_memory
+from forebay.doctor.capture.data_fingerprint import key_of
+from forebay.doctor.capture.hooks.torch.fingerprint import key_of_tensor, owns_memory
 from forebay.doctor.capture.hooks.torch.watcher import Found
-from forebay.doctor.capture.keys import key_of
-from forebay.doctor.events import Kind
+from forebay.doctor.model.events import Kind
 
 __all__ = ["assigned", "converted", "copied", "indexed", "moved", "printed", "read", "viewed", "waited"]
 

@@ -6,24 +6,57 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from types import FrameType
+from pkgutil import resolve_name
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 from torch.overrides import has_torch_function
 
-from forebay.doctor.capture.calls import Then, hooked
-from forebay.doctor.capture.hooks.torch.stand_in import TorchStandIn, place_of
-from forebay.doctor.capture.patches import Patches
-from forebay.doctor.events import Kind
+from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.patches import Patches, Then, hooked
+from forebay.doctor.model.events import Kind
 
-__all__ = ["Describe", "Found", "Hook", "Watched", "Watcher", "is_torchs"]
+__all__ = ["Describe", "Found", "Hook", "TorchStandIn", "Watched", "Watcher", "is_torchs", "place_of"]
 
 Found = tuple[Kind, int, dict[str, Any] | None]  # what a call was, its bytes, its details
 # Told of a call's result, its arguments and its keywords; None where it was nothing worth telling.
 Describe = Callable[[Any, tuple[Any, ...], dict[str, Any]], Found | None]
 
 _TORCH = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")  # its files, and code that it has generated
+
+
+class TorchStandIn(StandIn):
+    """Calls what it stands for; what else a call does is for those who inherit from it."""
+
+    def __init__(self, original: Any, place: str) -> None:
+        super().__init__(original)
+        self.on = True  # whoever has taken hold of it keeps it after it has been replaced again
+        self._place = place
+        self._stands_for = getattr(original, "_stands_for", original)  # another stand-in may be there already
+
+    def retire(self) -> None:
+        """Do nothing more than what it stands for."""
+        self.on = False
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, TorchStandIn):
+            return other._stands_for is self._stands_for
+        return other is self._stands_for or NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._stands_for)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled as its name: whoever reads that finds whatever stands there."""
+        return resolve_name, (self._place,)
+
+
+def place_of(owner: Any, name: str) -> str:
+    """Where a function is found again: `torch:Tensor.item`."""
+    if isinstance(owner, ModuleType):
+        return f"{owner.__name__}:{name}"
+    return f"{owner.__module__}:{owner.__qualname__}.{name}"
 
 
 class _Thread(threading.local):

@@ -1,0 +1,88 @@
+"""Hand-off to PyTorch: `from_numpy` takes host memory as it is, DLPack device memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from forebay.core.handoff import Mark, refuse_dtypes
+from forebay.core.spec import ArraySpec
+from forebay.errors import DeviceError, DeviceMemoryError
+
+__all__ = ["TorchDeviceHandOff", "TorchHandOff"]
+
+
+class TorchHandOff:
+    """Tensors over the slot; each holds its root."""
+
+    name = "torch"
+
+    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return dtype
+
+    def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
+        refuse_dtypes("PyTorch", specs, names, "biufc")
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        return list(map(torch.from_numpy, roots))
+
+    def on_device(self, index: int | None) -> "TorchDeviceHandOff":
+        return TorchDeviceHandOff(index)
+
+
+class TorchDeviceHandOff(TorchHandOff):
+    """Tensors on a GPU; PyTorch says on which stream each thread works."""
+
+    waits_on_import = False
+
+    def __init__(self, index: int | None) -> None:
+        if not torch.cuda.is_available() or (index or 0) >= torch.cuda.device_count():
+            raise DeviceError(
+                f"PyTorch sees no device cuda:{index or 0}: it sees {torch.cuda.device_count()} GPUs "
+                f"(torch {torch.__version__}). Install a CUDA build of torch, or pass device='cpu'."
+            )
+        torch.cuda.init()
+        self.index = torch.cuda.current_device() if index is None else index
+
+    def allocate(self, nbytes: int) -> tuple[int, Any]:
+        try:
+            owner = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.index}")
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(f"PyTorch has no {nbytes} bytes left on cuda:{self.index}: {error}") from error
+        return owner.data_ptr(), owner
+
+    def available(self, free: int, total: int) -> int:
+        unused = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return free + int(unused)
+
+    def stream(self) -> int:
+        return _stream_handle(self.index)
+
+    def keep_for(self, owner: Any) -> None:
+        """PyTorch's streams are never destroyed; its pool asks for the streams that memory was used on."""
+        if _stream_handle(self.index):  # not that of the threads which allocate
+            owner.record_stream(torch.cuda.current_stream(self.index))
+
+    def mark(self) -> Mark:
+        raise AssertionError("PyTorch tells its stream")
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.to(_torch_dtype(dtype))
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        return [from_dlpack(root.capsule()) for root in roots]
+
+
+def _public_stream(index: int) -> int:
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+# Asked for with every batch: the public way makes an object each time, ten times as slow.
+_stream_handle: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_stream)
+
+
+def _torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """PyTorch's own name for a dtype."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -1,0 +1,1 @@
+"""A feed as the loader that a trainer expects."""

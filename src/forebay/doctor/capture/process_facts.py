@@ -1,0 +1,91 @@
+"""Facts of the watched process that rules ask for: threads, settings, devices. Only of frameworks that are loaded."""
+
+import os
+import resource
+import sys
+from contextlib import suppress
+from typing import Any
+
+from forebay.doctor.capture.memory_samples import limits_of_tensorflow
+
+__all__ = ["process_facts"]
+
+_SETTINGS = (
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "JAX_PLATFORMS",
+    "KERAS_BACKEND",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GPU_THREAD_MODE",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+)
+
+
+def process_facts() -> dict[str, Any]:
+    """Plain values; what a framework does not tell is left out."""
+    facts: dict[str, Any] = {
+        "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
+        "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "frameworks": {},
+    }
+    for name, ask in (("torch", _torch), ("tensorflow", _tensorflow), ("jax", _jax), ("cupy", _cupy)):
+        module = sys.modules.get(name)
+        if module is None or not _in_use(name):
+            continue
+        with suppress(Exception):  # half imported, or another version: the rest is still worth having
+            facts["frameworks"][name] = ask(module)
+    return facts
+
+
+def _in_use(name: str) -> bool:
+    """TensorFlow imports JAX wherever that is installed; to ask it about devices would start it on all of them."""
+    if name != "jax":
+        return True
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(getattr(bridge, "backends_are_initialized", lambda: True)())
+
+
+def _torch(torch: Any) -> dict[str, Any]:
+    gpu = bool(torch.cuda.is_available())
+    facts = {"gpus": torch.cuda.device_count() if gpu else 0, "threads": torch.get_num_threads()}
+    if gpu and torch.cuda.is_initialized():
+        free, total = torch.cuda.mem_get_info()
+        facts |= {"free_nbytes": free, "total_nbytes": total, "peak_nbytes": torch.cuda.max_memory_allocated()}
+        facts["tf32"] = bool(torch.backends.cuda.matmul.allow_tf32)
+    return facts
+
+
+def _tensorflow(tf: Any) -> dict[str, Any]:
+    gpus = tf.config.list_physical_devices("GPU")
+    facts = {
+        "gpus": len(gpus),
+        "intra_threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "inter_threads": tf.config.threading.get_inter_op_parallelism_threads(),
+        "run_eagerly": bool(tf.config.functions_run_eagerly()),
+    }
+    if gpus:
+        facts["peak_nbytes"] = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        facts["total_nbytes"] = limits_of_tensorflow().get("GPU:0")
+    return facts
+
+
+def _jax(jax: Any) -> dict[str, Any]:
+    devices = jax.local_devices()
+    stats = devices[0].memory_stats() or {}
+    return {
+        "gpus": sum(device.platform == "gpu" for device in devices),
+        "devices": len(devices),
+        "peak_nbytes": stats.get("peak_bytes_in_use"),
+        "total_nbytes": stats.get("bytes_limit"),
+        "jit_disabled": bool(jax.config.jax_disable_jit),
+    }
+
+
+def _cupy(cupy: Any) -> dict[str, Any]:
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return {"gpus": cupy.cuda.runtime.getDeviceCount(), "free_nbytes": free, "total_nbytes": total}

@@ -1,0 +1,1 @@
+"""From findings to a diagnosis: which finding comes first, and what each cure saves."""

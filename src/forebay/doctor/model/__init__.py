@@ -1,0 +1,1 @@
+"""The data that the doctor passes between its stages."""

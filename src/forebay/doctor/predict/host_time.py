@@ -1,0 +1,57 @@
+"""What the loop's thread was busy with, one piece after the other: inside a call that was watched, or at its own work.
+Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from forebay.doctor.model.events import Event, Kind
+
+__all__ = ["WAITS", "WORK", "Piece", "pieces_of"]
+
+WORK = "work"
+WAITS = frozenset({Kind.DOWNLOAD, Kind.SYNC})
+_CALLS = WAITS | {Kind.UPLOAD, Kind.MOVE, Kind.INPUT, Kind.COMPILE, Kind.BUILD, Kind.RUN, Kind.TRANSFORM}
+
+
+class Piece(NamedTuple):
+    """Some time of one thread; nanoseconds."""
+
+    start: int
+    end: int
+    kind: str = WORK  # or an event's
+    line: int = -1
+    place: int = -1  # of the event among those given; -1 for work
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / 1e9
+
+
+def pieces_of(events: Iterable[Event], thread: int, start: int, end: int) -> list[Piece]:
+    """All of a stretch of time; where one event lies inside another, the inner one has it."""
+    own = [
+        (event.start, -event.end, place, event)
+        for place, event in enumerate(events)
+        if event.thread == thread and event.kind in _CALLS and event.end > start and event.start < end
+    ]
+    pieces: list[Piece] = []
+    open_: list[Piece] = [Piece(start, end)]
+    now = start
+    for began, _, place, event in sorted(own):
+        now = _close(pieces, open_, now, min(max(began, start), end))
+        open_.append(Piece(now, min(event.end, open_[-1].end), event.kind, event.line, place))
+    _close(pieces, open_, now, end)
+    return pieces
+
+
+def _close(pieces: list[Piece], open_: list[Piece], now: int, until: int) -> int:
+    """Write down what goes on up to a moment; what ends before it is left."""
+    while open_:
+        ends = min(open_[-1].end, until)
+        if ends > now:
+            pieces.append(open_[-1]._replace(start=now, end=ends))
+            now = ends
+        if open_[-1].end > until or len(open_) == 1:
+            break
+        open_.pop()
+    return max(now, until)

@@ -1,0 +1,172 @@
+"""How operations came to the device: which call of the loop's queued each, and which call stood still for which. Pure.
+
+Where CUDA's calls were recorded, they say so; but what another thread copies for an event of the loop's was asked for
+by that event. Where they were not, who queued an operation is guessed. An event that reads a value, of which no call
+tells that it waited, stood still until the last operation that ended meanwhile.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.doctor.analyse.attribution import NOBODY, THREAD_BITS
+from forebay.doctor.analyse.blocking_copies import SLACK, are_blocking, are_held
+from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.model.events import Kind
+from forebay.doctor.predict.calls import Call, Loop, Queued, is_crossing
+from forebay.doctor.predict.host_time import WAITS, Piece
+from forebay.doctor.predict.inferred_calls import add_guessed, as_if_on_time
+
+__all__ = ["calls_in"]
+
+# CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*
+_OF_AN_EVENT, _OF_A_STREAM, _OF_ALL = 1, 3, 4
+_ASKS = (_OF_AN_EVENT, _OF_A_STREAM, _OF_ALL)
+
+
+def calls_in(view: DeviceView, steps: Sequence[Sequence[Piece]]) -> Queued:
+    """Everything that these steps' pieces of the loop's thread queued and waited for."""
+    loop = Loop([piece for pieces in steps for piece in pieces])
+    starts, ends = view.operations["start"].astype(np.int64), view.operations["end"].astype(np.int64)
+    when = np.full(len(starts), NOBODY, np.int64)
+    queued = Queued([], when, starts, np.concatenate([ends, starts]))
+    if view.lags:
+        queued.starts = as_if_on_time(len(starts), view.period, steps)
+    _add_recorded(queued, view, loop)
+    add_guessed(queued, view, loop)
+    if not view.lags:
+        _add_told_waits(queued, view, loop)
+    queued.calls.sort(key=lambda call: (call.start, bool(call.awaits), call.end))
+    return queued
+
+
+def _add_recorded(queued: Queued, view: DeviceView, loop: Loop) -> None:
+    """Calls of the loop's thread; and of others those that queue something, at no cost to the loop."""
+    calls = view.calls
+    starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    own = calls["thread"] == view.thread & THREAD_BITS
+    numbers = [number for number in np.flatnonzero(view.call_of >= 0).tolist() if _is_asked_for(view, number, own)]
+    queues = np.isin(np.arange(len(calls)), view.call_of[numbers])
+    here, launches = (loop.at(starts) >= 0) & (own | queues), view.are_launches
+    found = {
+        place: Call(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
+        for place in np.flatnonzero(here).tolist()
+    }
+    blocks = are_blocking(view)
+    for number in numbers:
+        place = int(view.call_of[number])
+        is_last = own[place] and not blocks[number]  # of what the call does: its own time comes before
+        queued.when[number] = min(ends[place], queued.starts[number]) if is_last else starts[place]
+    _take_turns(view, queued.when, [number for number in numbers if not own[view.call_of[number]]])
+    for number in numbers:
+        place = int(view.call_of[number])
+        if place not in found:
+            continue
+        found[place].queues.append(number)
+        if not own[place]:
+            found[place].start = found[place].end = int(queued.when[number])
+    waiting = {place: call for place, call in found.items() if own[place] and not call.launches}
+    _stand_still(view, queued.when, waiting, blocks)
+    queued.calls += found.values()
+
+
+def _take_turns(view: DeviceView, when: Any, numbers: list[int]) -> None:
+    """Calls of several threads wait for each other: none of these was let in before one whose operation came first on
+    the same stream."""
+    ours, streams = np.array(numbers, np.int64), view.operations["stream"]
+    for stream in np.unique(streams[ours]):
+        own = ours[streams[ours] == stream]
+        own = own[np.argsort(view.operations["start"][own], kind="stable")]
+        latest = np.maximum.accumulate(when[own])
+        when[own] = np.where(latest > when[own], latest + 1, latest)
+
+
+def _is_asked_for(view: DeviceView, number: int, own: Any) -> bool:
+    """Whether an operation's call says when the loop asked for it: what another thread copies for an event of the
+    loop's was asked for by that event, and its call comes when the data is ready."""
+    owner = int(view.owners[number])
+    if own[view.call_of[number]] or owner < 0 or view.events[owner].thread != view.thread:
+        return True
+    return not is_crossing(view, number, owner)
+
+
+def _stand_still(view: DeviceView, when: Any, calls: dict[int, Call], blocks: Any) -> None:
+    """Let each call that waits know for what: a copy for itself; a wait for a stream, or for all of them, for what was
+    queued there last, done by then or not; others for the last operation that ended meanwhile."""
+    ended, last = _Ended(view.operations["end"].astype(np.int64)), _Last(view.operations["stream"], when)
+    asked = {int(sync["correlation"]): sync for sync in view.syncs[np.isin(view.syncs["what"], _ASKS)]}
+    for place, call in calls.items():
+        sync = asked.get(int(view.calls["correlation"][place]))
+        if call.queues:
+            call.awaits += [number for number in call.queues if blocks[number]]
+        elif sync is not None and sync["what"] == _OF_AN_EVENT:
+            call.awaits += ended.last(call.start, call.end + SLACK)
+        elif sync is not None:
+            call.awaits += last.queued(call.start, None if sync["what"] == _OF_ALL else int(sync["stream"]))
+
+
+class _Last:
+    """Operations by stream and by when they were queued."""
+
+    def __init__(self, streams: Any, when: Any) -> None:
+        order = np.argsort(when, kind="stable")
+        order = order[when[order] >= 0]
+        self._own = {int(stream): order[streams[order] == stream] for stream in np.unique(streams)}
+        self._when = when
+
+    def queued(self, before: int, stream: int | None) -> list[int]:
+        """The last one of a stream, or of each, that was queued before a moment."""
+        found = []
+        for own in self._own.values() if stream is None else [self._own.get(stream, [])]:
+            at = int(np.searchsorted(self._when[own], before)) - 1 if len(own) else -1
+            found += [int(own[at])] if at >= 0 else []
+        return found
+
+
+class _Ended:
+    """Operations by when they ended."""
+
+    def __init__(self, ends: Any) -> None:
+        self._order = np.argsort(ends, kind="stable")
+        self._rising = ends[self._order]
+
+    def last(self, start: int, end: int) -> list[int]:
+        """The last one that ended between these times, if any did."""
+        at = int(np.searchsorted(self._rising, end, "right")) - 1
+        return [int(self._order[at])] if at >= 0 and self._rising[at] > start else []
+
+
+def _add_told_waits(queued: Queued, view: DeviceView, loop: Loop) -> None:
+    """Events that stood still though no recorded call did: those that read, uploads that ended with their copy, and
+    compiled calls that went on when somebody had made an upload ready, or brought their batch."""
+    ended, copied = _Ended(queued.ends[: len(queued.starts)]), _copies_by_owner(view)
+    held = np.flatnonzero(are_held(view))
+    stood = np.array(sorted(call.start for call in queued.calls if call.awaits), np.int64)
+    asking = np.sort(view.syncs["start"][np.isin(view.syncs["what"], _ASKS)].astype(np.int64))
+    for piece in loop.pieces:
+        if piece.place < 0 or np.diff(np.searchsorted(stood, (piece.start, piece.end))).any():
+            continue
+        limit = piece.end + SLACK
+        awaits = [number for number in copied.get(piece.place, ()) if queued.ends[number] <= limit]
+        if piece.kind in WAITS and not awaits:
+            awaits = ended.last(piece.start, limit)
+        elif piece.kind == Kind.RUN:
+            ready = (number + len(queued.starts) for number in queued.staged)
+            coming = (number for number in held.tolist() if piece.start <= queued.when[number] < piece.end)
+            awaits = [number for number in (*ready, *coming) if piece.start < queued.ends[number] <= limit]
+        if awaits:
+            since = max([piece.start, *(int(queued.when[n]) for n in awaits if n < len(queued.when))])
+            until = min(piece.end, max(int(queued.ends[number]) for number in awaits))
+            sleeps = not np.diff(np.searchsorted(asking, (piece.start, piece.end))).any()
+            queued.calls.append(Call(since, max(since, until), awaits=awaits, sleeps=sleeps))
+
+
+def _copies_by_owner(view: DeviceView) -> dict[int, list[int]]:
+    """Those that are most of what their event says it crosses."""
+    found: dict[int, list[int]] = {}
+    for number in np.flatnonzero(~view.are_kernels & (view.owners >= 0)).tolist():
+        place = int(view.owners[number])
+        if is_crossing(view, number, place) and view.operations["nbytes"][number] >= view.events[place].nbytes / 2:
+            found.setdefault(place, []).append(number)
+    return found

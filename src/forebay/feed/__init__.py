@@ -1,0 +1,1 @@
+"""The running feed: build, runner, ring, slots, fillers and transform stages."""

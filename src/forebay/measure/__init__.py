@@ -1,0 +1,1 @@
+"""Measurements: this machine (probe), Forebay against its peers (bench), and simulated clusters (simulate)."""

@@ -1,0 +1,1 @@
+"""The cases that `forebay bench` measures."""

@@ -1,0 +1,97 @@
+"""A contender's process as the runner sees it: ask, wait with a limit, and say why when no answer comes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing import Pipe
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from forebay.measure.bench.model import Skip
+
+__all__ = ["ContenderFailed", "ContenderProcess"]
+
+SECONDS_TO_END = 5.0
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
+
+
+class ContenderFailed(Exception):  # noqa: N818  it is a result
+    """A contender raised, died or did not answer in time."""
+
+
+class ContenderProcess:
+    """One contender in a process of its own."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
+        command = [sys.executable, "-m", "forebay.measure.bench.contender_main", str(theirs.fileno())]
+        # A session of its own, so that what the contender starts can be ended with it.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            pass_fds=[theirs.fileno()],
+            env=QUIET | os.environ,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._deadline = 0.0
+
+    def ask(self, request: Mapping[str, Any]) -> None:
+        """Send a request without waiting; several processes may set up at once."""
+        try:
+            self._connection.send_bytes(json.dumps(request).encode())
+        except OSError as error:
+            raise ContenderFailed(self._death()) from error
+
+    def answer(self, *, timeout_seconds: float) -> dict[str, Any]:
+        """Wait for the answer to the last request."""
+        if not self._connection.poll(timeout_seconds):
+            raise ContenderFailed(f"gave no answer in {timeout_seconds:.0f} s")
+        try:
+            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise ContenderFailed(self._death()) from error
+        if "skipped" in answer:
+            raise Skip(answer["skipped"])
+        if "failed" in answer:
+            raise ContenderFailed(answer["failed"])
+        return answer
+
+    def hang_up(self) -> None:
+        """Let it learn that nobody asks any more; from now on it has some seconds to end by itself."""
+        if not self._connection.closed:
+            self._connection.close()
+            self._deadline = monotonic() + SECONDS_TO_END
+
+    def close(self) -> None:
+        """End the process and all it started."""
+        self.hang_up()
+        try:
+            self._process.wait(max(0.1, self._deadline - monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+    def __enter__(self) -> "ContenderProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        self._log.seek(0)
+        last = (self._log.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"its process {how}: {last}"

@@ -1,0 +1,30 @@
+"""torch's DataLoader as its tutorial teaches it: row by row, collated, pinned by its own thread, copied behind."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from forebay.measure.bench.data import array
+from forebay.measure.bench.model import StartEpoch, Work
+
+__all__ = ["epochs"]
+
+
+def epochs(work: Work) -> StartEpoch:
+    workers = int(work.options.get("workers", 0))
+    loader = DataLoader(
+        TensorDataset(torch.from_numpy(array(work))),
+        batch_size=work.batch,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=True,
+        persistent_workers=workers > 0,
+    )
+
+    def epoch() -> Iterator[Any]:
+        for (batch,) in loader:
+            yield batch.to("cuda", non_blocking=True)
+
+    return epoch

@@ -1,0 +1,1 @@
+"""Which rows come next: permutations, block shuffle, and the schedule of batches."""

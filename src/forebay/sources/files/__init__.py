@@ -1,0 +1,1 @@
+"""What all file formats share: mapping, many files as one row space, the chunk cache, decompression ahead."""

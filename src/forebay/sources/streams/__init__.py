@@ -1,0 +1,1 @@
+"""Sources that are read in sequence: generators, ready-made batches, and operations on streams."""

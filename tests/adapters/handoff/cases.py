@@ -1,0 +1,167 @@
+"""What must hold in every framework; run once for each, in a process of its own, by test_frameworks.py."""
+
+import gc
+import importlib
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import SpecError
+from forebay.pipeline.plan import USUALLY_LENT
+
+FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
+FLOATS = np.random.default_rng(0).random((1000, 7)).astype(np.float32)
+KINDS = {"torch": "Tensor", "tensorflow": "EagerTensor", "jax": "ArrayImpl"}
+
+
+@pytest.fixture(scope="module")
+def framework():
+    return importlib.import_module(FRAMEWORK)
+
+
+def feed(tree, *, batch=32, **options):
+    return fb.from_arrays(tree).shuffle(seed=0).batch(batch).feed(FRAMEWORK, **options)
+
+
+def address(array):
+    if FRAMEWORK == "torch":
+        return array.data_ptr()
+    if FRAMEWORK == "jax":
+        return array.unsafe_buffer_pointer()
+    return np.asarray(memoryview(array)).ctypes.data
+
+
+def test_batches_are_the_frameworks_own_arrays_with_the_right_rows(framework):
+    with feed({"x": FLOATS, "row": np.arange(1000, dtype=np.int32)}) as fed:
+        for _ in range(2):
+            seen = []
+            for batch in fed:
+                assert type(batch["x"]).__name__ == KINDS[FRAMEWORK]
+                rows = np.asarray(batch["row"])
+                assert np.array_equal(np.asarray(batch["x"]), FLOATS[rows])
+                seen += rows.tolist()
+            assert sorted(seen) == list(range(1000))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8"])
+def test_dtypes_arrive_as_they_are(dtype):
+    data = np.ones((40, 3), dtype)
+    with feed(data, batch=8) as fed:
+        assert all(np.asarray(batch).dtype == data.dtype for batch in fed)
+
+
+def test_nothing_is_copied_on_the_way():
+    with fb.from_arrays(FLOATS).batch(100, drop_remainder=True).feed(FRAMEWORK) as fed:
+        for batch in fed:
+            found = address(batch)
+            homes = [np.frombuffer(slot.memory.host, np.uint8).ctypes.data for slot in fed._runner._slots.values()]
+            sizes = [len(slot.memory.host) for slot in fed._runner._slots.values()]
+            assert any(home <= found < home + size for home, size in zip(homes, sizes, strict=True))
+
+
+def test_every_leaf_is_aligned():
+    with feed({"a": np.zeros((100, 3), np.uint8), "b": np.zeros(100, np.uint8)}, batch=7) as fed:
+        assert all(address(leaf) % 64 == 0 for batch in fed for leaf in batch.values())
+
+
+def test_batches_that_are_kept_keep_their_content():
+    rows = np.arange(5000, dtype=np.int32)
+    with feed(rows, batch=8) as fed:
+        kept = [batch for _ in range(2) for batch in fed]
+        found = np.concatenate([np.asarray(batch) for batch in kept])
+    assert sorted(found.tolist()) == sorted([*range(5000)] * 2)
+
+
+def test_what_is_kept_at_random_keeps_its_content():
+    rows = np.arange(4000, dtype=np.int32)
+    random, kept = np.random.default_rng(1), []
+    with feed(rows, batch=16) as fed:
+        for _ in range(5):
+            for batch in fed:
+                if random.random() < 0.1:
+                    kept.append((batch[3:5], np.asarray(batch[3:5]).copy()))
+                if kept and random.random() < 0.1:
+                    kept.pop(random.integers(len(kept)))
+    assert all(np.array_equal(np.asarray(view), copy) for view, copy in kept)
+
+
+def test_slots_are_reused_and_memory_stays_flat(monkeypatch):
+    made = []
+    with feed(FLOATS, batch=10, host_bytes="8MB") as fed:
+        make = fed._runner._make_slot
+        monkeypatch.setattr(fed._runner, "_make_slot", lambda: made.append(make()) or made[-1])
+        for _ in range(20):
+            for batch in fed:
+                del batch
+        # Not by their numbers: one is used up where a worker asks for a slot and finds that the epoch has ended.
+        assert len(made) <= fed.plan.slots + USUALLY_LENT
+
+
+def test_batches_outlive_their_feed():
+    fed = feed(FLOATS)
+    batch = next(fed)
+    before = np.asarray(batch).copy()
+    fed.close()
+    del fed
+    gc.collect()
+    assert np.array_equal(np.asarray(batch), before)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.array(["a", "b"] * 20),
+        np.arange(40).astype("M8[s]"),
+        np.zeros(40, "i4,f4"),
+        np.zeros(40, ml_dtypes.bfloat16),  # frameworks have this type, and do not take it from NumPy
+    ],
+)
+def test_types_the_framework_does_not_take_are_refused_with_the_way_out(data):
+    with pytest.raises(SpecError, match=r"takes no .* from NumPy, which is what 'array' holds.*feed\('numpy'\)"):
+        feed(data)
+
+
+def test_nested_trees_come_back_as_they_went_in():
+    with feed({"pair": (FLOATS, [FLOATS[:, 0], FLOATS[:, 1]])}) as fed:
+        batch = next(fed)
+    assert isinstance(batch["pair"], tuple)
+    assert isinstance(batch["pair"][1], list)
+
+
+def test_a_step_of_the_framework_runs_on_a_batch(framework):
+    with feed(FLOATS) as fed:
+        for batch in fed:
+            if FRAMEWORK == "torch":
+                total = float((batch * 2).sum())
+            elif FRAMEWORK == "jax":
+                total = float(framework.jit(lambda x: (x * 2).sum())(batch))
+            else:
+                total = float(framework.reduce_sum(batch * 2))
+            assert total == pytest.approx(float(np.asarray(batch).sum() * 2), rel=1e-4)
+
+
+def test_64_bit_types_arrive_as_the_framework_holds_them_and_narrowing_is_said_aloud():
+    narrow = FRAMEWORK == "jax"
+    with feed({"x": np.arange(100), "y": np.arange(100.0)}) as fed:
+        batch = next(fed)
+        found = [np.asarray(batch[name]).dtype.itemsize for name in "xy"]
+        assert found == ([4, 4] if narrow else [8, 8])
+        assert ("x to int32, y to float32" in fed.explain()) == narrow
+
+
+def test_other_loaders_batches_are_taken(framework):
+    if FRAMEWORK == "tensorflow":
+        loader = framework.data.Dataset.from_tensor_slices(FLOATS).batch(64)
+    elif FRAMEWORK == "torch":
+        data = importlib.import_module("torch.utils.data")
+        loader = data.DataLoader(data.TensorDataset(framework.from_numpy(FLOATS)), batch_size=64)
+    else:
+        grain = importlib.import_module("grain")
+        loader = grain.MapDataset.source(FLOATS).batch(64).to_iter_dataset()
+    with fb.from_batches(loader).feed(FRAMEWORK) as fed:
+        for _ in range(2):
+            found = [batch[0] if isinstance(batch, list | tuple) else batch for batch in fed]
+            assert np.array_equal(np.concatenate([np.asarray(batch) for batch in found]), FLOATS)

@@ -1,0 +1,211 @@
+"""`forebay doctor` as people call it: real processes, real files, and what can go wrong with them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+from tests.doctor.report import report_samples as samples
+from tests.doctor.report.test_document import SCHEMA
+from tests.doctor.report.trace_reader import read_trace
+
+COMMAND = [sys.executable, "-m", "forebay", "doctor"]
+PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
+
+
+def doctor(*arguments, cwd, **settings):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env=os.environ | PLAIN | settings,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the capture of a run, and scripts of several tempers."""
+    samples.ordinary().case.capture.save(tmp_path / "run.gz")
+    (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
+    (tmp_path / "raises.py").write_text("raise ValueError('no such column')\n")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "moves.py").write_text(
+        "import os, sys\nos.chdir('/')\nsys.stdout = open(os.devnull, 'w')\nprint('lost')\n"
+    )
+    return tmp_path
+
+
+def test_a_capture_gives_every_kind_of_report(folder):
+    outputs = ["--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "--capture", "b.gz"]
+    done = doctor(*outputs, "run.gz", cwd=folder)
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "A step takes 10.9 ms" in done.stdout
+    assert done.stderr.count("wrote") == 4
+    jsonschema.validate(json.loads((folder / "a.json").read_text()), SCHEMA)
+    assert (folder / "a.html").read_text().startswith("<!doctype html>")
+    assert len(read_trace(folder / "a.pftrace").slices) > 100
+    assert doctor("b.gz", cwd=folder).stdout == done.stdout
+
+
+def test_without_source_no_file_has_a_word_of_it(folder):
+    doctor("--no-source", "--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "run.gz", cwd=folder)
+    written = b"".join((folder / name).read_bytes() for name in ("a.html", "a.json", "a.pftrace"))
+    assert b"losses.append" not in written
+
+
+def test_a_script_keeps_its_arguments_and_its_words(folder):
+    done = doctor("train.py", "--html", "x", "--lr", "3", cwd=folder)
+    assert done.stdout.startswith("trained with --html x --lr 3\n")
+    assert "imported no framework" in done.stdout
+    assert done.returncode == 0
+    assert not (folder / "x").exists()
+
+
+def test_a_module_is_run_too(folder):
+    assert "trained with 1" in doctor("-m", "train", "1", cwd=folder).stdout
+
+
+def test_a_script_that_raises_is_shown_and_reported(folder):
+    done = doctor("raises.py", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.endswith("ValueError: no such column\n")
+    told = " ".join(done.stdout.split())
+    assert "The script ended with ValueError: no such column" in told
+    assert "It had not imported a framework yet." in told
+    assert "Give it the script that trains" not in told
+
+
+def test_a_script_that_exits_is_reported(folder):
+    done = doctor("leaves.py", cwd=folder)
+    assert done.returncode == 2
+    assert "The script ended with exit 3" in done.stdout
+
+
+def test_a_script_may_leave_its_folder_and_send_its_words_elsewhere(folder):
+    done = doctor("--json", "a.json", "moves.py", cwd=folder)
+    assert "forebay doctor  moves.py" in done.stdout
+    assert not done.stdout.startswith("1")
+    assert json.loads((folder / "a.json").read_text())["script"] == "moves.py"
+
+
+def test_a_script_may_watch_a_part_of_itself(folder):
+    (folder / "watches.py").write_text(
+        "from forebay.doctor import watch\nwith watch() as seen:\n    pass\nprint(seen.capture.ended)\n"
+    )
+    done = doctor("watches.py", cwd=folder)
+    assert done.returncode == 0
+    assert done.stdout.startswith("done\n")
+    assert "watch() tells what `forebay doctor` has seen so far" in " ".join(done.stdout.split())
+
+
+def test_a_terminal_without_such_letters_still_gets_the_report(folder):
+    done = doctor("run.gz", cwd=folder, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "host to device" in done.stdout
+
+
+def test_an_interrupted_script_is_reported(folder):
+    (folder / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
+    with subprocess.Popen(
+        [*COMMAND, "long.py"], cwd=folder, env=os.environ | PLAIN, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=30)
+    assert "The script was interrupted" in said
+    assert running.returncode == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--verify"]])
+def test_a_script_that_is_terminated_is_reported(folder, options):
+    (folder / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
+    with subprocess.Popen(
+        [*COMMAND, *options, "long.py"],
+        cwd=folder,
+        env=os.environ | PLAIN,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout.readline() == "begun\n"
+        os.killpg(running.pid, signal.SIGTERM)
+        said, _ = running.communicate(timeout=30)
+    assert "The script was terminated" in said
+    assert running.returncode == 2
+
+
+def test_a_script_whose_name_is_no_text_is_reported(folder):
+    name = os.fsdecode(b"train\xff.py")
+    (folder / name).write_text("print('trained')\n")
+    done = doctor("--html", "a.html", "--trace", "a.pftrace", "--json", "a.json", name, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("wrote") == 3
+    assert "No loop was found" in done.stdout
+
+
+def test_a_script_may_close_its_output(folder):
+    (folder / "closes.py").write_text("import sys\nsys.stdout.close()\n")
+    assert "No loop was found" in doctor("closes.py", cwd=folder).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to run: give a script"),
+        (["tran.py"], "there is no script 'tran.py': is it train.py?"),
+        (["nothing.txt"], "give the path of one, or -m"),
+        (["."], ". is a directory: give the script in it"),
+        (["-m", "no_such_module"], "there is no module 'no_such_module'"),
+        (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
+        (["--json", ".", "train.py"], "--json . is a directory"),
+        (["--html", "./train.py", "train.py"], "train.py would overwrite what is to be read"),
+        (["run.gz", "--html", "a.html"], "put '--html a.html' in front of it"),
+        (["--compare", "run.gz", "missing.json"], "missing.json cannot be read as a verdict"),
+        (["--compare", "run.gz", "train.py"], "train.py cannot be read as a verdict"),
+        (["--html", "a.html", "--compare", "run.gz", "run.gz"], "leave --html out"),
+        (["--compare", "run.gz", "run.gz", "train.py"], "leave train.py out"),
+        (["--steps", "2", "train.py"], "'2' is not a whole number of at least 4"),
+        (["--warm-up", "x", "train.py"], "'x' is not a whole number of at least 1"),
+    ],
+)
+def test_a_mistake_is_told_with_the_way_out_and_exit_code_2(folder, arguments, message):
+    done = doctor(*arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert "trained" not in done.stdout
+
+
+def test_a_full_disk_takes_neither_the_screen_nor_the_other_files(folder):
+    done = doctor("--json", "/dev/full", "--html", "a.html", "run.gz", cwd=folder)
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
+    assert "A step takes 10.9 ms" in done.stdout
+    assert (folder / "a.html").exists()
+
+
+def test_two_runs_are_compared_by_verdict_or_capture(folder):
+    samples.cured().case.capture.save(folder / "cured.gz")
+    doctor("--json", "cured.json", "cured.gz", cwd=folder)
+    done = doctor("--compare", "run.gz", "cured.json", cwd=folder)
+    assert done.returncode == 0
+    assert "A step takes 5.20 ms instead of 10.9 ms: 2.10 x as fast." in done.stdout
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("moderate", 1), ("severe", 1)])
+def test_a_run_that_became_slower_fails_where_that_was_asked_for(folder, fail_on, code):
+    samples.cured().case.capture.save(folder / "cured.gz")
+    assert doctor("--fail-on", fail_on, "--compare", "cured.gz", "run.gz", cwd=folder).returncode == code
+
+
+def test_the_help_has_examples_and_fits_80_columns():
+    done = doctor("--help", cwd=".")
+    assert "forebay doctor --compare before.json now.json" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80

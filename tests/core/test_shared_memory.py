@@ -1,0 +1,155 @@
+"""Shared blocks: seen from both sides, alive as long as an array is, and never left behind."""
+
+import gc
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forebay.core import shared_memory
+from forebay.core.shared_memory import Handle, SharedBlock
+from forebay.errors import FeedClosedError, SpecError, WorkerError
+
+NBYTES = 1 << 16
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def kind(request, monkeypatch):
+    """Both ways to share memory; the named one is what other systems use."""
+    if request.param == "unnamed" and sys.platform != "linux":
+        pytest.skip("memory without a name needs Linux")
+    monkeypatch.setattr(shared_memory, "_create", getattr(shared_memory, f"_create_{request.param}"))
+    monkeypatch.setattr(shared_memory, "_attach", getattr(shared_memory, f"_attach_{request.param}"))
+    return request.param
+
+
+def array_over(block, dtype="uint8"):
+    return np.ndarray((block.nbytes // np.dtype(dtype).itemsize,), dtype, buffer=block.memory)
+
+
+def open_descriptors():
+    """Those of blocks; threads that other tests left behind may have files of their own."""
+    return sum("memfd:forebay" in str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
+
+
+def mapped(address):
+    """Whether a block lies there; elsewhere, other tests may have left some."""
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:forebay" in line]
+    spans = [[int(edge, 16) for edge in line.split()[0].split("-")] for line in lines]
+    return any(start <= address < stop for start, stop in spans)
+
+
+def test_what_one_side_writes_the_other_reads(kind):
+    with SharedBlock(NBYTES) as block, SharedBlock.attach(block.handle) as attached:
+        array_over(block)[:] = np.arange(NBYTES) % 251
+        np.testing.assert_array_equal(array_over(attached), np.arange(NBYTES) % 251)
+
+
+def test_memory_starts_on_a_page_and_is_the_base_of_arrays(kind):
+    with SharedBlock(NBYTES) as block:
+        array = array_over(block)
+        assert array.ctypes.data % 4096 == 0
+        assert array.base is block.memory
+        assert not isinstance(block.memory, np.ndarray)
+
+
+def test_an_array_outlives_the_block_it_lies_in(kind):
+    block = SharedBlock(NBYTES)
+    attached = SharedBlock.attach(block.handle)
+    ours, theirs = array_over(block)[10:20], array_over(attached)[10:20]
+    block.close()
+    attached.close()
+    del block, attached
+    gc.collect()
+    ours[:] = 42
+    np.testing.assert_array_equal(theirs, np.full(10, 42))
+
+
+def test_closing_twice_is_harmless_and_memory_says_that_it_is_gone(kind):
+    block = SharedBlock(NBYTES)
+    block.close()
+    block.close()
+    assert block.closed
+    with pytest.raises(FeedClosedError, match=r"64\.0 KiB.* is closed"):
+        _ = block.memory
+
+
+def test_a_handle_is_a_small_pickle(kind):
+    with SharedBlock(NBYTES) as block:
+        sent = pickle.dumps(block.handle)
+        assert pickle.loads(sent) == block.handle
+        assert len(sent) < 200
+
+
+def test_two_blocks_never_share_a_handle(kind):
+    first = SharedBlock(NBYTES)
+    handle = first.handle
+    first.close()
+    with SharedBlock(NBYTES) as second:  # takes the descriptor that the first gave back
+        assert second.handle != handle
+
+
+def test_a_block_without_bytes_is_refused():
+    with pytest.raises(SpecError, match="not 0"):
+        SharedBlock(0)
+
+
+@linux
+def test_attaching_to_a_closed_block_says_so():
+    with pytest.raises(WorkerError, match=r"could not open shared memory of 64\.0 KiB"):
+        SharedBlock.attach(Handle("/proc/self/fd/9999", NBYTES, 0))
+
+
+@linux
+def test_a_kept_array_costs_no_descriptor():
+    before = open_descriptors()
+    kept = []
+    for _ in range(50):
+        with SharedBlock(NBYTES) as block, SharedBlock.attach(block.handle) as attached:
+            kept += [array_over(block), array_over(attached)]
+    assert open_descriptors() == before
+
+
+@linux
+def test_the_mapping_goes_with_the_last_array():
+    block = SharedBlock(NBYTES)
+    array = array_over(block)
+    address = array.ctypes.data
+    block.close()
+    assert mapped(address)
+    del array
+    assert not mapped(address)
+
+
+@linux
+def test_a_dropped_block_gives_everything_back():
+    before = open_descriptors()
+    block = SharedBlock(NBYTES)
+    address = array_over(block).ctypes.data
+    assert open_descriptors() > before
+    assert mapped(address)
+    del block
+    assert open_descriptors() == before
+    assert not mapped(address)
+
+
+EXITS_WITHOUT_CLOSING = """
+import numpy as np
+from forebay.core import shared_memory as shared
+shared._create, shared._attach = shared._create_{kind}, shared._attach_{kind}
+block = shared.SharedBlock(1 << 16)
+attached = shared.SharedBlock.attach(block.handle)
+array = np.ndarray((4,), "float32", buffer=block.memory)
+other = np.ndarray((4,), "float32", buffer=attached.memory)
+array[:] = 1
+"""
+
+
+def test_a_process_that_never_closes_leaves_nothing_and_says_nothing(kind):
+    script = EXITS_WITHOUT_CLOSING.format(kind=kind)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

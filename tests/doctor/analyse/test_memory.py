@@ -1,0 +1,220 @@
+"""The memory ledger: copies of the same data, constants of graphs, how full memory was; and how it is read."""
+
+import mmap
+import sys
+from types import SimpleNamespace
+
+import pytest
+from tests.doctor.captures import TENSORFLOW, GiB, MiB, by_turns, compile_, loop, same, upload
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.memory import Level, memory_of
+from forebay.doctor.capture.memory_samples import MemoryReadings, read_memory
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.model.events import Kind
+from forebay.doctor.report import side_notes
+
+ON_GPU = {"device": "cuda:0", "pinned": False}
+
+
+def spread(*happenings):
+    (found,) = memory_of(Case(loop(*happenings))).spreads
+    return found
+
+
+def reading(steps, used, *, host=2 * GiB, mapped=0, peak=3 * GiB, **more):
+    told = {"framework": "torch", "device": "cuda:0", "used_nbytes": used, "reserved_nbytes": 8 * GiB}
+    device = told | {"peak_nbytes": used + GiB, "total_nbytes": 40 * GiB} | more
+    return {
+        "when": "",
+        "steps": steps,
+        "host_nbytes": host,
+        "mapped_nbytes": mapped,
+        "host_peak_nbytes": peak,
+        "devices": [device],
+    }
+
+
+def read_as(*readings, **given):
+    return Case(loop(facts={"memory": list(readings)}, **given))
+
+
+def warnings(case):
+    return [finding.title for finding in judge(case.capture).findings]
+
+
+# Copies of the same data
+
+
+def test_an_upload_lies_on_the_host_and_on_the_device():
+    found = spread(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
+    assert (found.places, found.nbytes, found.held_nbytes) == (("host", "cuda:0"), 4 * MiB, 8 * MiB)
+
+
+def test_a_chain_of_copies_is_one_piece_of_data_in_every_place():
+    found = spread(
+        upload("torch.tensor", line=1, key=same, device="cpu"),
+        upload("Tensor.to", line=2, key=same, device="cuda:0", pinned=True),
+    )
+    assert found.places == ("host", "page-locked", "cuda:0", "host")
+    assert (found.pieces, found.held_nbytes) == (1, 4 * MiB)
+
+
+def test_what_was_copied_for_it_is_counted_every_time_and_data_once():
+    found = spread(upload("Tensor.to", key=by_turns(5), **ON_GPU))
+    assert (found.pieces, found.different_nbytes, found.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
+
+
+def test_two_devices_are_two_places():
+    found = spread(upload(line=1, key=same, device="cuda:0"), upload(line=2, key=same, device="cuda:1"))
+    assert found.places == ("host", "cuda:0", "cuda:1")
+
+
+def test_doubles_take_twice_what_arrives_as_floats():
+    found = spread(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
+    assert (found.nbytes, found.held_nbytes) == (2 * MiB, 3 * MiB)
+
+
+def test_a_list_takes_thirty_two_bytes_a_number():
+    assert spread(upload(key=same, from_dtype="list", dtype="float32")).nbytes == 8 * MiB
+
+
+def test_what_is_only_looked_at_or_has_no_key_is_no_copy():
+    views = loop(upload("torch.from_numpy", nbytes=0, copied=False), upload(key=""))
+    assert memory_of(Case(views)).spreads == ()
+
+
+# Constants of graphs
+
+
+def test_constants_are_counted_in_every_graph_that_holds_them():
+    traces = [compile_(line=3, constants_nbytes=MiB), compile_(line=3, constants_nbytes=2 * MiB)]
+    (found,) = memory_of(Case(loop(before=traces, frameworks=TENSORFLOW))).embedded
+    assert (found.line.number, found.nbytes, found.times, found.total_nbytes) == (3, 2 * MiB, 2, 3 * MiB)
+
+
+# How full memory was
+
+
+def test_levels_are_those_of_the_loop_and_of_the_peak():
+    host, device = memory_of(read_as(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
+    assert host == Level("host", None, 2 * GiB, None, 3 * GiB, 32 * GiB, 0.0)
+    assert device == Level("cuda:0", "torch", 5 * GiB, 8 * GiB, 2 * GiB, 40 * GiB, 0.0)
+
+
+def test_what_is_mapped_from_files_is_not_the_process_s_own():
+    files = read_as(reading(60, GiB, mapped=20 * GiB, peak=31 * GiB, host=4 * GiB))
+    assert memory_of(files).levels[0].peak_nbytes == 11 * GiB
+    assert warnings(files) == []
+
+
+def test_a_device_whose_size_its_framework_does_not_tell_is_as_large_as_its_driver_says():
+    case = read_as(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
+    case.capture.facts["gauges"] = [{"total_nbytes": 80 * GiB}]
+    assert memory_of(case).levels[1].total_nbytes == 80 * GiB
+
+
+def test_without_readings_nothing_is_said():
+    assert memory_of(Case(loop())).levels == ()
+    assert side_notes.memory(Case(loop())) == ""
+
+
+def test_memory_that_grows_at_every_reading_is_a_warning():
+    growing = read_as(reading(60, GiB), reading(70, GiB + 100 * MiB), reading(90, GiB + 300 * MiB))
+    assert warnings(growing) == ["cuda:0 of torch takes 10.0 MiB more with every step; 3,994 more steps fill it"]
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        [reading(60, GiB), reading(70, 2 * GiB), reading(90, GiB)],
+        [reading(60, GiB), reading(90, 2 * GiB)],
+        [reading(60, GiB), reading(70, GiB + 10), reading(90, GiB + 30)],
+        [reading(0, GiB), reading(60, 2 * GiB), reading(70, 2 * GiB), reading(90, 2 * GiB)],
+    ],
+)
+def test_memory_that_goes_up_and_down_or_grows_by_nothing_is_let_pass(readings):
+    assert warnings(read_as(*readings)) == []
+
+
+def test_the_peak_of_every_device_is_asked():
+    full = reading(60, GiB) | {"devices": [{"framework": "jax", "device": "gpu:3", "used_nbytes": GiB}]}
+    full["devices"][0] |= {"peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}
+    assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak, 39.0 GiB of 40.0 GiB"]
+
+
+def test_one_sentence_says_it():
+    case = Case(loop(upload("Tensor.to", key=same, **ON_GPU), facts={"memory": [reading(60, GiB)]}))
+    assert side_notes.memory(case) == (
+        "host 3.0 GiB of 32.0 GiB, cuda:0 2.0 GiB of 40.0 GiB (8.0 GiB reserved) at the peak; "
+        "1.0 MiB of data take 2.0 MiB (host, cuda:0); 50.0 MiB were copied for 1.0 MiB of it"
+    )
+
+
+# How it is read
+
+
+def test_the_process_is_read_without_any_framework():
+    found = read_memory()
+    assert 1 * MiB < found["host_nbytes"] <= found["host_peak_nbytes"]
+
+
+def test_a_reading_is_larger_by_what_the_process_has_taken():
+    readings = MemoryReadings()
+    readings.take("before")
+    kept = mmap.mmap(-1, 64 * MiB)  # never what was taken before and given back
+    kept.write(bytes([1]) * len(kept))
+    readings.take("after", steps=7)
+    before, after = readings.taken
+    assert after["host_nbytes"] - before["host_nbytes"] > 0.9 * len(kept)
+    assert (after["when"], after["steps"]) == ("after", 7)
+
+
+def cuda(*, initialized):
+    stats = {"allocated_bytes.all.current": 1, "reserved_bytes.all.current": 3, "allocated_bytes.all.peak": 2}
+    return SimpleNamespace(
+        is_initialized=lambda: initialized,
+        device_count=lambda: 1,
+        memory_stats=lambda number: stats | {"reserved_bytes.all.peak": 3},
+        get_device_properties=lambda number: SimpleNamespace(total_memory=9),
+        host_memory_stats=lambda: {"allocated_bytes.current": 5, "allocated_bytes.peak": 6},
+    )
+
+
+def test_pytorch_tells_of_devices_and_of_what_it_has_page_locked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda(initialized=True)))
+    found = read_memory()
+    told = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9}
+    assert found["devices"][0] == {"framework": "torch", "device": "cuda:0"} | told
+    assert (found["pinned_nbytes"], found["pinned_peak_nbytes"]) == (5, 6)
+
+
+def test_a_framework_that_has_started_no_device_is_not_asked(monkeypatch):
+    asleep = cuda(initialized=False)
+    asleep.memory_stats = asleep.host_memory_stats = pytest.fail
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=asleep))
+    bridge = SimpleNamespace(backends_are_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=pytest.fail))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=None))
+    context = SimpleNamespace(context_safe=lambda: None)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", context)
+    assert read_memory()["devices"] == []
+
+
+def test_a_framework_of_another_version_is_no_trouble(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    assert read_memory()["host_nbytes"] > 0
+
+
+def test_a_watch_reads_at_the_edges_of_its_window():
+    session = Session(Stepping(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
+    session.start()
+    for _ in range(10):
+        session.ledger.add(Kind.STEP, "optimizer.step", 1, line=0)
+    session.stop()
+    readings = session.capture("train.py").facts["memory"]
+    taken = [(reading["when"], reading["steps"]) for reading in readings]
+    assert taken == [("begun", 0), ("watched", 4), ("traced", 4), ("timed", 7), ("ended", 10)]

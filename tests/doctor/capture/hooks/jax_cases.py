@@ -1,0 +1,304 @@
+"""What the ledger holds of calls of JAX. Run by test_jax_hooks, in a process of its own with two devices."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import core, monitoring
+from jax._src.array import ArrayImpl
+from tests.doctor.capture.hooks.hook_scripts import bare_script, watched
+
+from forebay.doctor.capture.device.ledger import profiler_at_work
+from forebay.doctor.capture.hooks import op_counter
+from forebay.doctor.capture.hooks.op_counter import Counts
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.step_detector import Stepping
+
+
+def test_a_changed_type_is_a_reason():
+    def run():
+        twice = jax.jit(lambda x: x * 2)
+        return twice(np.ones(3, np.float32)), twice(np.ones(3, np.int32))
+
+    assert watched(run).details("compile", "reason", "jax.jit") == ["first", "dtype"]
+
+
+def test_arrays_that_are_compiled_in_are_counted():
+    table = np.ones((1000, 100), np.float32)
+    seen = watched(lambda: jax.jit(lambda x: (x + table).sum())(np.float32(1)))
+    assert seen.details("compile", "constants_nbytes") == [table.nbytes]
+
+
+def test_data_inside_a_tree_is_an_upload_of_the_argument():
+    def run():
+        step = jax.jit(lambda weights, batch: weights + batch["x"].sum())
+        return step(jnp.ones(3), {"x": np.ones((64, 64), np.float32), "y": [np.ones(8, np.int32)]})
+
+    seen = watched(run)
+    assert [event.nbytes for event in seen.of("upload", "jax.jit: <lambda>(batch)")] == [64 * 64 * 4 + 8 * 4]
+
+
+def test_trees_of_device_arrays_are_no_uploads():
+    weights = {"w": jnp.ones((3, 3)), "b": jnp.ones(3)}
+
+    def run():
+        step = jax.jit(lambda weights: jax.tree.map(lambda each: each * 2, weights))
+        return [step(weights) for _ in range(40)]
+
+    assert watched(run).of("upload") == []
+
+
+def test_data_that_comes_late_in_a_tree_is_found_before_long():
+    on_device, on_host = {"x": jnp.ones(512)}, {"x": np.ones(512, np.float32)}
+
+    def run():
+        step = jax.jit(lambda batch: batch["x"].sum())
+        return [step(batch) for batch in [on_device] * 20 + [on_host] * 40]
+
+    assert len(watched(run).of("upload")) >= 24
+
+
+@pytest.mark.parametrize(
+    ("read", "api"),
+    [
+        (float, "float(array)"),
+        (int, "int(array)"),
+        (bool, "bool(array)"),
+        (complex, "complex(array)"),
+        (str, "print(array)"),
+        (repr, "print(array)"),
+        (lambda array: f"{array:.2f}", "format(array)"),
+        (lambda array: array.item(), "jax.Array.item"),
+        (lambda array: array.tolist(), "jax.Array.tolist"),
+        (lambda array: array.__array__(), "np.asarray(array)"),
+        (lambda array: array._value, "jax.Array._value"),
+        (lambda array: jax.device_get(array), "jax.device_get"),
+    ],
+)
+def test_every_way_to_read_an_array_is_one_download(read, api):
+    array = jnp.ones(())
+    downloads = watched(lambda: read(array)).of("download")
+    assert [(event.api, event.nbytes, event.detail["device"]) for event in downloads] == [(api, 4, "cpu:0")]
+
+
+def test_an_index_is_a_download():
+    array = jnp.ones((), jnp.int32)
+    assert [event.api for event in watched(lambda: [1, 2][array]).of("download")] == ["index(array)"]
+
+
+def test_numpy_reads_an_array_of_two_devices_in_sight():
+    array = jax.device_put(jnp.ones((4, 4)), _over_two_devices())
+    assert [event.api for event in watched(lambda: np.isnan(array)).of("download")] == ["np.asarray(array)"]
+
+
+def test_what_numpy_reads_unseen_is_a_note():
+    assert any("np.asarray" in note for note in watched(lambda: jnp.ones(3)).notes)
+
+
+def test_a_tree_that_is_fetched_is_one_download():
+    tree = {"w": jnp.ones((3, 3)), "b": jnp.ones(3), "host": np.ones(3)}
+    assert [event.nbytes for event in watched(lambda: jax.device_get(tree)).of("download")] == [48]
+
+
+@pytest.mark.parametrize(
+    ("put", "api", "from_dtype"),
+    [
+        (lambda data: jax.device_put(data), "jax.device_put", "float64"),
+        (lambda data: jnp.asarray(data), "jnp.asarray", "float64"),
+        (lambda data: jnp.array(data, dtype=jnp.float16), "jnp.array", "float64"),
+        (lambda data: jnp.mean(data), "jnp.mean", "float64"),
+        (lambda data: jnp.dot(data, data), "jnp.dot", "float64"),
+        (lambda data: jnp.stack([data, data]), "jnp.stack", "float64"),
+        (lambda data: jnp.asarray(data.tolist()), "jnp.asarray", "list"),
+    ],
+)
+def test_every_way_to_make_an_array_of_host_data_is_an_upload(put, api, from_dtype):
+    data = np.ones((64, 64))
+    uploads = watched(lambda: put(data)).of("upload")
+    assert [(event.api, event.detail["from_dtype"]) for event in uploads] == [(api, from_dtype)]
+
+
+@pytest.mark.parametrize("make", [lambda array: jnp.array(array), lambda array: jnp.array([array, array])])
+def test_what_is_made_of_device_arrays_is_no_upload(make):
+    array = jnp.ones(3)
+    assert watched(lambda: make(array)).of("upload") == []
+
+
+def test_an_array_put_on_another_device_moves():
+    array, other = jnp.ones((8, 8)), jax.devices()[1]
+    (event,) = watched(lambda: jax.device_put(array, other)).of("move")
+    assert (event.nbytes, event.detail["source"], event.detail["target"]) == (256, "cpu:0", "cpu:1")
+
+
+@pytest.mark.parametrize(
+    ("wait", "api"),
+    [
+        (lambda array: jax.block_until_ready(array), "jax.block_until_ready"),
+        (lambda array: array.block_until_ready(), "jax.Array.block_until_ready"),
+        (lambda array: jax.effects_barrier(), "jax.effects_barrier"),
+    ],
+)
+def test_a_wait_that_was_asked_for_is_one_event(wait, api):
+    array = jnp.ones(3)
+    assert [event.api for event in watched(lambda: wait(array)).of("sync")] == [api]
+
+
+def test_hooks_are_undone():
+    owners = (jax, jnp, jax.nn, ArrayImpl, jax.stages.Compiled, core.EvalTrace)
+    before = [dict(vars(owner)) for owner in owners]
+    listeners = monitoring.get_event_duration_listeners()
+    watched(lambda: jax.jit(lambda x: x)(np.ones(3)))
+    assert [dict(vars(owner)) for owner in owners] == before
+    assert monitoring.get_event_duration_listeners() == listeners
+
+
+def test_a_function_outlives_the_watch_and_is_silent():
+    seen = watched(lambda: jax.jit(lambda x: x * 2))
+    silent = watched(lambda: seen.result(np.ones(3)))
+    assert silent.of("run") == []
+
+
+def test_functions_that_a_notebook_has_jitted_before_are_watched_by_name(monkeypatch):
+    earlier = jax.jit(lambda x: x * 2)
+    monkeypatch.setattr("__main__.earlier", earlier, raising=False)
+    seen = watched(lambda: sys.modules["__main__"].earlier(np.ones(3)))
+    assert len(seen.of("run")) == 1
+    assert any(note.startswith("earlier was jitted before") for note in seen.notes)
+    assert sys.modules["__main__"].earlier is earlier
+
+
+def test_what_a_notebook_names_anew_meanwhile_stays_so(monkeypatch):
+    monkeypatch.setattr("__main__.earlier", jax.jit(lambda x: x * 2), raising=False)
+    watched(lambda: monkeypatch.setattr("__main__.earlier", "something else"))
+    assert sys.modules["__main__"].earlier == "something else"
+
+
+def operations_in(seen):
+    return sum(seen.details("ops", "count"))
+
+
+@pytest.mark.parametrize(
+    ("run", "times"),
+    [
+        (lambda x: x * 2 + x, 2),
+        (lambda x: -x, 1),
+        (lambda x: x @ x, 1),
+        (lambda x: x[0], 1),
+        (lambda x: x.sum(), 1),
+        (lambda x: x.reshape(-1).astype(jnp.int32), 2),
+        (lambda x: jnp.tanh(x), 1),
+        (lambda x: jnp.sum(x), 1),
+        (lambda x: jnp.where(x > 0, x, 0), 2),
+        (lambda x: jnp.split(x, 2), 1),
+        (lambda x: jax.nn.relu(x), 1),
+        (lambda x: jax.lax.mul(x, x), 1),
+        (lambda x: jnp.shape(x), 0),
+        (lambda x: jax.jit(jnp.tanh)(x), 0),
+        (lambda x: jax.make_jaxpr(lambda y: jnp.tanh(x) * y)(1.0), 0),
+        (lambda x: jax.eval_shape(jnp.tanh, x), 0),
+        (lambda x: jnp.asarray(np.ones(3)), 0),
+        (lambda x: float(x[0, 0]), 1),
+    ],
+)
+def test_operations_are_counted_as_the_user_writes_them(run, times):
+    x = jnp.ones((4, 4))
+    run(x)  # what is compiled on the way is no operation
+    assert operations_in(watched(lambda: run(x))) == times
+
+
+def test_operations_of_a_gradient_belong_to_the_lines_of_its_function():
+    def loss(x):
+        x = jnp.sin(x)  # here
+        return x.sum()
+
+    seen = watched(lambda: jax.grad(loss)(jnp.ones(3)))
+    counted = {seen.text(event) for event in seen.of("ops")}
+    assert "x = jnp.sin(x)  # here" in counted
+    assert operations_in(seen) >= 3
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad, jax.vmap])
+def test_a_function_that_was_transformed_is_one_event_a_call(transform):
+    name = transform.__name__
+
+    def run():
+        made = getattr(jax, name)(lambda x: jnp.sin(x))
+        return [made(jnp.float32(1) if name != "vmap" else jnp.ones(3)) for _ in range(3)]
+
+    assert [(event.api, event.detail["function"]) for event in watched(run).of("transform")] == [
+        (f"jax.{name}", "<lambda>")
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("run", "times"),
+    [
+        (lambda x: jax.jit(jax.grad(jnp.sum))(x), 0),
+        (lambda x: jax.vmap(jax.grad(jnp.sum))(jnp.ones((2, 3))), 1),
+        (lambda x: jax.grad(lambda y: jax.vmap(jnp.sin)(y).sum())(x), 1),
+        (lambda x: jax.lax.scan(lambda c, y: (c + jax.grad(jnp.sin)(y), y), 0.0, x)[0], 0),
+    ],
+)
+def test_only_what_is_called_outside_of_all_others_is_an_event(run, times):
+    assert len(watched(lambda: run(jnp.ones(3))).of("transform")) == times
+
+
+def test_a_transformed_function_outlives_the_watch_and_is_silent():
+    seen = watched(lambda: jax.grad(jnp.sin))
+    assert watched(lambda: seen.result(1.0)).of("transform") == []
+
+
+def test_an_operation_that_was_imported_by_its_name_is_silent_after_the_watch():
+    seen = watched(lambda: jnp.tanh)
+    x = jnp.ones(3)
+    assert watched(lambda: seen.result(x)).result.shape == (3,)
+    assert operations_in(watched(lambda: seen.result(x))) == 0
+
+
+def test_counting_ends_when_there_is_enough(monkeypatch):
+    monkeypatch.setattr(op_counter, "MOST_SPANS", 1)
+    monkeypatch.setattr(op_counter, "TOGETHER_NS", 0)
+    x = jnp.ones(3)
+    seen = watched(lambda: [x * 2 for _ in range(10)])
+    assert operations_in(seen) < 10
+    assert any("counted until there were enough" in note for note in seen.notes)
+
+
+def test_what_an_operation_reads_is_still_seen():
+    length = jnp.int32(3)
+    assert [event.api for event in watched(lambda: jnp.zeros(length)).of("download")] == ["index(array)"]
+
+
+def test_a_hook_that_fails_is_a_note(monkeypatch):
+    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
+    seen = watched(lambda: jnp.ones(3) * 2)
+    assert seen.result.tolist() == [2.0, 2.0, 2.0]
+    assert "jax operations is seen in part only: ZeroDivisionError: division by zero" in seen.notes
+
+
+@pytest.mark.parametrize(
+    ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
+)
+def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
+    monkeypatch.setattr(op_counter, "TOGETHER_NS", 10**12)  # or on a slow machine the lines before the loop are one too
+    at_once = {"patience_seconds": 0.0, "glance_seconds": 0.0, "short_seconds": 0.0}
+    session = Session(Stepping(warm_up=2, steps=5, untraced_steps=5, **at_once))
+    session.start()
+    bare_script(f"jax/{script}")
+    session.stop()
+    capture = session.capture(f"{script}.py")
+    late = [event for event in capture.events if event.start > capture.window.end]
+    assert len(capture.window.untraced) == 5
+    assert {(event.kind, event.api) for event in late} == {mark}
+
+
+def test_a_profiler_at_work_is_known(tmp_path):
+    with jax.profiler.trace(tmp_path):
+        name = profiler_at_work()
+    assert (name, profiler_at_work()) == ("jax.profiler", None)
+
+
+def _over_two_devices():
+    return jax.sharding.NamedSharding(jax.make_mesh((2,), ("rows",)), jax.sharding.PartitionSpec("rows"))

@@ -1,0 +1,211 @@
+"""Keras stays what it was while it is watched, and what the ledger holds of it. Run by test_keras_backends."""
+
+import keras
+import numpy as np
+import pytest
+from keras.src.callbacks.callback_list import CallbackList
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.data_adapters import array_data_adapter, generator_data_adapter, py_dataset_adapter
+from tests.doctor.capture.hooks.tensorflow_watched import attributes, watched
+
+BACKEND = keras.backend.backend()
+OWNERS = (
+    keras.Model,
+    CallbackList,
+    BaseOptimizer,
+    array_data_adapter.ArrayDataAdapter,
+    generator_data_adapter.GeneratorDataAdapter,
+    py_dataset_adapter.PyDatasetAdapter,
+)
+X = np.random.default_rng(0).normal(size=(320, 8)).astype("float32")
+Y = X[:, :1].copy()
+
+QUIETLY = {"shuffle": False, "verbose": 0}
+
+only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow's own")
+
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return X[index * 32 :][:32], Y[index * 32 :][:32]
+
+
+class Broken(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise LookupError("not this batch")
+
+
+def generated():
+    while True:
+        yield X[:32], Y[:32]
+
+
+def made(**settings):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **settings)
+    return model
+
+
+def test_every_attribute_is_put_back():
+    before = attributes((*OWNERS, Rows))
+    with watched():
+        made().fit(Rows(), verbose=0)
+        assert [one != another for one, another in zip(before, attributes((*OWNERS, Rows)), strict=True)] == [True] * 7
+    assert attributes((*OWNERS, Rows)) == before
+
+
+def test_a_fit_comes_to_the_same_result():
+    bare = made().fit(X, Y, epochs=2, verbose=0).history["loss"]
+    with watched():
+        assert made().fit(X, Y, epochs=2, verbose=0).history["loss"] == bare
+
+
+@pytest.mark.parametrize(
+    ("data", "loader"),
+    [
+        (lambda: {"x": X, "y": Y}, "arrays"),
+        (lambda: {"x": Rows()}, "generator"),
+        (lambda: {"x": generated()}, "generator"),
+    ],
+)
+def test_every_batch_of_a_fit_ends_a_step_and_was_waited_for(data, loader):
+    with watched() as seen:
+        made().fit(**data(), steps_per_epoch=10, **QUIETLY)
+    assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
+    assert seen.lines("step") == seen.lines("input") == {"made().fit(**data(), steps_per_epoch=10, **QUIETLY)"}
+    assert set(seen.detail("input", "loader")) == {"DataLoader" if BACKEND == "torch" else loader}
+    assert len(seen.of("input")) >= (3 if BACKEND == "tensorflow" else 10)  # of the first five calls none is recorded
+    assert seen.notes == []
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "what"),
+    [(Rows, "def __getitem__(self, index):", "row"), (generated, "def generated():", "generator")],
+)
+def test_the_users_own_part_is_told_by_where_it_is_defined(data, line, what):
+    with watched() as seen:
+        made().fit(data(), steps_per_epoch=10, **QUIETLY)
+    assert line in seen.lines("prepare")
+    assert len([told for told in seen.detail("prepare", "what") if told == what]) >= 10
+
+
+def test_a_step_is_told_once_where_a_model_trains_batch_by_batch():
+    model = made()
+    with watched() as seen:
+        for _ in range(4):
+            model.train_on_batch(X, Y)
+    assert [event.api for event in seen.of("step")] == ["Model.train_on_batch"] * 4
+
+
+def test_two_models_that_are_trained_in_turn_make_one_step():
+    first, second = made(), made()
+    with watched() as seen:
+        for _ in range(4):
+            first.train_on_batch(X, Y)
+            second.train_on_batch(X, Y)
+            second.train_on_batch(X, Y)
+    assert len(seen.of("step")) == 4
+
+
+def test_what_is_compiled_is_told():
+    with watched() as seen:
+        model = made()
+        model.fit(X, Y, verbose=0)
+        model.fit(X, Y, verbose=0)
+    assert [event.api for event in seen.of("build") if event.detail["what"] == "Model"] == ["Model.compile"]
+    assert len(seen.of("compile", "Model.fit")) == 1
+
+
+def test_an_error_passes_unchanged_and_steps_are_told_afterwards():
+    model = made()
+    with watched() as seen:
+        with pytest.raises(LookupError, match="not this batch"):
+            model.fit(X, Y, verbose=0, callbacks=[Broken()])
+        model.train_on_batch(X, Y)
+    assert [event.api for event in seen.of("step")] == ["Model.train_on_batch"]
+
+
+def test_an_error_of_a_generator_passes_unchanged():
+    def broken():
+        yield X, Y
+        yield X, Y
+        yield X, Y
+        raise LookupError("no more")
+
+    with watched(), pytest.raises(Exception, match="no more"):
+        made().fit(broken(), **QUIETLY)
+
+
+@only_tensorflow
+def test_arrays_given_to_fit_are_uploaded_by_it():
+    with watched() as seen:
+        made().fit(X, Y, verbose=0)
+    assert [event.nbytes for event in seen.of("upload", "Model.fit")] == [X.nbytes, Y.nbytes]
+    assert "" not in seen.detail("upload", "key")
+
+
+@only_tensorflow
+def test_an_iterator_tells_which_fit_has_made_it():
+    model = made()
+    with watched() as seen:
+        model.fit(X, Y, epochs=2, verbose=0)
+        model.fit(X, Y, verbose=0)
+    fits = sorted({event.detail["fit"] for event in seen.of("build", "Model.fit")})
+    assert (len(fits), fits[-1] - fits[0]) == (2, 1)
+
+
+@only_tensorflow
+def test_batches_given_one_by_one_are_uploaded_each_time():
+    model = made()
+    with watched() as seen:
+        for _ in range(4):
+            model.train_on_batch(X, Y)
+    keys = [event.detail["key"] for event in seen.of("upload", "Model.train_on_batch")]
+    assert (len(keys), len(set(keys))) == (8, 2)
+
+
+@only_tensorflow
+def test_a_step_of_several_batches_is_one():
+    with watched() as seen:
+        made(steps_per_execution=5).fit(X, Y, verbose=0)
+    assert len(seen.of("step")) == 2
+
+
+@only_tensorflow
+def test_a_model_that_runs_eagerly_ends_each_step_once():
+    with watched() as seen:
+        made(run_eagerly=True).fit(X, Y, verbose=0)
+    assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
+    assert sum(seen.detail("ops", "count")) > 10 * 20
+
+
+@only_tensorflow
+def test_a_loop_of_the_users_own_ends_steps_with_its_optimizer():
+    import tensorflow as tf
+
+    weights, optimizer = keras.Variable([1.0, 2.0]), keras.optimizers.SGD()
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights.value**2)
+        optimizer.apply(tape.gradient(loss, [weights.value]), [weights])
+
+    step()
+    compiled = tf.function(step)
+    with watched() as seen:
+        for _ in range(3):
+            step()
+            compiled()
+    assert [event.api for event in seen.of("step")] == ["Optimizer.apply"] * 3
+
+
+@only_tensorflow
+def test_what_fit_reads_for_itself_is_told_by_its_name():
+    with watched() as seen:
+        made().fit(X, Y, verbose=0)
+    assert seen.apis("download") == {"Model.fit"}
+    assert set(seen.detail("download", "dtype")) == {"float32"}

@@ -1,0 +1,381 @@
+"""TensorFlow stays what it was while it is watched, and what the ledger holds of it. Run by test_tensorflow_hooks."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.client import session as sessions
+from tensorflow.python.data.ops import dataset_ops, iterator_ops, readers
+from tensorflow.python.eager import execute
+from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
+from tensorflow.python.framework import constant_op, ops
+from tensorflow.python.ops import script_ops
+from tensorflow.python.profiler import profiler_v2
+from tensorflow.python.training import optimizer as first_optimizers
+from tests.doctor.capture.hooks.tensorflow_watched import attributes, in_thread, watched
+
+from forebay.doctor.capture.device.ledger import profiler_at_work
+from forebay.doctor.capture.hooks.op_counter import Counts
+from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
+from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
+from forebay.doctor.capture.memory_samples import limits_of_tensorflow
+from forebay.doctor.capture.process_facts import process_facts
+
+OWNERS = (
+    np,
+    ops,
+    ops._EagerTensorBase,
+    constant_op,
+    pywrap_tfe,
+    execute,
+    polymorphic_function.Function,
+    tracing_compilation,
+    sessions.BaseSession,
+    dataset_ops.DatasetV2,
+    iterator_ops.OwnedIterator,
+    readers.TFRecordDatasetV2,
+    script_ops.FuncRegistry,
+    profiler_v2,
+    tf.profiler.experimental,
+    first_optimizers.Optimizer,
+)
+ARRAY = np.array
+DATA = np.arange(600, dtype="float32").reshape(20, 30)
+
+
+def test_every_attribute_is_put_back():
+    before = attributes(OWNERS)
+    with watched():
+        changed = [one != another for one, another in zip(before, attributes(OWNERS), strict=True)]
+    assert changed == [True] * len(OWNERS)
+    assert attributes(OWNERS) == before
+
+
+def test_jax_that_tensorflow_imports_by_itself_is_not_started():
+    import jax  # noqa: F401  # as `tensorflow.lite` does
+    from jax._src import xla_bridge
+
+    assert list(process_facts()["frameworks"]) == ["tensorflow"]
+    assert not xla_bridge.backends_are_initialized()
+
+
+def test_what_may_be_taken_of_a_device_is_known():
+    tf.constant(1)
+    assert limits_of_tensorflow()["CPU:0"] > 0
+
+
+def test_a_function_is_traced_as_often_as_without_the_doctor():
+    def traces():
+        seen = []
+
+        @tf.function
+        def double(x, times):
+            seen.append(times)
+            return x * times
+
+        for x in (DATA, DATA, DATA[:3], tf.constant(DATA)):
+            double(x, 2)
+            double(x, 3)
+        return len(seen), double.experimental_get_tracing_count()
+
+    bare = traces()
+    with watched():
+        assert traces() == bare
+    assert traces() == bare
+
+
+def test_results_and_gradients_are_the_same():
+    def trained():
+        weights = tf.Variable(tf.ones((30, 2)))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(DATA @ weights) + tf.concat([DATA, DATA], 1)[:, :2])
+        return float(loss), tape.gradient(loss, weights).numpy().tolist()
+
+    bare = trained()
+    with watched():
+        assert trained() == bare
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (lambda: tf.matmul(tf.ones((2, 3)), tf.ones((2, 3))), tf.errors.InvalidArgumentError),
+        (lambda: tf.constant("a") + 1, tf.errors.InvalidArgumentError),
+        (lambda: tf.convert_to_tensor(OWNERS), ValueError),
+        (lambda: float(tf.ones(3)), TypeError),
+        (lambda: bool(tf.ones(3)), ValueError),
+        (lambda: np.asarray(tf.ones(3), dtype="nonsense"), TypeError),
+        (lambda: next(iter(tf.data.Dataset.range(0))), StopIteration),
+        (lambda: tf.data.Dataset.range(3).batch(-1), tf.errors.InvalidArgumentError),
+        (lambda: tf.function(lambda: 1 / 0)(), ZeroDivisionError),
+        (lambda: tf.compat.v1.Session().run("nothing"), RuntimeError),
+    ],
+)
+def test_an_error_passes_unchanged_and_what_follows_is_seen(act, error):
+    with pytest.raises(error) as bare:
+        act()
+    with watched() as seen:
+        with pytest.raises(error) as raised:
+            act()
+        tf.constant(DATA)
+    assert (type(raised.value), raised.value.args) == (type(bare.value), bare.value.args)
+    assert seen.of("upload", "tf.constant")
+    assert seen.notes == []
+
+
+def test_an_error_in_a_pipelines_own_python_comes_out_as_without_the_doctor():
+    def broken(row):
+        raise LookupError("no such row")
+
+    def taken():
+        dataset = tf.data.Dataset.range(2).map(lambda row: tf.py_function(broken, [row], tf.int64))
+        with pytest.raises(tf.errors.UnknownError, match="LookupError: no such row"):
+            next(iter(dataset))
+
+    taken()
+    with watched() as seen:
+        taken()
+    assert seen.of("prepare") == []
+
+
+def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(tensorflow_values, "key_of", lambda array: 1 / 0)
+    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
+    with watched() as seen:
+        assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
+    assert sorted(seen.notes) == [
+        "tf operations is seen in part only: ZeroDivisionError: division by zero",
+        "tf.convert_to_tensor is seen in part only: ZeroDivisionError: division by zero",
+    ]
+
+
+def test_a_version_without_a_function_is_a_note(monkeypatch):
+    monkeypatch.delattr(tracing_compilation, "_create_concrete_function")
+    with watched() as seen:
+        tf.constant(DATA)
+    assert [note.split(":")[0] for note in seen.notes] == ["tracing of tf.function is not watched"]
+    assert seen.of("upload")
+
+
+@pytest.mark.parametrize(
+    ("act", "api"),
+    [
+        (lambda: tf.constant(DATA), "tf.constant"),
+        (lambda: tf.convert_to_tensor(DATA), "tf.convert_to_tensor"),
+        (lambda: tf.cast(DATA, tf.float64), "tf.cast"),
+        (lambda: tf.Variable(DATA), "tf.Variable"),
+        (lambda: tf.matmul(DATA, DATA, transpose_b=True), "tf.matmul"),
+        (lambda: tf.square(DATA), "tf.square"),
+        (lambda: tf.zeros((20, 30)) + DATA, "tf.convert_to_tensor"),
+        (lambda: DATA + tf.zeros((20, 30)), "tf.convert_to_tensor"),
+        (lambda: tf.function(lambda x: x)(DATA), "tf.function"),
+        (lambda: tf.data.Dataset.from_tensor_slices(DATA), "Dataset.from_tensor_slices"),
+        (lambda: tf.data.Dataset.from_tensors((DATA,)), "Dataset.from_tensors"),
+    ],
+)
+def test_an_array_is_uploaded_by_the_call_the_user_wrote(act, api):
+    with watched() as seen:
+        act()
+    assert {event.api for event in seen.of("upload")} == {api}
+    assert sum(event.nbytes for event in seen.of("upload")) in (DATA.nbytes, 2 * DATA.nbytes)
+    assert set(seen.detail("upload", "from_dtype")) == {"float32"}
+    assert {key[:3] for key in seen.detail("upload", "key")} == {"<f4"}
+
+
+def test_the_same_data_has_the_same_key_and_other_data_another():
+    with watched() as seen:
+        tf.constant(DATA)
+        tf.square(DATA.copy())
+        tf.constant(DATA + 1)
+    first, second, third = seen.detail("upload", "key")
+    assert first == second != third
+
+
+def test_a_list_is_told_from_an_array():
+    with watched() as seen:
+        tf.constant([[1.0, 2.0]] * 200)
+    assert seen.detail("upload", "from_dtype") == ["list"]
+    assert [event.nbytes for event in seen.of("upload")] == [1600]
+
+
+def test_axes_shapes_and_single_numbers_are_no_data():
+    x = tf.ones((4, 5, 6))
+    with watched() as seen:
+        tf.reduce_mean(x, axis=[0, 1])
+        tf.reshape(x, (20, 6))[0, 1:3] * 2.0 + 1
+        tf.transpose(x, np.array([2, 0, 1]))
+    assert seen.of("upload") == []
+
+
+@pytest.mark.parametrize(
+    ("act", "api"),
+    [
+        (lambda x: x.numpy(), "Tensor.numpy"),
+        (float, "float(tensor)"),
+        (int, "int(tensor)"),
+        (bool, "bool(tensor)"),
+        (str, "print(tensor)"),
+        (repr, "print(tensor)"),
+        (lambda x: f"{x:.2f}", "format(tensor)"),
+        (lambda x: np.asarray(x), "np.asarray(tensor)"),
+        (lambda x: np.array(x, dtype="float64"), "np.array(tensor)"),
+        (lambda x: tf.Variable(x).numpy(), "Tensor.numpy"),
+        (lambda x: repr(tf.Variable(x)), "Tensor.numpy"),
+    ],
+)
+def test_a_value_is_read_once_by_whichever_way(act, api):
+    x = tf.constant(3.0)
+    with watched() as seen:
+        act(x)
+    (read,) = seen.of("download")
+    assert (read.api, read.nbytes) == (api, 4)
+    assert read.detail == {"device": "CPU:0", "dtype": "float32", "shape": []}
+
+
+def test_numpy_stays_what_it_was():
+    with watched() as seen:
+        assert pickle.loads(pickle.dumps(np.asarray)) is np.asarray
+        assert np.array in {ARRAY}
+        assert ARRAY in {np.array}
+        assert isinstance(np.array, type(ARRAY))
+        assert np.array([1, 2], dtype="int8", ndmin=2).tolist() == [[1, 2]]
+        assert np.asarray(DATA) is DATA
+    assert seen.session.ledger.events == []
+
+
+def test_operations_are_counted_on_their_lines_and_functions_are_not():
+    double = tf.function(lambda x: x * 2)
+    x = double(tf.ones(3))
+    with watched() as seen:
+        for _ in range(50):
+            x = tf.tanh(x)
+            x = double(x)
+    assert sum(seen.detail("ops", "count")) == 50
+    assert seen.lines("ops") == {"x = tf.tanh(x)"}
+    assert len(seen.of("run", "tf.function")) == 50
+
+
+def test_functions_told_to_run_as_python_are_operations():
+    double = tf.function(lambda x: x * 2)
+    tf.config.run_functions_eagerly(True)
+    try:
+        with watched() as seen:
+            double(tf.ones(3))
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert (seen.of("run"), seen.of("compile")) == ([], [])
+    assert seen.of("ops")
+
+
+def test_a_function_inside_a_function_is_neither_run_nor_traced_for_itself():
+    inner = tf.function(lambda x: x + 1)
+    outer = tf.function(lambda x: inner(x) * 2)
+    with watched() as seen:
+        outer(tf.ones(3))
+        outer(tf.ones(3))
+    assert (len(seen.of("compile")), len(seen.of("run"))) == (1, 2)
+
+
+def test_a_trace_says_why_and_for_what_without_a_value():
+    @tf.function
+    def step(x, rate, names):
+        return x
+
+    with watched() as seen:
+        step(tf.ones((2, 3)), 0.125, ["secret"])
+        step(tf.ones((2, 3)), 0.25, ["secret"])
+        step(tf.ones((4, 3)), 0.25, ["secret"])
+        step(tf.ones((4, 3), tf.float64), 0.25, ["secret"])
+    assert seen.detail("compile", "reason") == ["first", "value", "shape", "dtype"]
+    assert seen.detail("compile", "signature")[2:] == [
+        "x: float32[4, 3], rate: float, names: str",
+        "x: float64[4, 3], rate: float, names: str",
+    ]
+
+
+def test_threads_are_told_apart():
+    def convert():
+        tf.constant(DATA)
+        tf.square(tf.ones(3)).numpy()
+
+    with watched() as seen:
+        threads = [in_thread(convert), in_thread(convert), threading.get_ident()]
+        convert()
+    assert [event.thread for event in seen.of("upload")] == threads
+    assert [event.thread for event in seen.of("download")] == threads
+
+
+def test_a_wait_inside_a_compiled_function_lies_in_its_run():
+    numbers = tf.data.Dataset.range(800).map(lambda x: tf.cast(x, tf.float32)).batch(40).prefetch(1)
+    batches = iter(numbers)
+    total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
+    with watched() as seen:
+        for _ in range(18):
+            total(batches)
+    runs = [(event.start, event.end) for event in seen.of("run")]
+    waits = [(event.start, event.end) for event in seen.of("input")]
+    assert len(waits) >= 10
+    assert all(any(start <= wait[0] <= wait[1] <= end for start, end in runs) for wait in waits)
+    assert {event.nbytes for event in seen.of("input")} == {160}
+    assert seen.lines("input") == {"total(batches)"}
+
+
+def test_whoever_wants_the_profiler_gets_it(tmp_path):
+    batches = iter(tf.data.Dataset.range(100))
+    total = tf.function(lambda batches: next(batches) + 1)
+    with watched() as seen:
+        for _ in range(tensorflow_waits.FIRST_CALLS + 3):
+            total(batches)
+        tf.profiler.experimental.start(str(tmp_path))
+        tf.profiler.experimental.stop()
+    assert seen.of("input")
+    assert seen.notes == []
+
+
+def test_another_profiler_is_left_alone(tmp_path):
+    batches = iter(tf.data.Dataset.range(100))
+    total = tf.function(lambda batches: next(batches) + 1)
+    with watched() as seen:
+        tf.profiler.experimental.start(str(tmp_path))
+        for _ in range(tensorflow_waits.FIRST_CALLS + 3):
+            total(batches)
+        tf.profiler.experimental.stop()
+    assert seen.of("input") == []
+
+
+def test_a_pipeline_tells_how_it_was_put_together():
+    with watched() as seen:
+        rows = tf.data.Dataset.from_tensor_slices(DATA).shuffle(7)
+        next(iter(rows.map(tf.square, num_parallel_calls=3).batch(5).prefetch(2)))
+        next(iter(rows.prefetch(4).batch(6).take(1)))
+    told = {"loader": "tf.data", "shuffle_rows": 7}
+    assert [event.detail for event in seen.of("input")] == [
+        told | {"workers": 3, "batch_rows": 5, "prefetch": 2},
+        told | {"batch_rows": 6, "prefetch": 0},
+    ]
+    assert [event.nbytes for event in seen.of("input")] == [5 * 120, 6 * 120]
+    assert [(event.api, event.nbytes) for event in seen.of("build")] == [
+        ("Dataset.from_tensor_slices", DATA.nbytes),
+        ("iter(dataset)", 0),
+        ("iter(dataset)", 0),
+    ]
+    assert seen.detail("build", "shuffle_rows") == [7, None, None]
+
+
+def test_the_optimizers_of_the_first_version_end_a_step():
+    weights = tf.Variable(1.0)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    with watched() as seen:
+        for _ in range(3):
+            optimizer.minimize(lambda: weights**2)
+    assert [event.api for event in seen.of("step")] == ["Optimizer.apply_gradients"] * 3
+
+
+def test_a_profiler_at_work_is_known(tmp_path):
+    tf.profiler.experimental.start(str(tmp_path))
+    name = profiler_at_work()
+    tf.profiler.experimental.stop(save=False)
+    assert (name, profiler_at_work()) == ("tf.profiler", None)

@@ -1,0 +1,58 @@
+"""What the doctor sees of CuPy, or rather a stand-in for it: of scripts with faults, healthy twins and single calls."""
+
+import json
+
+import pytest
+from tests.doctor.capture.hooks.hook_scripts import Seen
+from tests.doctor.processes import WAITING
+from tests.support.paths import DOCTOR
+
+PROCESSES = ("cases cupy", "scripts cupy")
+SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "cupy").glob("*.py"))
+FAULTS = ("conversion_in_loop", "host_check", "many_small_copies", "read_back", "rebuilt", "repeated_upload")
+FAULTS += ("wide_dtype",)
+pytestmark = WAITING
+
+
+def seen(processes, script):
+    return Seen.of_capture(processes.capture("cupy", script))
+
+
+def test_every_case_holds(processes):
+    processes.wait("cases cupy")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "api", "times", "line"),
+    [
+        ("repeated_upload", "upload", "cupy.asarray", 60, "filtered = cupy.tanh(cupy.asarray(volume) * weight)"),
+        ("conversion_in_loop", "upload", "cupy.array", 60, "batch = cupy.array(rows[number % 20 * 32 :][:32])"),
+        ("read_back", "download", "float(array)", 60, "residuals.append(float(vector.mean()))"),
+        ("rebuilt", "build", "cupy.ElementwiseKernel", 60, "double = cupy.ElementwiseKernel("),
+        ("rebuilt", "compile", "cupy", 60, "values = double(values) % 1000.0"),
+        ("rebuilt", "run", "cupy.ElementwiseKernel", 60, "values = double(values) % 1000.0"),
+        ("host_check", "download", "cupy.asnumpy", 60, "if np.isnan(cupy.asnumpy(field)).any():"),
+        ("wide_dtype", "upload", "cupy.asarray", 60, "batch = cupy.asarray(numbers.random((256, 512)))"),
+        ("many_small_copies", "upload", "cupy.asarray", 960, "batch = cupy.stack([cupy.asarray(row) for row in "),
+        ("many_small_copies", "sync", "cupy.cuda.Stream.synchronize", 60, "cupy.cuda.Stream.null.synchronize()"),
+    ],
+)
+def test_a_fault_is_written_down_with_its_line(processes, script, kind, api, times, line):
+    found = seen(processes, script)
+    assert [found.text(event).startswith(line) for event in found.of(kind, api)].count(True) == times
+
+
+@pytest.mark.parametrize("script", FAULTS)
+@pytest.mark.parametrize("kind", ["upload", "download", "build", "compile", "sync"])
+def test_a_healthy_script_does_nothing_in_its_loop(processes, script, kind):
+    assert len(seen(processes, f"{script}_healthy").of(kind)) <= 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_watched_script_comes_to_the_same_result(processes, script):
+    watched, bare = json.loads(processes.kept("cupy", script, "answers").read_text())
+    assert watched == bare
+
+
+def test_the_same_data_has_the_same_key(processes):
+    assert len(set(seen(processes, "repeated_upload").details("upload", "key"))) == 1

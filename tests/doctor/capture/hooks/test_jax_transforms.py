@@ -1,0 +1,84 @@
+"""A gradient that JAX takes operation by operation: who is accused, where, and what compiling the step would win."""
+
+import pytest
+from tests.doctor import device_rig as rig
+from tests.doctor.captures import JAX, happening, loop, ops, run
+
+from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.model.events import Kind
+
+KERNELS, KERNEL_US = 80, 10
+GRADIENT, LAYER = 6, 4  # lines
+JAX_GPU = {"jax": {"gpus": 1, "devices": 1, "jit_disabled": False}}
+
+
+def gradient(ms, *inside):
+    return happening(Kind.TRANSFORM, "jax.grad", ms, line=GRADIENT, function="loss").containing(*inside)
+
+
+def operations(count, ms, **given):
+    return ops(count, ms, api="jax operations", calling_seconds=ms / 1e3, **given)
+
+
+def by_operations(machine, *, python_us=400):
+    began = machine.now
+    for _ in range(KERNELS):
+        machine.python(python_us)
+        machine.launch(KERNEL_US, host_us=20)
+    machine._event(Kind.TRANSFORM, "jax.grad", GRADIENT, began)
+    detail = {"count": KERNELS, "tiny": 0, "calling_seconds": KERNELS * 20e-6}
+    machine._event(Kind.OPS, "jax operations", LAYER, machine.now - 20 * rig.US, 0, detail)
+
+
+def compiled(machine):
+    machine.python(20)
+    for _ in range(KERNELS):
+        machine.launch(KERNEL_US, host_us=0.5)
+
+
+def main_of(capture):
+    return judge(capture).main
+
+
+def test_the_line_that_takes_the_gradient_is_named_wherever_its_operations_are_written():
+    inside = operations(60, 2, line=LAYER), operations(20, 1, line=GRADIENT)
+    found = main_of(loop(gradient(9, *inside), frameworks=JAX))
+    assert (found.rule, found.line.number) == ("eager", GRADIENT)
+    assert "@jax.jit" in found.cures[0].code
+
+
+def test_taking_a_function_apart_is_part_of_what_it_costs():
+    found = main_of(loop(gradient(9, operations(60, 2, line=LAYER)), frameworks=JAX))
+    assert found.seconds == pytest.approx(7e-3, rel=0.02)
+
+
+def test_many_small_operations_of_a_gradient_are_no_loop_over_elements():
+    inside = operations(600, 2, line=GRADIENT, tiny=600)
+    assert main_of(loop(gradient(9, inside), frameworks=JAX)).rule == "eager"
+
+
+def test_a_gradient_of_few_long_operations_is_left_alone():
+    assert main_of(loop(gradient(9, operations(12, 8, line=LAYER)), frameworks=JAX)) is None
+
+
+def test_a_loop_with_a_compiled_step_is_left_alone():
+    every_tenth = happening(Kind.TRANSFORM, "jax.grad", 1, line=GRADIENT, every=10)
+    assert main_of(loop(run("jax.jit", 9), every_tenth, frameworks=JAX)) is None
+
+
+@pytest.mark.parametrize("python_us", [50, 400, 2_000])
+def test_compiling_leaves_what_the_device_computes(python_us):
+    capture = rig.run(lambda machine: by_operations(machine, python_us=python_us), frameworks=JAX_GPU)
+    verdict = judge(capture)
+    best, truly = verdict.main.cures[0], rig.step_seconds(compiled)
+    fast, slow = (verdict.case.step_seconds - won for won in (best.high, best.low))
+    assert verdict.main.rule == "eager"
+    assert fast <= truly <= slow * 1.01
+    assert fast >= 0.5 * KERNELS * KERNEL_US * 1e-6
+
+
+def test_it_is_the_same_where_launches_were_not_recorded():
+    capture = rig.without_calls(rig.run(by_operations, frameworks=JAX_GPU))
+    verdict = judge(capture)
+    best, truly = verdict.main.cures[0], rig.step_seconds(compiled)
+    assert verdict.case.step_seconds - best.high <= truly <= (verdict.case.step_seconds - best.low) * 1.05

@@ -1,0 +1,223 @@
+"""`torch.compile` under watch: as many graphs as ever, nothing inside them written down, each compilation seen."""
+
+import copy
+import pickle
+from types import FunctionType
+
+import numpy as np
+import pytest
+import torch
+from tests.doctor.capture.hooks.torch_watched import watched
+from torch._dynamo import convert_frame, eval_frame
+from torch._dynamo.callback import callback_handler
+
+from forebay.doctor.model.events import Kind
+
+ARRAY = np.ones(3, dtype="float32")
+ONE_GRAPH = {
+    "to": lambda x: x.to(torch.float64).cpu() + 1,
+    "unbound": lambda x: torch.Tensor.to(x, torch.float64) + 1,
+    "tensor": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
+    "as_tensor": lambda x: x + torch.as_tensor(ARRAY),
+    "from_numpy": lambda x: x + torch.from_numpy(ARRAY),
+    "asarray": lambda x: x + torch.asarray([1.0, 2.0, 3.0]),
+    "copy_": lambda x: x.clone().copy_(x) + 1,
+    "index": lambda x: x[1:] + x[0],
+    "module": torch.nn.Linear(3, 3),
+}
+PIECES = {
+    "item": lambda x: x * x.sum().item() + 1,
+    "float": lambda x: x * float(x.sum()) + 1,
+    "bool": lambda x: x + 1 if x.sum() > 0 else x - 1,
+    "format": lambda x: (f"{x.sum():.3f}", x + 1),
+    "mask": lambda x: x[x > 0] + 1,
+    "tolist": lambda x: (x + 1, x.tolist(), x * 2),
+}
+
+
+class Counted:
+    """A backend that counts graphs."""
+
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, graph, examples):
+        self.graphs += 1
+        return graph.forward
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x).to(torch.float64)
+
+
+def double(x):
+    return x * 2
+
+
+def scaled(x, name):
+    return x * len(name)
+
+
+def read_between(x):
+    total = (x * 2).sum().item()
+    return x + total
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def seen():
+    with watched() as seen:
+        yield seen
+
+
+def graphs_of(function, **options):
+    """How many graphs two calls need; none if it cannot be compiled so."""
+    torch._dynamo.reset()
+    backend = Counted()
+    compiled = torch.compile(function, backend=backend, **options)
+    try:
+        compiled(torch.ones(3)), compiled(torch.ones(3))
+    except torch._dynamo.exc.Unsupported:
+        return None
+    return backend.graphs
+
+
+@pytest.mark.parametrize("name", ONE_GRAPH)
+def test_one_graph_stays_one_graph(name):
+    plain = graphs_of(ONE_GRAPH[name])
+    with watched() as seen:
+        assert graphs_of(ONE_GRAPH[name]) == plain
+        whole = graphs_of(ONE_GRAPH[name], fullgraph=True)
+        assert [event for event in seen.of(Kind.UPLOAD, Kind.DOWNLOAD) if event.nbytes] == []
+    assert graphs_of(ONE_GRAPH[name], fullgraph=True) == whole
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_as_many_pieces_as_ever(name):
+    plain = graphs_of(PIECES[name])
+    with watched() as seen:
+        assert graphs_of(PIECES[name]) == plain
+    functions = {event.detail["function"] for event in seen.of(Kind.COMPILE)}
+    assert all("lambda" in function or "resume" in function for function in functions)  # none of ours is compiled
+
+
+def test_what_is_read_between_pieces_is_seen(seen):
+    compiled = torch.compile(read_between, backend="eager")
+    compiled(torch.ones(3)), compiled(torch.ones(3))
+    reads = seen.of(Kind.DOWNLOAD)
+    assert [event.api for event in reads] == ["Tensor.item"] * 2
+    assert seen.line(reads[0]).function == "read_between"
+
+
+def test_methods_inside_cause_no_compilation_afterwards():
+    backend = Counted()
+    with watched():
+        compiled = torch.compile(Network(), backend=backend)
+        compiled(torch.ones(3))
+    compiled(torch.ones(3))
+    assert backend.graphs == 1
+
+
+def test_each_compilation_says_its_function_and_why(seen):
+    compiled = torch.compile(double, backend="eager", dynamic=False)
+    compiled(torch.ones(3)), compiled(torch.ones(4)), compiled(torch.ones(4, dtype=torch.float64))
+    first, shape, dtype = seen.of(Kind.COMPILE)
+    assert first.detail == {"function": "double", "reason": "first"}
+    assert (shape.detail["reason"], dtype.detail["reason"]) == ("shape", "dtype")
+    assert "expected 3, actual 4" in shape.detail["signature"]
+    assert seen.line(first).text.startswith("compiled(torch.ones(3)), compiled(torch.ones(4))")
+
+
+def test_a_value_that_is_compiled_in_is_a_reason_but_not_repeated(seen):
+    compiled = torch.compile(scaled, backend="eager")
+    compiled(torch.ones(3), "one"), compiled(torch.ones(3), "other")
+    assert seen.of(Kind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
+
+
+def test_a_backward_pass_is_compiled_when_first_needed(seen):
+    compiled = torch.compile(double, backend="aot_eager")
+    compiled(torch.ones(3, requires_grad=True)).sum().backward()
+    assert [event.detail["function"] for event in seen.of(Kind.COMPILE)] == ["double", "backward"]
+
+
+def test_each_call_of_a_compiled_function_is_a_run(seen):
+    @torch.compile(backend="eager")
+    def triple(x):
+        return x * 3
+
+    triple(torch.ones(3)), triple(torch.ones(3))
+    (made,) = seen.of(Kind.BUILD)
+    runs = seen.of(Kind.RUN)
+    assert (made.api, made.detail["what"]) == ("torch.compile", "function")
+    assert [event.api for event in runs] == ["compiled function"] * 2
+    assert runs[0].detail["function"].endswith("triple")
+    assert seen.line(runs[0]).text == "triple(torch.ones(3)), triple(torch.ones(3))"
+
+
+def test_a_compiled_module_is_known_by_its_class(seen):
+    network = Network()
+    torch.compile(network, backend="eager")(torch.ones(3))
+    network.compile(backend="eager")
+    network(torch.ones(3))
+    names = [event.detail["function"] for event in seen.of(Kind.RUN)]
+    assert names[0] == "Network"
+    assert len(names) == 2
+    assert seen.of(Kind.COMPILE)[0].detail["function"] == "Network.forward"
+
+
+def test_a_compiled_function_inside_another_is_part_of_it(seen):
+    inner = torch.compile(double, backend="eager")
+    outer = torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
+    assert outer(torch.ones(1)).item() == 3
+    assert len(seen.of(Kind.RUN)) == 1
+
+
+def test_a_compiled_module_is_copied_and_pickled_as_ever(seen):
+    compiled = torch.compile(Network(), backend="eager")
+    copied, read = copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))
+    assert torch.equal(copied(torch.ones(3)), compiled(torch.ones(3)))
+    assert torch.equal(read(torch.ones(3)), compiled(torch.ones(3)))
+
+
+def graphs_of_a_step():
+    torch._dynamo.reset()
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    backend = Counted()
+    torch.compile(torch.optim.Adam([parameter]).step, backend=backend)()
+    return backend.graphs
+
+
+def test_a_compiled_optimizer_is_in_as_many_pieces_as_ever():
+    plain = graphs_of_a_step()
+    with watched():
+        assert graphs_of_a_step() == plain
+
+
+def test_nothing_is_left_in_the_compiler_afterwards():
+    compile_frame, wrap = convert_frame._compile, eval_frame.OptimizeContext.__call__
+    with watched() as seen:
+        compiled = torch.compile(double, backend="eager")
+        compiled(torch.ones(3))
+    compiled(torch.ones(3)), compiled(torch.ones(4))
+    assert (len(seen.of(Kind.RUN)), len(seen.of(Kind.COMPILE))) == (1, 1)
+    assert (convert_frame._compile, eval_frame.OptimizeContext.__call__) == (compile_frame, wrap)
+    assert type(convert_frame._compile) is FunctionType
+    assert callback_handler.start_callbacks == callback_handler.end_callbacks == []
+
+
+def test_an_error_inside_passes_and_the_next_call_is_seen(seen):
+    compiled = torch.compile(lambda x: x @ torch.ones(5, 5), backend="eager")
+    with pytest.raises(RuntimeError):
+        compiled(torch.ones(3, 3))
+    torch.ones(()).item()
+    assert seen.apis(Kind.DOWNLOAD) == ["Tensor.item"]

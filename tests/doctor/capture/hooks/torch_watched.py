@@ -1,0 +1,43 @@
+"""PyTorch watched for as long as a `with` block lasts, and what was written meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forebay.doctor.capture.hooks.torch import install
+from forebay.doctor.capture.ledger import Ledger
+from forebay.doctor.capture.patches import Patches
+from forebay.doctor.model.events import Event, Kind, Line
+
+__all__ = ["Seen", "watched"]
+
+
+class Seen:
+    """A ledger, asked by tests."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def of(self, *kinds: Kind) -> list[Event]:
+        return [event for event in self.ledger.events if event.kind in kinds]
+
+    def apis(self, *kinds: Kind) -> list[str]:
+        return [event.api for event in self.of(*kinds)]
+
+    @property
+    def one(self) -> Event:
+        (event,) = self.ledger.events
+        return event
+
+    def line(self, event: Event) -> Line:
+        return self.ledger.lines.read()[event.line]
+
+
+@contextmanager
+def watched() -> Iterator[Seen]:
+    ledger = Ledger()
+    patches = Patches(ledger)
+    install(patches)
+    try:
+        yield Seen(ledger)
+    finally:
+        patches.restore()

@@ -1,0 +1,200 @@
+"""Several ranks read together: who is slow, who places its work otherwise; and which rank a process is."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.resources import files
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from tests.doctor.captures import TENSORFLOW_GPU, TORCH, TORCH_GPU, download, loop, move, same, upload
+from tests.doctor.device_rig import run
+from tests.support.paths import DOCTOR, ROOT
+
+from forebay.doctor.capture import rank as rank_file
+from forebay.doctor.capture.rank import rank_here
+from forebay.doctor.diagnosis.compare_ranks import compare_ranks
+from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.report.document import document_of
+from forebay.doctor.report.terminal_ranks import render_ranks
+
+SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
+pytestmark = pytest.mark.timeout(600)  # two processes import a framework
+
+
+def ranks_of(*captures, numbered=True):
+    numbers = range(len(captures)) if numbered else [None] * len(captures)
+    verdicts = [judge(replace(capture, rank=number)) for capture, number in zip(captures, numbers, strict=True)]
+    return compare_ranks(verdicts)
+
+
+def together(us):
+    """A step of so many microseconds of its own, and then whatever it takes until the slowest is done."""
+
+    def program(rig):
+        rig.launch(us)
+        rig.launch(1_000 - us)
+        rig.read(line=3)
+
+    capture = run(program)
+    records = capture.device.records.copy()
+    kernels = records[records["kind"] == 10]
+    records["name"][records["kind"] == 10] = [1 + number % 2 for number in range(len(kernels))]
+    device = replace(capture.device, records=records, names=("", "gemm", "ncclDevKernel_AllReduce_Sum"))
+    return replace(capture, device=device)
+
+
+# Side by side
+
+
+def test_ranks_that_do_the_same_have_no_remark():
+    ranks = ranks_of(loop(download(ms=3)), loop(download(ms=3.1)), loop(download(ms=3)))
+    assert ranks.remarks == ()
+    assert [rank.number for rank in ranks.ranks] == [0, 1, 2]
+
+
+def test_a_rank_that_lags_is_named_with_how_much():
+    ranks = ranks_of(loop(ms=10), loop(ms=15), loop(ms=10))
+    assert ranks.slowest.number == 1
+    assert ranks.remarks[0] == "rank 1 lags behind: 15.0 ms on a step, 50% more than they"
+
+
+def test_a_rank_that_others_wait_for_is_the_one_that_waits_least():
+    """All steps take the same time, since all ranks meet in each; the slow one has the shortest collectives."""
+    ranks = ranks_of(together(200), together(900), together(200))
+    steps = [rank.step_seconds for rank in ranks.ranks]
+    assert max(steps) == pytest.approx(min(steps), rel=0.01)
+    assert ranks.slowest.number == 1
+    assert ranks.remarks[0].startswith("rank 1 lags behind: ")
+    assert "a step of its own" in ranks.remarks[0]
+
+
+def test_a_rank_whose_data_lies_elsewhere_is_named():
+    there, here = upload(line=3, ms=0.1, device="cuda:0"), upload(line=3, ms=0.1, device="cpu")
+    ranks = ranks_of(loop(there), loop(upload(line=3, ms=0.1, device="cuda:1")), loop(here))
+    told = "rank 2 has torch.tensor (train.py:3) on the host where its peers have it on cuda"
+    assert ranks.remarks == (told,)
+
+
+def test_a_rank_that_moves_data_its_peers_do_not_is_named():
+    plain, moving = loop(frameworks=TENSORFLOW_GPU), loop(move(ms=0.01, line=4), frameworks=TENSORFLOW_GPU)
+    (told,) = ranks_of(plain, plain, moving).remarks
+    assert told == "rank 2 moves the data of NonZero to the host (train.py:4), unlike its peers"
+
+
+def test_a_rank_that_sees_no_gpu_is_named():
+    ranks = ranks_of(loop(frameworks=TORCH_GPU), loop(frameworks=TORCH_GPU), loop(frameworks=TORCH))
+    assert ranks.remarks == ("rank 2 sees no GPU, unlike its peers",)
+
+
+def test_a_rank_that_runs_fewer_kernels_is_named():
+    def kernels(count):
+        return run(lambda rig: [rig.launch(10) for _ in range(count)] + [rig.read(line=3)])
+
+    (told,) = [told for told in ranks_of(kernels(20), kernels(20), kernels(8)).remarks if "kernels" in told]
+    assert told == "rank 2 runs 8 kernels a step where its peers run 20: the rest runs elsewhere"
+
+
+def test_a_rank_that_is_held_back_by_something_else_is_named():
+    ranks = ranks_of(loop(download(ms=3)), loop(download(ms=3)), loop(upload(ms=3, key=same)))
+    assert ranks.remarks[-1].startswith("rank 2 is held back by something else: torch.tensor uploads the same 1.0 MiB")
+
+
+def test_only_the_first_rank_that_logs_is_no_remark():
+    assert ranks_of(loop(download(ms=0.1, line=3)), loop(), loop()).remarks == ()
+
+
+def test_captures_without_numbers_are_numbered_in_their_row():
+    assert [rank.number for rank in ranks_of(loop(), loop(), numbered=False).ranks] == [0, 1]
+
+
+# Told
+
+
+def test_the_table_fits_and_has_a_row_for_each():
+    ranks = ranks_of(*[loop(download(ms=3))] * 20)
+    lines = render_ranks(ranks).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "20 ranks; the slowest is rank 0"
+    assert "     0    10.0 ms        0 s           -  read_back" in lines
+    assert "  4 more ranks: --json FILE has all." in lines
+
+
+def test_the_document_of_ranks_is_as_the_schema_says():
+    ranks = ranks_of(loop(ms=10), loop(download(ms=3), ms=15))
+    document = json.loads(json.dumps(document_of(ranks.slowest.verdict, ranks), allow_nan=False))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert document["ranks"]["slowest"] == document["rank"] == 1
+    assert [each["rule"] for each in document["ranks"]["each"]] == [None, "read_back"]
+
+
+# Which rank this is
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, 3),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"LOCAL_RANK": "1"}, 1),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, 2),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, 5),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"RANK": "first"}, None),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 1}}'}, 1),
+        (
+            {"TF_CONFIG": '{"cluster": {"chief": ["a"], "worker": ["b"]}, "task": {"type": "worker", "index": 0}}'},
+            1,
+        ),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}'}, None),
+        ({"TF_CONFIG": "not json"}, None),
+    ],
+)
+def test_a_rank_is_what_its_launcher_says(monkeypatch, environment, rank):
+    monkeypatch.setattr(rank_file.os, "environ", environment)
+    monkeypatch.delitem(sys.modules, "jax._src.distributed", raising=False)
+    assert rank_here() == rank
+
+
+def test_jax_tells_its_rank_once_it_was_started(monkeypatch):
+    monkeypatch.setattr(rank_file.os, "environ", {})
+    state = SimpleNamespace(client=object(), num_processes=2, process_id=1)
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
+    assert rank_here() == 1
+
+
+# A run of two
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "forebay", "doctor", "--capture", "run.gz", DOCTOR / "ranks" / "two_ranks.py"]
+    settings = {"WORLD_SIZE": "2", "MEETING_PLACE": f"file://{folder}/meeting", "CUDA_VISIBLE_DEVICES": ""}
+    settings |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    running = [
+        subprocess.Popen(command, cwd=folder, env=os.environ | settings | {"RANK": rank}, stdout=subprocess.DEVNULL)
+        for rank in "01"
+    ]
+    assert [process.wait(500) for process in running] == [0, 0]
+    return folder
+
+
+def test_each_rank_writes_a_file_of_its_own(two_ranks):
+    assert Capture.load(two_ranks / "run.rank0.gz").rank == 0
+    assert Capture.load(two_ranks / "run.rank1.gz").rank == 1
+
+
+def test_the_captures_of_a_run_are_read_together(two_ranks):
+    command = [sys.executable, "-m", "forebay", "doctor", "--json", "all.json", "run.rank1.gz", "run.rank0.gz"]
+    done = subprocess.run(command, cwd=two_ranks, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 ranks; the slowest is rank ")
+    document = json.loads((two_ranks / "all.json").read_text())
+    assert [each["rank"] for each in document["ranks"]["each"]] == [0, 1]
+    assert document["rank"] == document["ranks"]["slowest"]

@@ -1,0 +1,241 @@
+"""What cures win, simulated: held against the cured program on the same machine; refused where it cannot be known."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.doctor import device_rig as rig
+from tests.doctor.captures import STEP_LINE
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.diagnosis.savings import Simulation
+from forebay.doctor.predict.changes import defer_waits
+from forebay.doctor.predict.machines import DEVICES, LINKS, figures_of, name_of, on_another
+from forebay.doctor.predict.timeline import Action, Operation, Timeline, run
+from forebay.doctor.predict.upload_changes import overlap_copies, remove_uploads
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.errors import CaptureError
+
+MB = 1_000_000
+
+
+def trains(machine, *, uploads=True, reads=True):
+    if uploads:
+        machine.upload(8 * MB, line=2)
+    machine.launch(900)
+    if reads:
+        machine.read(4, line=3)
+    machine.python(300)
+
+
+def finding(line, change):
+    return Finding("a_rule", "something", None, 1e-3, (Cure("do it", "code", 0.0, 1e-3, "bounds", (change,)),))
+
+
+UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
+
+
+def test_a_cure_wins_what_the_cured_program_shows():
+    case = Case(rig.run(trains))
+    (cure,) = Simulation.of(case).settled(UPLOAD).cures
+    truly = case.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
+    assert cure.low <= truly <= cure.high
+    assert "run again" in cure.how
+
+
+def test_cures_together_take_what_the_program_with_both_takes():
+    simulation = Simulation.of(Case(rig.run(trains)))
+    both = simulation.together([simulation.settled(UPLOAD), simulation.settled(READ)])
+    truly = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
+    assert both.low <= truly <= both.high
+
+
+def test_one_cure_is_nothing_to_combine():
+    assert Simulation.of(Case(rig.run(trains))).together([UPLOAD]) is None
+
+
+def test_without_records_of_the_device_bounds_stay():
+    simulation = Simulation.of(Case(replace(rig.run(trains), device=None)))
+    assert simulation.settled(UPLOAD) == UPLOAD
+    assert simulation.doubt == "the GPU was not recorded"
+
+
+def test_a_script_without_a_gpu_is_not_reckoned_for_another_and_told_why():
+    without = {"frameworks": {"torch": {"gpus": 0}}}
+    verdict = judge(replace(rig.run(trains), device=None, facts=without), device="h100")
+    assert (verdict.elsewhere.step, verdict.elsewhere.doubt) == (None, "the script ran without a GPU")
+
+
+def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
+    capture = rig.run(trains)
+    window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
+    simulation = Simulation.of(Case(replace(capture, window=window)))
+    (cure,) = simulation.settled(UPLOAD).cures
+    assert (cure.low, cure.high) == (0.0, 1e-3)
+    assert "bounds only: run again, the recorded steps miss the measured one by" in cure.how
+
+
+def test_a_machine_that_drifts_a_little_is_believed():
+    capture = rig.run(trains)
+    window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
+    assert Simulation.of(Case(replace(capture, window=window))).believed
+
+
+def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured():
+    def program(machine):
+        machine.upload(8 * MB)
+        machine.launch(1500 if machine.tracing else 900)
+        machine.read(4)
+        machine.python(300)
+
+    model = Simulation.of(Case(rig.run(program))).model
+    assert model.structure_error < 0.01
+    assert model.pace_error < 0.01
+    assert model.cost_error > 0.1
+
+
+def test_where_the_device_bounds_a_loop_its_own_steps_tell_the_hosts_pace():
+    numbers = count()
+
+    def program(machine, *, stream=rig.STREAM):
+        machine.upload(22 * MB, pinned=True, stream=stream)
+        machine.launch(800)
+        machine.python(1000)
+        if next(numbers) % 10 == 9:
+            machine.synchronize()
+
+    case = Case(rig.run(program, launch_cost=400 * rig.US))
+    (cure,) = Simulation.of(case).settled(finding(2, overlap_copies(2))).cures
+    truly = case.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
+    assert cure.low <= truly <= cure.high
+
+
+def test_a_loop_that_runs_ahead_goes_at_the_pace_of_its_device():
+    numbers = count()
+
+    def program(machine):
+        machine.upload(55 * MB, pinned=True)
+        machine.launch(1000)
+        machine.python(1200)
+        if next(numbers) % 20 == 19:
+            machine.synchronize()
+
+    case = Case(rig.without_calls(rig.run(program)))
+    assert case.device.lags
+    assert case.step_seconds == pytest.approx(rig.step_seconds(program), rel=0.01)
+    assert Simulation.of(case).believed
+
+
+def test_a_loop_that_stands_still_in_launches_has_time_left():
+    def program(machine):
+        machine.upload(55 * MB, pinned=True)
+        machine.launch(1000)
+        machine.wait_for_room(1981)
+
+    simulation = Simulation.of(Case(rig.without_calls(rig.run(program))))
+    (cure,) = simulation.settled(finding(2, overlap_copies(2))).cures
+    assert cure.low <= 1e-3 - 20e-6 <= cure.high
+
+
+records = st.lists(
+    st.fixed_dictionaries(
+        {
+            "start": st.integers(0, 60_000_000),
+            "lasts": st.integers(0, 3_000_000),
+            "nbytes": st.sampled_from([0, 4, 8 * MB]),
+            "kind": st.sampled_from([1, 2, 3, 4, 5, 10, 38, 51]),
+            "what": st.sampled_from([0, 1, 2, 3, 8, 31, 41, 131, 211]),
+            "stream": st.integers(0, 3),
+            "correlation": st.integers(0, 20),
+            "thread": st.sampled_from([1, 2]),
+            "source": st.integers(0, 5),
+            "flags": st.integers(0, 1),
+        }
+    ),
+    max_size=60,
+)
+
+
+def at(first, *, start, lasts, **fields):
+    return {"start": first + start, "end": first + start + lasts, **fields}
+
+
+@given(records)
+@settings(deadline=None)
+def test_whatever_was_recorded_a_verdict_comes_of_it(rows):
+    capture = rig.run(trains)
+    first = capture.window.traced[0]
+    verdict = judge(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
+    assert verdict.silent == ()
+    assert all(0 <= cure.low <= cure.high for found in verdict.findings for cure in found.cures)
+    assert sum(verdict.case.step_parts.values()) == pytest.approx(verdict.case.step_seconds)
+
+
+def test_a_verdict_has_the_step_on_another_machine():
+    verdict = judge(rig.run(trains), device="a100", link="pcie3")
+    assert verdict.elsewhere.told == "a100 behind pcie3"
+    assert verdict.elsewhere.step.low > verdict.case.step_seconds
+    assert judge(rig.run(trains)).elsewhere is None
+
+
+def test_another_machine_without_records_is_not_reckoned():
+    verdict = judge(replace(rig.run(trains), device=None), device="a100")
+    assert verdict.elsewhere.step is None
+    assert verdict.elsewhere.doubt == "the GPU was not recorded"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA A10G", "a10"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("Tesla T4", "t4"),
+        ("Some other", None),
+    ],
+)
+def test_gpus_are_known_by_what_their_drivers_call_them(gpu, name):
+    assert name_of(gpu) == name
+
+
+def test_figures_say_where_they_come_from():
+    assert figures_of("NVIDIA H200").source == "measured on an NVIDIA H200"
+    assert "in proportion" in figures_of("NVIDIA A100-SXM4-80GB").source
+    assert figures_of("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
+
+
+def test_products_scale_by_arithmetic_and_the_rest_by_memory():
+    operations = (Operation(1e-3, multiplies=True), Operation(1e-3), Operation(1e-3, engine="host to device"))
+    timeline = Timeline((Action(0.0, (0, 1, 2), ends_step=True),), operations)
+    fast, slow = on_another(timeline, "h200", device="h100", link="pcie4")
+    for other in (fast, slow):
+        product, rest, copy = (operation.seconds for operation in other.operations)
+        assert product == pytest.approx(1e-3)
+        assert rest == pytest.approx(1e-3 * 4.8 / 3.35)
+        assert copy == pytest.approx(1e-3 * 54.8 / 25)
+
+
+def test_the_same_machine_changes_nothing():
+    timeline = Timeline((Action(0.0, (0,), line=STEP_LINE, ends_step=True),), (Operation(1e-3),))
+    assert {run(other) for other in on_another(timeline, "h200", device="h200")} == {run(timeline)}
+
+
+def test_a_machine_that_is_not_known_is_refused_with_those_that_are():
+    with pytest.raises(CaptureError, match=r"no device 'h900' is known: give one of .*h100"):
+        judge(rig.run(trains), device="h900")
+    assert all(device.link in LINKS for device in DEVICES.values())
+
+
+def test_a_cause_costs_no_less_than_its_cure_wins():
+    settled = Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=1e-6))
+    assert settled.seconds == settled.win
+    assert Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=0.0)).seconds == 0.0

@@ -1,0 +1,303 @@
+"""What a cure's emulation does to PyTorch, on the line that is accused and nowhere else."""
+
+from itertools import repeat
+from operator import methodcaller
+
+import numpy as np
+import pytest
+import torch
+from tests.doctor.emulate.emulated import emulated, emulating
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from forebay.doctor.emulate.batches import MOST_BATCHES
+from forebay.doctor.model.emulation import Way
+
+DATA = np.arange(4096, dtype="float32")
+OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
+
+
+def different(values):
+    return len({id(value) for value in values})
+
+
+def test_the_same_data_is_uploaded_once():
+    def loop():
+        return [torch.tensor(DATA) for _ in range(20)]  # accused
+
+    tensors, replaced = emulated(loop, Way.REMEMBER)
+    assert (different(tensors), replaced) == (1, 19)
+    assert tensors[0].tolist() == DATA.tolist()
+
+
+def test_other_data_is_uploaded():
+    def loop():
+        return [torch.tensor(data) for data in OTHERS * 2]  # accused
+
+    tensors, replaced = emulated(loop, Way.REMEMBER)
+    assert [tensor[0].item() for tensor in tensors] == [0, 1, 2, 3] * 2
+    assert (different(tensors), replaced) == (4, 4)
+
+
+def test_data_that_changed_in_its_place_is_uploaded():
+    def loop():
+        data, tensors = DATA.copy(), []
+        for number in range(6):
+            data[0] = number
+            tensors.append(torch.tensor(data))  # accused
+        return tensors
+
+    tensors, replaced = emulated(loop, Way.REMEMBER)
+    assert [tensor[0].item() for tensor in tensors] == [0, 1, 2, 3, 4, 5]
+    assert replaced == 0
+
+
+def test_lists_are_known_again():
+    rows = [[float(number)] * 8 for number in range(32)]
+
+    def loop():
+        return [torch.tensor(rows) for _ in range(5)]  # accused
+
+    assert emulated(loop, Way.REMEMBER)[1] == 4
+
+
+def test_other_lines_are_left_alone():
+    def loop():
+        torch.tensor(DATA)  # accused
+        return [torch.tensor(DATA) for _ in range(5)]
+
+    tensors, replaced = emulated(loop, Way.REMEMBER)
+    assert (different(tensors), replaced) == (5, 0)
+
+
+def test_what_is_moved_on_the_line_is_moved_once():
+    def loop():
+        return [torch.from_numpy(DATA).to("meta") for _ in range(5)]  # accused
+
+    tensors, replaced = emulated(loop, Way.REMEMBER)
+    assert (different(tensors), replaced, tensors[0].device.type) == (1, 8, "meta")
+
+
+def test_what_gradients_go_through_is_left_alone():
+    def loop():
+        weight = torch.ones(4096, requires_grad=True)
+        for _ in range(3):
+            loss = weight.to(torch.float64).sum() + torch.tensor(DATA, requires_grad=True).sum()  # accused
+            loss.backward()
+        return weight.grad
+
+    grad, replaced = emulated(loop, Way.REUSE)
+    assert (grad[0].item(), replaced) == (3, 0)
+
+
+def test_whatever_its_data_one_upload_stands_for_all_of_its_kind():
+    def loop():
+        return [torch.as_tensor(data) for data in (*OTHERS, OTHERS[0][:10])]  # accused
+
+    tensors, replaced = emulated(loop, Way.REUSE)
+    assert [len(tensor) for tensor in tensors] == [4096] * 4 + [10]
+    assert (different(tensors), replaced) == (2, 3)
+
+
+def test_one_upload_stands_for_those_of_a_step():
+    def loop():
+        return [torch.tensor([float(number)] * 300)[0].item() for number in range(12)]  # accused
+
+    assert emulated(loop, Way.REUSE, every=4) == ([0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7, 11], 8)
+
+
+def test_values_are_read_now_and_then():
+    def loop():
+        return [torch.tensor(float(number)).item() for number in range(10)]  # accused
+
+    assert emulated(loop, Way.DEFER, every=5) == ([0, 0, 0, 0, 4, 4, 4, 4, 4, 9], 7)
+
+
+@pytest.mark.parametrize("read", [float, int, bool, str, np.asarray, methodcaller("tolist"), methodcaller("numpy")])
+def test_every_way_to_read_is_put_off(read):
+    def loop():
+        return [read(torch.full((1,), float(number))) for number in range(3)]  # accused
+
+    values, replaced = emulated(loop, Way.DEFER)
+    assert values[0] == values[1] == values[2]
+    assert replaced >= 2
+
+
+def test_what_comes_back_keeps_its_shape():
+    def loop():
+        return [torch.ones(rows).cpu().numpy() for rows in (2, 3, 2, 3)]  # accused
+
+    assert [len(value) for value in emulated(loop, Way.DEFER)[0]] == [2, 3, 2, 3]
+
+
+def test_nobody_waits_for_the_device(monkeypatch):
+    waits = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
+
+    def loop():
+        for _ in range(10):
+            torch.cuda.synchronize()  # accused
+
+    assert emulated(loop, Way.SKIP, every=100)[1] == 9
+    assert len(waits) == 1
+
+
+def test_uploads_come_out_of_one_place_and_do_not_block(monkeypatch):
+    sent, move = [], torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda *args, **kwargs: sent.append((args, kwargs)) or move(*args, **kwargs)
+    )
+
+    def loop():
+        return [torch.from_numpy(data).to("meta") for data in OTHERS]  # accused
+
+    tensors, replaced = emulated(loop, Way.LOCK)
+    assert (different(tensors), replaced) == (4, 4)
+    assert different(args[0] for args, _ in sent) == 1
+    assert [kwargs for _, kwargs in sent] == [{"non_blocking": True}] * 4
+
+
+def test_a_flag_in_its_place_is_set(monkeypatch):
+    sent, move = [], torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda *args, **kwargs: sent.append((args, kwargs)) or move(*args, **kwargs)
+    )
+
+    def loop():
+        return torch.from_numpy(DATA).to("meta", torch.float32, False)  # accused
+
+    emulated(loop, Way.LOCK)
+    assert (sent[0][0][1:], sent[0][1]) == (("meta", torch.float32, True), {})
+
+
+def test_numbers_are_narrowed_before_they_are_uploaded():
+    doubles = [data.astype("float64") for data in OTHERS]
+
+    def loop():
+        return [torch.from_numpy(data).to("meta").float() for data in doubles]  # accused
+
+    tensors, replaced = emulated(loop, Way.NARROW)
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
+    assert (different(tensors), replaced) == (4, 4)
+
+
+def test_an_upload_is_made_a_step_ahead():
+    def loop():
+        return [torch.full((number + 1,), number).repeat(2).to("meta").shape[0] for number in (0, 0, 1, 1)]  # accused
+
+    assert emulated(loop, Way.AHEAD) == ([2, 2, 4, 4], 2)
+
+
+class Rows(Dataset):
+    """Counts the rows it has made, in this process."""
+
+    def __init__(self):
+        self.made = 0
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        self.made += 1
+        return DATA, index
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return repeat(DATA)
+
+
+def test_a_loader_gives_its_first_batch_as_often_as_it_has_any():
+    rows = Rows()
+
+    def loop():
+        loader = DataLoader(rows, batch_size=4)
+        return [batch for _ in range(3) for batch in loader]  # accused
+
+    batches, replaced = emulated(loop, Way.RESIDENT)
+    assert (len(batches), different(batches), rows.made, replaced) == (30, 1, 4, 29)
+
+
+def test_a_batch_stays_where_it_was_put():
+    def loop():
+        given = []
+        for pictures, labels in DataLoader(Rows(), batch_size=4):  # accused
+            given.append((pictures.to("meta"), labels.to("meta", non_blocking=True)))
+        return given
+
+    given, _ = emulated(loop, Way.RESIDENT)
+    assert different(pictures for pictures, _ in given) == different(labels for _, labels in given) == 1
+
+
+def test_what_is_made_of_a_batch_is_made_every_time():
+    def loop():
+        return [(pictures * 2).to("meta") for pictures, _ in DataLoader(Rows(), batch_size=4)]  # accused
+
+    assert different(emulated(loop, Way.RESIDENT)[0]) == 10
+
+
+def test_a_loader_with_workers_that_stay_gives_whole_epochs():
+    def loop():
+        loader = DataLoader(Rows(), batch_size=4, num_workers=1, persistent_workers=True)
+        return [batch for _ in range(2) for batch in loader]  # accused
+
+    batches, _ = emulated(loop, Way.RESIDENT)
+    assert (len(batches), different(batches)) == (20, 1)
+
+
+def test_a_loader_without_an_end_gets_one():
+    def loop():
+        return [batch for batch in DataLoader(Stream(), batch_size=4)]  # noqa: C416  # accused
+
+    assert len(emulated(loop, Way.RESIDENT)[0]) == MOST_BATCHES
+
+
+def test_two_loaders_of_one_line_keep_apart():
+    def loop():
+        first, second = DataLoader(Rows(), batch_size=4), DataLoader(Rows(), batch_size=8)
+        return [(len(a[0]), len(b[0])) for a, b in zip(first, second, strict=False)]  # accused
+
+    assert emulated(loop, Way.RESIDENT)[0] == [(4, 8)] * 5
+
+
+def test_everything_is_undone():
+    before = [torch.tensor, torch.as_tensor, torch.Tensor.to, torch.Tensor.item, torch.cuda.synchronize]
+
+    def loop():
+        return torch.tensor(DATA)  # accused
+
+    for way in Way:
+        emulated(loop, way)
+    after = [torch.tensor, torch.as_tensor, torch.Tensor.to, torch.Tensor.item, torch.cuda.synchronize]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_what_stands_there_passes_for_what_it_stands_for():
+    original = torch.tensor
+
+    def loop():
+        torch.tensor(DATA)  # accused
+
+    with emulating(loop, Way.REMEMBER):
+        assert torch.tensor is not original
+        assert torch.tensor == original
+        assert hash(torch.tensor) == hash(original)
+        with torch.device("meta"):
+            assert torch.tensor([1.0]).device.type == "meta"
+
+
+def test_compiled_functions_stay_compiled():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def step(batch, weight):
+        return (batch * weight.to(batch.dtype)).sum()
+
+    def loop():
+        return [step(torch.tensor(DATA), torch.ones(4096)) for _ in range(5)]  # accused
+
+    assert emulated(loop, Way.REMEMBER)[1] == 4
+    assert len(graphs) == 1

@@ -1,0 +1,220 @@
+"""Timelines out of captures: run again, they take what the script took; changed, what the changed script takes."""
+
+import pytest
+from tests.doctor import device_rig as rig
+from tests.doctor.device_rig import COPY_STREAM, OTHER, US
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.predict.build_timeline import build
+from forebay.doctor.predict.calibrate import model_of
+from forebay.doctor.predict.changes import defer_waits, prefetch_input
+from forebay.doctor.predict.simulate import MOST_ERROR
+from forebay.doctor.predict.timeline import run, steady
+from forebay.doctor.predict.upload_changes import copy_faster, overlap_copies, remove_uploads, send_ahead
+
+MB = 1_000_000
+
+
+def uploads_and_reads(machine, *, uploads=True, pinned=False, stream=7, reads=True):
+    if uploads:
+        machine.upload(8 * MB, line=2, pinned=pinned, stream=stream)
+    machine.launch(500)
+    machine.launch(500)
+    if reads:
+        machine.read(4, line=3)
+    machine.python(700)
+
+
+def launch_bound(machine):
+    for _ in range(50):
+        machine.python(3)
+        machine.launch(2)
+
+
+def device_bound(machine):
+    for _ in range(5):
+        machine.launch(300)
+    machine.read(4, line=3)
+
+
+def waits_for_input(machine, *, us=2000):
+    machine.wait_for_input(us, line=1)
+    machine.upload(5 * MB, pinned=True)
+    machine.launch(800)
+    machine.synchronize()
+
+
+def on_two_streams(machine):
+    machine.upload(20 * MB, pinned=True, stream=COPY_STREAM)
+    machine.stream_waits(7, COPY_STREAM)
+    machine.launch(300)
+    machine.read(4, line=3)
+
+
+def by_another_thread(machine):
+    machine.upload(8 * MB, line=2, thread=OTHER)
+    machine.launch(600)
+    machine.read(4, line=3, thread=OTHER)
+    machine.python(100)
+
+
+def fetches_by_itself(machine, *, ahead=False):
+    machine.call_fetching(8 * MB, 300, ahead=ahead)
+    machine.python(100)
+
+
+def told_before_it_is_done(machine):
+    machine.upload(8 * MB, line=2, early_us=10)
+    machine.launch(600)
+    machine.python(700)
+
+
+def sends_little(machine):
+    """What is called while the device computes is not waited for."""
+    machine.launch(800)
+    machine.upload(4, line=2)
+    machine.python(900)
+
+
+def gradients(machine):
+    """Half of the operations are launched by another thread, for which the loop waits."""
+    machine.launch(300)
+    for _ in range(5):
+        machine.python(10)
+        machine.launch(60, thread=OTHER)
+    machine.read(4, line=3)
+
+
+def as_jax_does(machine, *, reads=True):
+    """A step ends when its program was called: the device does the work of a step in the next one."""
+    if reads:
+        machine.read_by_another(line=3)
+    machine.send_by_another(20 * MB, ready_us=900, line=2)
+    machine.call_compiled(1500)
+
+
+PROGRAMS = [
+    uploads_and_reads,
+    launch_bound,
+    device_bound,
+    waits_for_input,
+    on_two_streams,
+    by_another_thread,
+    fetches_by_itself,
+    told_before_it_is_done,
+    sends_little,
+    gradients,
+    as_jax_does,
+]
+
+
+def simulated(program, *changes, **given):
+    case = Case(rig.run(program, **given))
+    timeline = model_of(case, build(case)).timeline
+    for change in changes:
+        timeline = change(timeline)
+    return steady(timeline)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_timeline_that_nobody_changed_takes_what_the_script_took(program):
+    case = Case(rig.run(program))
+    assert steady(build(case)) == pytest.approx(rig.step_seconds(program), rel=0.01)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_without_records_of_calls_it_takes_what_the_script_took_too(program):
+    capture = rig.without_calls(rig.run(program))
+    assert steady(build(Case(capture))) == pytest.approx(rig.step_seconds(program), rel=0.03)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_recording_cost_is_taken_off_again(program):
+    assert simulated(program, launch_cost=5 * US) == pytest.approx(rig.step_seconds(program), rel=0.02)
+
+
+def test_without_uploads_it_takes_what_the_script_without_them_takes():
+    cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, uploads=False))
+    assert simulated(uploads_and_reads, remove_uploads(2)) == pytest.approx(cured, rel=0.03)
+
+
+def test_without_the_read_it_takes_what_the_script_without_it_takes():
+    cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, reads=False))
+    assert simulated(uploads_and_reads, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+
+
+def test_page_locked_it_takes_what_the_page_locked_script_takes():
+    cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, pinned=True))
+    assert simulated(uploads_and_reads, copy_faster(2, bytes_per_second=55e9)) == pytest.approx(cured, rel=0.03)
+
+
+def test_cures_together_take_what_the_script_with_all_of_them_takes():
+    def program(machine):
+        uploads_and_reads(machine, pinned=True, stream=COPY_STREAM, reads=False)
+
+    changes = defer_waits(3), copy_faster(2, bytes_per_second=55e9), overlap_copies(2)
+    assert simulated(uploads_and_reads, *changes) == pytest.approx(rig.step_seconds(program), rel=0.03)
+
+
+def test_without_the_read_a_program_is_called_while_the_device_computes():
+    cured = rig.step_seconds(lambda machine: as_jax_does(machine, reads=False))
+    assert simulated(as_jax_does, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+
+
+def test_sent_ahead_data_is_there_when_the_device_wants_it():
+    ahead = simulated(as_jax_does, overlap_copies(2))
+    assert ahead < rig.step_seconds(as_jax_does) - 20 * MB / rig.PINNED
+
+
+def test_a_compiled_call_no_longer_waits_for_a_batch_that_was_sent_ahead():
+    cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, ahead=True))
+    sent = send_ahead(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
+    assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
+
+
+def test_work_that_was_faster_while_it_was_recorded_is_as_slow_as_it_was_before():
+    def program(machine):
+        machine.upload(8 * MB, line=2)
+        machine.launch(300)
+        machine.python(500 if machine.tracing else 1200)
+
+    model = model_of(Case(rig.run(program)), build(Case(rig.run(program))))
+    assert model.error <= MOST_ERROR
+    assert steady(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
+
+
+def test_the_first_step_waits_for_the_last_of_the_round_before():
+    lengths = run(build(Case(rig.run(as_jax_does))), rounds=3)
+    assert lengths[-10:] == pytest.approx([rig.step_seconds(as_jax_does)] * 10, rel=0.01)
+
+
+def test_input_made_ahead_takes_what_is_longer_the_making_or_the_step():
+    short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
+    assert simulated(waits_for_input, prefetch_input(producer_seconds=1e-4)) == pytest.approx(short, rel=0.03)
+    assert simulated(waits_for_input, prefetch_input(producer_seconds=2e-3)) == pytest.approx(2e-3, rel=0.03)
+
+
+def test_a_wait_for_what_was_done_by_then_is_a_wait_once_it_is_not():
+    def program(machine, *, us=2000):
+        machine.launch(800)
+        machine.wait_for_input(us, line=1)
+        machine.synchronize()
+        machine.python(500)
+
+    cured = rig.step_seconds(lambda machine: program(machine, us=0))
+    assert simulated(program, prefetch_input(producer_seconds=1e-4)) == pytest.approx(cured, rel=0.03)
+
+
+def test_a_gpu_that_was_not_recorded_leaves_nothing_to_run_again():
+    assert build(Case(rig.replace(rig.run(device_bound), device=None))) is None
+
+
+def test_without_a_gpu_every_call_takes_what_it_took():
+    capture = rig.replace(rig.run(device_bound, frameworks={"torch": {"gpus": 0}}), device=None)
+    assert steady(build(Case(capture))) == pytest.approx(rig.step_seconds(device_bound), rel=0.01)
+
+
+def test_a_long_recording_becomes_a_short_timeline():
+    timeline = build(Case(rig.many(steps=50, kernels=2000)))
+    assert timeline.steps == 5
+    assert len(timeline.operations) == 10_000

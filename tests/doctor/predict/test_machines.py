@@ -1,0 +1,108 @@
+"""Timelines in which data is moved to the CPU and back, or pulled over from the host: what is left when it stays."""
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical, uploads
+
+from forebay.doctor.predict.changes import move_to_device
+from forebay.doctor.predict.timeline import Action, Operation, steady
+from forebay.doctor.predict.upload_changes import gather_on_device, send_ahead
+
+
+def calls(first):
+    """A compiled call computes for 1 and copies for 3 to the CPU, which works for 2; back it goes for 3, and the device
+    computes for 1."""
+    actions = [
+        Action(0.5, (first,), kind="run"),
+        Action(0.0, (first + 1,), kind="run"),
+        Action(3.0 + 2.0, (first + 2,), kind="run"),
+        Action(3.0, (first + 3,), kind="run"),
+        Action(0.0, awaits=(first + 3,), ends_step=True),
+    ]
+    there, back = (Operation(3.0, engine=way, line=READ, nbytes=300) for way in ("device to host", "host to device"))
+    return actions, [Operation(1.0), there, back, Operation(1.0)]
+
+
+def pulls(first):
+    """The upload of `uploads`, where an operation on the device pulls over what lies on the host."""
+    actions, operations = uploads(first)
+    return [replace(action, kind="move") if action.line == UPLOAD else action for action in actions], operations
+
+
+def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
+    def moves(first):
+        actions = [
+            Action(0.0, (first,), line=READ, kind="move"),
+            Action(0.0, awaits=(first,), line=READ, kind="move"),
+            Action(2.0),
+            Action(0.0, (first + 1,), line=UPLOAD, kind="move"),
+            Action(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
+            Action(0.5, ends_step=True),
+        ]
+        return actions, [Operation(3.0, engine="device to host"), Operation(3.0, engine="host to device")]
+
+    assert typical(steps(moves)) == pytest.approx(8.5)
+    assert typical(move_to_device(READ, UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_the_loop_does_once_something_else_is_launched_stays():
+    def moves(first):
+        actions = [
+            Action(0.0, (first,), line=READ, kind="move"),
+            Action(0.0, (first + 1,), kind="launch"),
+            Action(2.0, ends_step=True),
+        ]
+        return actions, [Operation(1.0, engine="device to host"), Operation(0.1)]
+
+    assert typical(move_to_device(READ)(steps(moves))) == pytest.approx(2.0, abs=0.01)
+
+
+def test_an_operation_placed_where_its_data_is_moves_nothing():
+    def moves(first):
+        actions = [
+            Action(1.0, (first,), line=UPLOAD, kind="move"),
+            Action(0.0, awaits=(first,), line=UPLOAD, kind="move"),
+            Action(0.5, (first + 1,), kind="launch", ends_step=True),
+        ]
+        return actions, [Operation(3.0, engine="device to host", line=UPLOAD), Operation(1.0)]
+
+    assert typical(steps(moves)) == pytest.approx(4.5)
+    assert typical(move_to_device(UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(1.1, abs=0.01)
+
+
+def test_what_a_compiled_call_does_on_the_cpu_is_done_on_the_device():
+    assert typical(steps(calls)) == pytest.approx(0.5 + 1.0 + 3.0 + 1.0 + 3.0 + 1.0)
+    assert typical(move_to_device(READ, speedup=10.0)(steps(calls))) == pytest.approx(0.5 + 1.0 + 0.2 + 1.0)
+
+
+def test_nothing_crosses_inside_a_compiled_call_any_more():
+    there = move_to_device(READ)(steps(calls))
+    assert {operation.engine for operation in there.operations} == {"compute"}
+    assert {operation.nbytes for operation in there.operations} == {0}
+
+
+def test_what_a_compiled_call_copies_for_other_lines_stays():
+    assert move_to_device(UPLOAD)(steps(calls)) == steps(calls)
+
+
+def test_rows_that_an_operation_pulls_over_can_be_taken_on_the_device():
+    cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(pulls))
+    assert typical(steps(pulls)) == pytest.approx(8.0)
+    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)
+
+
+def test_what_an_operation_pulls_over_can_be_sent_ahead():
+    fast = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(pulls))
+    slow = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(pulls))
+    assert steady(fast) == pytest.approx(4.5, abs=0.01)
+    assert steady(slow) == pytest.approx(6.0)
+
+
+def test_what_a_compiled_call_does_in_the_next_step_is_not_for_what_was_moved_in_this_one():
+    def calls_once(first):
+        actions = [Action(1.0, (first,), kind="run"), Action(0.0, awaits=(first,), ends_step=True)]
+        return actions, [Operation(0.5, engine="device to host", line=READ)]
+
+    assert typical(steps(calls_once)) == pytest.approx(1.5)
+    assert typical(move_to_device(READ)(steps(calls_once))) == pytest.approx(1.0)

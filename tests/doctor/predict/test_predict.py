@@ -1,0 +1,246 @@
+"""Timelines with known schedules: what is simulated is what a clock would show."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical, uploads
+
+from forebay.doctor.predict.changes import (
+    defer_waits,
+    launch_together,
+    one_after_the_other,
+    prefetch_input,
+    remove_calls,
+)
+from forebay.doctor.predict.check_changes import check_on_device
+from forebay.doctor.predict.simulate import predict
+from forebay.doctor.predict.timeline import Action, Operation, Timeline, run, steady
+from forebay.doctor.predict.upload_changes import (
+    convert_ahead,
+    copy_faster,
+    gather_on_device,
+    make_ahead,
+    narrow,
+    overlap_copies,
+    remove_uploads,
+    send_ahead,
+    send_together,
+)
+
+
+def launch_bound(first):
+    """The host needs 5 to queue what the device does in 2."""
+    return [Action(5.0, (first,), kind="launch", ends_step=True)], [Operation(2.0)]
+
+
+def device_bound(first):
+    """Waits for the step before: the device needs 5."""
+    return [Action(1.0, (first,), awaits=(first - 1,), kind="launch", ends_step=True)], [Operation(5.0)]
+
+
+def reads_back(first):
+    """Queues 4 of work in 1, then waits for it, then 2 of Python."""
+    actions = [
+        Action(1.0, (first,), kind="launch"),
+        Action(0.0, awaits=(first,), line=READ, kind="download"),
+        Action(2.0, ends_step=True),
+    ]
+    return actions, [Operation(4.0)]
+
+
+def waits_for_input(first):
+    return [Action(6.0, kind="input"), Action(4.0, ends_step=True)], []
+
+
+def test_a_launch_bound_step_takes_what_the_host_takes():
+    assert typical(steps(launch_bound)) == 5.0
+
+
+def test_a_device_bound_step_takes_what_the_device_takes():
+    assert typical(steps(device_bound)) == 6.0
+
+
+def test_reading_back_adds_the_wait():
+    assert typical(steps(reads_back)) == 7.0
+
+
+def test_copies_of_one_direction_take_turns_and_kernels_of_two_streams_do_not():
+    copies = [Operation(2.0, stream=number, engine="host to device") for number in range(3)]
+    kernels = [Operation(2.0, stream=number) for number in range(3)]
+    assert run(Timeline((Action(0.0, (0, 1, 2), ends_step=True),), tuple(copies))) == (6.0,)
+    assert run(Timeline((Action(0.0, (0, 1, 2), ends_step=True),), tuple(kernels))) == (2.0,)
+
+
+def test_an_operation_waits_for_another_stream():
+    operations = (Operation(3.0, stream=1), Operation(1.0, stream=2, after=(0,)))
+    assert run(Timeline((Action(0.0, (0, 1), ends_step=True),), operations)) == (4.0,)
+
+
+def test_without_the_upload_only_the_computing_is_left():
+    cured = remove_uploads(UPLOAD)(steps(uploads))
+    assert typical(cured) == 4.5
+
+
+def test_half_the_uploads_gone_is_something_between():
+    timeline = steps(uploads)
+    half = remove_uploads(UPLOAD, share=0.5)(timeline)
+    assert sum(run(remove_uploads(UPLOAD)(timeline))) < sum(run(half)) < sum(run(timeline))
+
+
+def test_a_read_that_is_not_waited_for_lets_host_and_device_work_side_by_side():
+    assert typical(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4, the host 3
+
+
+def test_reading_every_tenth_step_costs_a_tenth():
+    timeline = steps(reads_back, count=100)
+    now, never = sum(run(timeline)), sum(run(defer_waits(READ)(timeline)))
+    tenth = sum(run(defer_waits(READ, every=10)(timeline)))
+    assert never < tenth < never + (now - never) * 0.5
+
+
+def test_page_locked_copies_take_what_the_link_takes():
+    cured = copy_faster(UPLOAD, bytes_per_second=300.0)(steps(uploads))
+    assert typical(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
+
+
+def test_an_overlapped_copy_is_hidden_by_the_step():
+    fast = copy_faster(UPLOAD, bytes_per_second=100.0)
+    cured = overlap_copies(UPLOAD)(fast(steps(uploads)))
+    assert typical(cured) < typical(fast(steps(uploads)))
+
+
+def test_input_made_meanwhile_costs_what_is_longer_than_the_step():
+    assert steady(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
+    assert steady(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
+
+
+def test_a_graph_leaves_what_the_device_needs():
+    assert typical(launch_together(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
+
+
+def test_a_program_takes_what_calling_it_takes_where_that_is_longer():
+    called = launch_together(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
+    assert typical(called) == pytest.approx(3.0)
+    assert typical(launch_together(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
+        steps(launch_bound)
+    )
+
+
+def test_half_the_bytes_take_half_the_copy():
+    assert typical(narrow(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
+
+
+def test_rows_taken_on_the_device_leave_the_computing_and_the_taking():
+    cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(uploads))
+    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # taking them takes 0.1, while the host launches
+
+
+def test_what_is_sent_ahead_is_hidden_by_the_step_unless_making_it_takes_longer():
+    fast = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(uploads))
+    slow = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(uploads))
+    assert steady(fast) == pytest.approx(4.5, abs=0.01)
+    assert steady(slow) == pytest.approx(6.0)
+
+
+def test_batches_that_others_make_cost_the_loop_nothing():
+    def makes(first):
+        done, queued = uploads(first)
+        return [Action(2.0), *done], queued
+
+    assert steady(steps(makes)) == pytest.approx(10.0)
+    assert steady(make_ahead(UPLOAD, seconds=2.0, producer_seconds=0.5)(steps(makes))) == pytest.approx(8.0)
+
+
+def test_many_uploads_become_one():
+    def several(first):
+        parts = [uploads(first + 2 * number) for number in range(4)]
+        actions = [action for done, _ in parts for action in done[:2]]
+        return [*actions, Action(0.0, ends_step=True)], [each for _, queued in parts for each in queued]
+
+    together = send_together(UPLOAD, bytes_per_second=300.0, host_bytes_per_second=1200.0)(steps(several))
+    assert typical(steps(several)) == pytest.approx(4 * 3.5)
+    assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
+
+
+def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
+    def makes(first):
+        actions = [
+            Action(2.0),
+            Action(1.5, line=UPLOAD, kind="upload"),
+            Action(0.0, (first,), line=UPLOAD, kind="upload"),
+            Action(0.0, ends_step=True),
+        ]
+        return actions, [Operation(0.1, engine="host to device", nbytes=100)]
+
+    there = gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3)
+    assert typical(there(steps(makes))) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_other_threads_make_still_crosses_when_it_is_wanted():
+    made = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
+    assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
+    slow = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
+    assert steady(slow(steps(uploads))) == pytest.approx(8.0)
+
+
+def test_calls_that_are_made_once_are_gone():
+    assert typical(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
+
+
+def test_a_model_that_misses_the_measurement_is_not_believed():
+    assert predict(steps(reads_back), [], measured=7.0).believed
+    assert not predict(steps(reads_back), [], measured=8.0).believed
+
+
+def test_cures_are_combined_by_running_not_by_adding():
+    timeline = steps(uploads)
+    both = [copy_faster(UPLOAD, bytes_per_second=300.0), remove_uploads(UPLOAD)]
+    alone = predict(timeline, [remove_uploads(UPLOAD)], measured=8.0)
+    assert predict(timeline, both, measured=8.0).low == pytest.approx(alone.low, rel=0.05)
+
+
+actions = st.builds(
+    Action,
+    seconds=st.floats(0, 1),
+    queues=st.lists(st.integers(0, 5), max_size=3).map(tuple),
+    awaits=st.lists(st.integers(0, 5), max_size=2).map(tuple),
+    line=st.sampled_from([UPLOAD, READ]),
+    kind=st.sampled_from(["work", "upload", "download", "input", "launch"]),
+    ends_step=st.booleans(),
+)
+operations = st.builds(
+    Operation,
+    seconds=st.floats(0, 1),
+    stream=st.integers(0, 2),
+    engine=st.sampled_from(["compute", "host to device", "device to host"]),
+    nbytes=st.integers(0, 1000),
+)
+timelines = st.builds(
+    Timeline, st.lists(actions, max_size=20).map(tuple), st.lists(operations, min_size=6, max_size=6).map(tuple)
+)
+CURES = [
+    remove_uploads(UPLOAD),
+    remove_calls(UPLOAD, ("upload", "input")),
+    narrow(UPLOAD, share=0.5),
+    convert_ahead(UPLOAD, making_bytes_per_second=1e3, producer_bytes_per_second=1e4),
+    gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3),
+    make_ahead(UPLOAD, seconds=0.1, producer_seconds=0.1),
+    send_ahead(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),
+    one_after_the_other([defer_waits(READ), remove_uploads(UPLOAD)]),
+    defer_waits(READ),
+    copy_faster(UPLOAD, bytes_per_second=1e4),
+    prefetch_input(producer_seconds=0.1),
+    launch_together(seconds_each=1e-6),
+    check_on_device(READ, bytes_per_second=1e4, passes=1, waits=False),
+    check_on_device(READ, bytes_per_second=1e4, passes=4, waits=True, doubts=True),
+]
+
+
+@given(timelines)
+def test_no_step_takes_less_than_nothing(timeline):
+    assert all(length >= 0 for length in run(timeline))
+
+
+@given(timelines, st.sampled_from(CURES))
+def test_no_cure_makes_a_script_slower(timeline, cure):
+    assert sum(run(cure(timeline))) <= sum(run(timeline)) + 1e-9

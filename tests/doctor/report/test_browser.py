@@ -1,0 +1,213 @@
+"""The page opened and used in a browser: Debian's Chromium, without a window. Skipped where none is installed."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from tests.doctor.report import report_samples as samples
+
+from forebay.doctor.report.html import card, save_page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+
+LANES = "#lanes"
+expect.set_options(timeout=60_000)  # milliseconds, which a page is waited for at most
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a sample; whatever goes wrong in the page, or is asked of a network, is a failure."""
+    troubles, pages = [], []
+
+    def open_sample(verdict, **options):
+        save_page(verdict, tmp_path / "report.html")
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}} | options)
+        page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or troubles.append(asked.url))
+        page.goto((tmp_path / "report.html").as_uri())
+        pages.append(page)
+        return page
+
+    yield open_sample
+    for page in pages:
+        page.close()
+    assert troubles == []
+
+
+def shown(page):
+    """Which ticks the timeline shows, once it has drawn."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return page.evaluate("() => ['from', 'to'].map((end) => Number(document.getElementById('lanes').dataset[end]))")
+
+
+def length(page):
+    start, end = shown(page)
+    return end - start
+
+
+def colours(page):
+    return page.evaluate(
+        "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "interrupted", "streaming", "wordy"]
+)
+@pytest.mark.parametrize("width", [360, 1200])
+def test_every_page_opens_without_a_complaint_and_fits_its_window(opened, name, width):
+    page = opened(getattr(samples, name)(), viewport={"width": width, "height": 800})
+    expect(page.locator("h1")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["ordinary", "crowded", "wordy"])
+def test_every_number_of_a_crossing_is_in_sight_on_a_narrow_page(opened, name):
+    page = opened(getattr(samples, name)(), viewport={"width": 360, "height": 800})
+    sides = page.locator(".crossings td").evaluate_all(
+        "(cells) => cells.map((cell) => cell.getBoundingClientRect()).map((box) => [box.left, box.right])"
+    )
+    assert sides
+    assert all(left >= 0 and right <= 360 for left, right in sides)
+
+
+def test_nothing_that_a_script_says_is_run(opened):
+    page = opened(samples.hostile())
+    assert page.locator("img").count() == 0
+    assert page.title().endswith(": forebay doctor")
+    expect(page.locator("h1")).to_contain_text("</script><img")
+
+
+def test_light_and_dark_follow_the_system_until_they_are_chosen(opened):
+    light = colours(opened(samples.ordinary(), color_scheme="light"))
+    page = opened(samples.ordinary(), color_scheme="dark")
+    dark = colours(page)
+    assert light != dark
+    page.click("#theme")
+    expect(page.locator("#theme")).to_have_text("Theme: light")
+    assert colours(page) == light
+    page.click("#theme")
+    expect(page.locator("#theme")).to_have_text("Theme: dark")
+    assert colours(page) == dark
+    page.click("#theme")
+    expect(page.locator("#theme")).to_have_text("Theme: auto")
+
+
+def test_a_heading_sorts_the_table_and_sorts_it_back(opened):
+    page = opened(samples.ordinary())
+    calls = page.locator(".crossings .call")
+    expect(calls).to_contain_text(["torch.tensor", "DataLoader", "Tensor.item"])
+    page.get_by_role("button", name="Bytes a step").click()
+    expect(calls).to_contain_text(["torch.tensor", "Tensor.item", "DataLoader"])
+    page.get_by_role("button", name="Bytes a step").click()
+    expect(calls).to_contain_text(["DataLoader", "Tensor.item", "torch.tensor"])
+    expect(page.locator("th[aria-sort]")).to_have_text("Bytes a step")
+    page.get_by_role("button", name="Line").click()
+    expect(page.locator(".crossings .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
+
+
+def test_a_heading_is_reached_and_used_by_the_keyboard(opened):
+    page = opened(samples.ordinary())
+    page.get_by_role("button", name="Call").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort='ascending']")).to_have_text("Call")
+
+
+def test_a_cure_is_copied(opened):
+    page = opened(samples.ordinary())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # after a moment it would no longer say so
+    page.locator(".copy").nth(1).click()
+    expect(page.locator(".copy").nth(1)).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == 'images = forebay.upload_once(images, to="torch")'
+
+
+def test_the_timeline_zooms_moves_and_shows_all(opened):
+    page = opened(samples.ordinary())
+    few = length(page)
+    page.click("[data-show=all]")
+    assert shown(page) == [0, 51 * 110_000]
+    page.hover(LANES)
+    page.mouse.wheel(0, -200)
+    assert 0 < length(page) < 51 * 110_000
+    page.click("[data-show=step]")
+    assert 110_000 <= length(page) < few
+    before = shown(page)
+    page.locator(LANES).press("ArrowRight")
+    assert shown(page) > before
+    page.locator(LANES).press("+")
+    assert length(page) < before[1] - before[0]
+    page.locator(LANES).press("0")
+    assert shown(page) == [0, 51 * 110_000]
+
+
+def test_a_wheel_over_the_whole_timeline_scrolls_the_page(opened):
+    page = opened(samples.ordinary(), viewport={"width": 1200, "height": 500})
+    page.click("[data-show=all]")
+    page.hover(LANES)
+    before = page.evaluate("scrollY")
+    page.mouse.wheel(0, 120)
+    page.wait_for_function("(before) => scrollY > before", arg=before)
+    assert shown(page) == [0, 51 * 110_000]
+
+
+def test_dragging_moves_the_timeline(opened):
+    page = opened(samples.ordinary())
+    page.click("[data-show=step]")
+    before = shown(page)
+    page.locator(LANES).scroll_into_view_if_needed()
+    box = page.locator(LANES).bounding_box()
+    page.mouse.move(box["x"] + 500, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 60, steps=5)
+    page.mouse.up()
+    after = shown(page)
+    assert after[0] > before[0]
+    assert after[1] - after[0] == pytest.approx(before[1] - before[0])
+
+
+def test_pointing_at_an_event_tells_what_it_is(opened):
+    page = opened(samples.ordinary())
+    page.click("[data-show=step]")
+    page.hover(LANES, position={"x": 400, "y": 60})
+    expect(page.locator("#hover")).to_be_visible()
+    expect(page.locator("#hover")).to_contain_text("torch.tensor")
+    expect(page.locator("#hover")).to_contain_text("upload, 6 ms, 11.4 MiB")
+    expect(page.locator("#hover")).to_contain_text("train.py:34")
+    page.mouse.move(5, 5)
+    expect(page.locator("#hover")).to_be_hidden()
+
+
+def test_twenty_thousand_events_are_drawn_and_found(opened):
+    page = opened(samples.large(3300))
+    page.click("[data-show=all]")
+    expect(page.locator("#timeline-told")).to_have_text("All 19,800 events of the run.")
+    page.hover(LANES, position={"x": 700, "y": 60})
+    expect(page.locator("#hover")).to_be_visible()
+
+
+def test_a_page_can_be_read_without_its_script(opened):
+    page = opened(samples.ordinary(), java_script_enabled=False)
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator(".finding")).to_have_count(3)
+    expect(page.locator(".crossings tbody tr")).to_have_count(3)
+
+
+def test_a_card_shows_in_a_cell(browser):
+    page = browser.new_page()
+    page.set_content(card(samples.ordinary()))
+    expect(page.locator(".headline")).to_be_visible()
+    page.locator("summary").nth(1).click()
+    expect(page.locator("details").nth(1)).to_contain_text("let workers read ahead")
+    page.close()

@@ -1,0 +1,127 @@
+"""Two runs side by side: what became of a step, and which findings went, came and stayed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from tests.doctor.report import report_samples as samples
+
+from forebay.doctor.report.compare import compare, read_document
+from forebay.doctor.report.document import document_of
+from forebay.doctor.report.terminal_compare import render_comparison
+from forebay.errors import CaptureError
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+ORDINARY, CURED = document_of(samples.ordinary()), document_of(samples.cured())
+CROWDED, HOSTILE = document_of(samples.crowded()), document_of(samples.hostile())
+
+
+def titles(findings):
+    return [finding["rule"] for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("compare_faster", ORDINARY, CURED), ("compare_slower", CURED, ORDINARY), ("compare_same", ORDINARY, ORDINARY)],
+)
+def test_a_comparison_looks_as_agreed(name, before, after):
+    screen = render_comparison(compare(before, after), ("before.json", "after.json"))
+    assert screen.plain + "\n" == (SNAPSHOTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize(("before", "after"), [(ORDINARY, CROWDED), (CROWDED, HOSTILE), (HOSTILE, CURED)])
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_every_line_of_a_comparison_fits(before, after, width):
+    lines = render_comparison(compare(before, after), ("a" * 90, "b" * 90), width=width).plain.splitlines()
+    assert max(map(cell_len, lines)) <= max(60, min(80, width))
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "\x1b" not in "".join(lines)
+
+
+def test_two_scripts_are_told_apart():
+    other = render_comparison(compare(ORDINARY, CURED | {"script": "/home/me/other.py"}), ("a", "b")).plain
+    assert "These are two scripts: train.py, then other.py." in other
+    moved = render_comparison(compare(ORDINARY, CURED | {"script": "/elsewhere/train.py"}), ("a", "b")).plain
+    assert "two scripts" not in moved
+
+
+def test_another_gpu_is_told():
+    gpus = {"gpus": [{"name": "NVIDIA H200"}]}
+    assert compare(ORDINARY | gpus, CURED | {"gpus": []}).otherwise == ("GPU NVIDIA H200, then not known",)
+    assert compare(ORDINARY | gpus, CURED | gpus).otherwise == ()
+
+
+def test_findings_go_come_and_stay():
+    found = compare(ORDINARY, CURED)
+    assert titles(found.went) == ["repeated_upload", "read_back"]
+    assert titles(found.came) == []
+    assert titles(new for _, new in found.stayed) == ["input_bound"]
+    assert titles(compare(CURED, ORDINARY).came) == ["repeated_upload", "read_back"]
+
+
+def test_a_finding_whose_line_moved_has_stayed():
+    moved = ORDINARY | {"findings": [finding | {"line": 7, "file": "b.py"} for finding in ORDINARY["findings"]]}
+    assert len(compare(ORDINARY, moved).stayed) == 3
+
+
+def test_a_finding_whose_line_was_rewritten_has_stayed():
+    rewritten = ORDINARY | {"findings": [finding | {"text": "x = y"} for finding in ORDINARY["findings"]]}
+    assert len(compare(ORDINARY, rewritten).stayed) == 3
+
+
+def test_a_second_finding_of_a_rule_has_come():
+    found = compare(ORDINARY, ORDINARY | {"findings": [*ORDINARY["findings"], ORDINARY["findings"][0]]})
+    assert titles(found.came) == ["repeated_upload"]
+
+
+def test_each_part_tells_how_it_changed():
+    changes = {change.name: change.seconds for change in compare(ORDINARY, CURED).parts}
+    assert changes["host to device"] == pytest.approx(-0.006)
+    assert changes["everything else"] == pytest.approx(0.002)
+
+
+def test_another_machine_or_version_is_told():
+    elsewhere = {
+        **CURED,
+        "versions": CURED["versions"] | {"torch": "2.4.0"},
+        "machine": CURED["machine"] | {"cores": 2},
+    }
+    assert compare(ORDINARY, elsewhere).otherwise == ("cores 16, then 2", "torch 2.13.0, then 2.4.0")
+    assert compare(ORDINARY, CURED).otherwise == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity", "worse"),
+    [
+        (ORDINARY, CURED, "moderate", False),
+        (CURED, ORDINARY, "moderate", True),  # two findings came
+        (CURED, ORDINARY | {"findings": []}, "severe", True),  # none did, but a step takes twice as long
+        (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0112, 0.0114]}, "moderate", True),
+        (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0112, 0.0114]}, "severe", False),
+        (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0101, 0.0125]}, "moderate", False),
+    ],
+)
+def test_worse_is_a_finding_that_came_or_a_step_surely_slower(before, after, severity, worse):
+    assert compare(before, after).worse(severity) is worse
+
+
+def test_what_was_written_is_read(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(ORDINARY))
+    assert read_document(tmp_path / "a.json") == ORDINARY
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as a verdict"),
+        ("[]", "is JSON, but no verdict"),
+        ('{"schema_version": 1}', "is JSON, but no verdict"),
+        (json.dumps(ORDINARY | {"schema_version": 99}), "has version 99"),
+        (json.dumps(document_of(samples.no_loop())), "no step was found"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(CaptureError, match=message):
+        read_document(tmp_path / "a.json")

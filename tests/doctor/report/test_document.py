@@ -1,0 +1,67 @@
+"""What `--json` writes: every field as the schema says, and every field of the schema described."""
+
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+from tests.doctor.report import report_samples as samples
+
+from forebay.doctor.report.document import SCHEMA_VERSION, document_of
+
+SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
+SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "cured"]
+OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" in part)]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_document_is_what_the_schema_says(name):
+    document = json.loads(json.dumps(document_of(getattr(samples, name)()), allow_nan=False))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("described", OBJECTS)
+def test_every_field_is_described_required_and_known(described):
+    assert all(field["description"] for field in described["properties"].values())
+    assert set(described["required"]) == set(described["properties"])
+    assert described["additionalProperties"] is False
+
+
+def test_what_was_not_measured_is_null_and_not_zero():
+    document = document_of(samples.no_loop())
+    assert document["step_seconds"] is None
+    assert document["step_quartiles"] is None
+    assert document["watching_cost"] is None
+    assert document["step_ends_at"] is None
+
+
+def test_the_numbers_are_those_of_the_verdict():
+    document = document_of(samples.ordinary())
+    assert document["headline"] == "torch.tensor uploads the same 11.4 MiB again and again"
+    assert document["steps"] == 50
+    assert document["step_seconds"] == pytest.approx(0.0109)
+    assert document["step_quartiles"] == pytest.approx([0.0109, 0.0109])
+    assert document["step_ends_at"]["api"] == "optimizer.step"
+    assert [finding["severity"] for finding in document["findings"]] == ["severe", "moderate", "moderate"]
+    assert document["findings"][0]["line"] == 34
+    assert document["findings"][0]["cures"][0]["step_seconds"] == pytest.approx([0.005, 0.0056])
+
+
+def test_crossings_are_by_line_and_the_longest_come_first():
+    crossings = document_of(samples.ordinary())["crossings"]
+    assert [crossing["api"] for crossing in crossings] == ["torch.tensor", "DataLoader", "Tensor.item"]
+    assert crossings[0]["nbytes_per_step"] == 12_000_000
+    assert crossings[0]["times_per_step"] == 1
+    assert crossings[0]["share_of_step"] == pytest.approx(6 / 11)
+
+
+def test_without_source_no_text_is_left():
+    verdict = samples.ordinary()
+    capture = verdict.case.capture.without_text()
+    document = document_of(samples.verdict_of(capture))
+    assert {crossing["text"] for crossing in document["crossings"]} == {None}

@@ -1,0 +1,117 @@
+"""Captures with one fault each that only the device tells of, and captures that look like it."""
+
+from dataclasses import replace
+
+from tests.doctor.captures import STEP_LINE, TORCH_GPU
+from tests.doctor.device_rig import COPY_STREAM, run
+
+from forebay.doctor.model.device_records import RecordKind
+
+__all__ = ["DEVICE_FAULTS", "DEVICE_NEAR_MISSES"]
+
+MB = 1_000_000
+MANY, FEW = (528, 1, 1), (4, 1, 1)  # blocks
+PLAIN, TF32 = "ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+OTHER_STREAM = 21
+
+
+def dressed(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
+    """The capture of a program whose kernels have these names and blocks by turns."""
+    capture = run(program, frameworks=TORCH_GPU)
+    records = capture.device.records.copy()
+    kernels = records["kind"] == RecordKind.CONCURRENT_KERNEL
+    order = range(int(kernels.sum()))
+    records["grid"][kernels] = [grids[number % len(grids)] for number in order]
+    records["block"][kernels] = (256, 1, 1)
+    records["name"][kernels] = [1 + number % len(names) for number in order] if names else 1
+    records["kind"][kernels] = kind
+    device = replace(capture.device, records=records, names=("", *(names or ("fused_kernel",))))
+    return replace(capture, device=device)
+
+
+def computing(*kernels, streams=(7,), host_us=None):
+    """A step of such kernels, in microseconds; the host is done when the device is."""
+
+    def program(rig):
+        rig.python(10)
+        for number, us in enumerate(kernels):
+            rig.launch(us, stream=streams[number % len(streams)])
+        rig.python(host_us or max(0, sum(kernels) - 10 - 4 * len(kernels)))
+
+    return program
+
+
+def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
+    """A step that sends a batch and computes on it."""
+
+    def program(rig):
+        rig.upload(nbytes, line=2, pinned=pinned, stream=stream)
+        rig.launch(kernel_us)
+        rig.wait_for_room(host_us)
+
+    return program
+
+
+def tiny(count, *, us=2, nbytes=0):
+    def program(rig):
+        for _ in range(count):
+            rig.launch(us, host_us=12)
+        if nbytes:
+            rig.upload(nbytes, line=2, pinned=True)
+
+    return program
+
+
+DEVICE_FAULTS = {
+    "a copy on the stream that computes": ("copy_not_overlapped", dressed(feeding(55 * MB)), 2),
+    "one step after the other on a corner of the device": (
+        "low_occupancy",
+        dressed(computing(700, 800), "persistent_rnn", grids=(FEW,)),
+        None,
+    ),
+    "products in plain float32": ("tensor_cores", dressed(computing(800, 700), PLAIN, "add"), None),
+    "products in float64": ("tensor_cores", dressed(computing(800), "ampere_dgemm_128x64_nn"), None),
+    "products of odd sizes": (
+        "tensor_cores",
+        dressed(computing(800), "cutlass_80_tensorop_f16_s16816gemm_f16_64x64_32x6_nn_align1"),
+        None,
+    ),
+    "gradients exchanged when all are there": ("collectives", dressed(computing(900, 400), "gemm", NCCL), None),
+    "a Python loop of little kernels": ("launch_bound", dressed(tiny(80, us=3)), STEP_LINE),
+    "a few numbers on a GPU": ("faster_on_cpu", dressed(tiny(20), "add", grids=(FEW,)), None),
+}
+
+DEVICE_NEAR_MISSES = {
+    "a copy on a stream of its own": ("copy_not_overlapped", dressed(feeding(55 * MB, stream=COPY_STREAM))),
+    "a copy that is soon over": ("copy_not_overlapped", dressed(feeding(MB))),
+    "a copy from pageable memory": ("copy_not_overlapped", dressed(feeding(8 * MB, pinned=False))),
+    "kernels of many blocks": ("low_occupancy", dressed(computing(700, 800))),
+    "short kernels of few blocks": ("low_occupancy", dressed(computing(*[5] * 40), grids=(FEW,))),
+    "few blocks beside many": (
+        "low_occupancy",
+        dressed(computing(1_000, 1_000, streams=(7, OTHER_STREAM), host_us=1_000), grids=(FEW, MANY)),
+    ),
+    "a collective of few blocks": ("low_occupancy", dressed(computing(700), NCCL, grids=(FEW,))),
+    "a graph, whose blocks nobody knows": (
+        "low_occupancy",
+        dressed(computing(700), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
+    ),
+    "products with TF32": ("tensor_cores", dressed(computing(800), TF32)),
+    "products of 16 bits that are aligned": (
+        "tensor_cores",
+        dressed(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
+    ),
+    "products that are soon over": ("tensor_cores", dressed(computing(20, 1_500), PLAIN, "add")),
+    "gradients exchanged meanwhile": (
+        "collectives",
+        dressed(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),
+    ),
+    "no peers": ("collectives", dressed(computing(900), "gemm")),
+    "a few launches": ("launch_bound", dressed(tiny(30, us=3))),
+    "little kernels, launched as fast as they are done": ("launch_bound", dressed(computing(*[6] * 80))),
+    "kernels of many numbers": ("faster_on_cpu", dressed(tiny(20))),
+    "kernels that last": ("faster_on_cpu", dressed(tiny(20, us=9), grids=(FEW,))),
+    "a few numbers of much data": ("faster_on_cpu", dressed(tiny(20, nbytes=MB), grids=(FEW,))),
+    "a graph of little kernels": ("faster_on_cpu", dressed(tiny(2), grids=(FEW,), kind=RecordKind.GRAPH_TRACE)),
+}

@@ -1,0 +1,275 @@
+"""Captures with one fault each: rule, capture, and the line that is to be named."""
+
+from tests.doctor.captures import (
+    JAX,
+    OTHER,
+    TENSORFLOW,
+    TENSORFLOW_GPU,
+    TORCH,
+    GiB,
+    KiB,
+    MiB,
+    batch,
+    build,
+    by_turns,
+    compile_,
+    download,
+    loop,
+    move,
+    ops,
+    prepare,
+    run,
+    same,
+    sync,
+    transform,
+    upload,
+)
+from tests.doctor.rules.device_faults import DEVICE_FAULTS
+
+__all__ = ["FAULTS", "WARNINGS"]
+
+ON_GPU = {"device": "cuda:0", "pinned": False}
+ROOMY = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
+
+FAULTS = {
+    "the same array every step": ("repeated_upload", loop(upload(ms=6, line=3, key=same)), 3),
+    "the same array every step, on the CPU": (
+        "repeated_upload",
+        loop(upload("tf.constant", 6, line=3, key=same, device="CPU:0"), frameworks=TENSORFLOW),
+        3,
+    ),
+    "two copies of the same array on one line": (
+        "repeated_upload",
+        loop(upload(ms=3, line=3, key=same), upload("Tensor.to", 3, line=3, key=same, **ON_GPU)),
+        3,
+    ),
+    "four batches by turns": ("repeated_upload", loop(upload(ms=5, line=4, key=by_turns(4))), 4),
+    "fresh arrays converted": (
+        "conversion_in_loop",
+        loop(upload("tf.convert_to_tensor", 4, line=5), frameworks=TENSORFLOW),
+        5,
+    ),
+    "Python lists converted": ("conversion_in_loop", loop(upload(ms=6, line=5, from_dtype="list")), 5),
+    "a large copy out of pageable memory": (
+        "pageable_upload",
+        loop(upload("Tensor.to", 4, line=6, nbytes=32 * MiB, **ON_GPU)),
+        6,
+    ),
+    "a batch that the first operation pulls over": (
+        "pageable_upload",
+        loop(
+            batch("tf.data", 0.1, prefetch=1, nbytes=32 * MiB),
+            move("Mean", 4, line=6, source="CPU:0", target="GPU:0", nbytes=32 * MiB),
+            frameworks=TENSORFLOW_GPU,
+        ),
+        6,
+    ),
+    "a move inside a graph that nobody timed": (
+        "placement",
+        loop(run(ms=8), move(ms=0, line=22, nbytes=32 * MiB, timed=False), frameworks=TENSORFLOW_GPU),
+        22,
+    ),
+    "a loss read every step": ("read_back", loop(download(ms=4, line=7)), 7),
+    "a loss read every step, JAX on the CPU": (
+        "read_back",
+        loop(download("float(array)", 4, line=7, device="cpu:0"), frameworks=JAX),
+        7,
+    ),
+    "several values read in a step": ("read_back", loop(download(ms=0.5, line=7, times=8)), 7),
+    "cpu() and numpy() on one line": (
+        "read_back",
+        loop(download("Tensor.cpu", 4, line=7), download("Tensor.numpy", 0.01, line=7, device="cpu")),
+        7,
+    ),
+    "a large result checked on the host": (
+        "host_check",
+        loop(download("Tensor.numpy", 5, line=8, nbytes=64 * MiB)),
+        8,
+    ),
+    "a loader that cannot keep up": ("input_bound", loop(batch(ms=5, line=9, workers=4)), 9),
+    "a slow generator": (
+        "input_bound",
+        loop(batch("generator", 5, line=9).containing(prepare("generator", 4.9, line=10))),
+        10,
+    ),
+    "a slow map on a thread of tf.data": (
+        "input_bound",
+        loop(
+            prepare("map", 4.9, line=10, thread=OTHER),
+            batch("tf.data", 5, line=9, prefetch=True),
+            frameworks=TENSORFLOW_GPU,
+        ),
+        10,
+    ),
+    "arrays given to fit": (
+        "input_bound",
+        loop(batch("Model.fit", 3, line=9, loader="arrays"), frameworks=TENSORFLOW),
+        9,
+    ),
+    "rows loaded by the loop": (
+        "made_in_loop",
+        loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW),
+        10,
+    ),
+    "rows mapped one at a time": (
+        "input_bound",
+        loop(batch("tf.data", 5, line=9, prefetch=1, mapped_at=10), frameworks=TENSORFLOW),
+        10,
+    ),
+    "no workers for slow rows": (
+        "loader",
+        loop(
+            batch(ms=5, line=9, workers=0).containing(prepare("row", 0.1, line=10, times=40)), before=[build(line=11)]
+        ),
+        11,
+    ),
+    "tf.data without prefetch": (
+        "loader",
+        loop(batch("tf.data", 4, line=9, prefetch=False), frameworks=TENSORFLOW_GPU),
+        9,
+    ),
+    "a loader that does not pin": (
+        "loader",
+        loop(
+            batch(ms=0.1, line=9, workers=4, pinned=False), upload("Tensor.to", 4, line=12, nbytes=32 * MiB, **ON_GPU)
+        ),
+        12,
+    ),
+    "non_blocking out of pageable memory": (
+        "loader",
+        loop(upload("Tensor.to", 4, line=12, nbytes=32 * MiB, non_blocking=True, **ON_GPU)),
+        12,
+    ),
+    "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
+    "few operations at a time, held up now and then by others on the core": (
+        "eager",
+        loop(
+            ops(40, 2, line=13, calling_seconds=2e-3),
+            ops(40, 30, line=13, calling_seconds=2e-3),
+            marked=False,
+            frameworks=TENSORFLOW,
+        ),
+        13,
+    ),
+    "a gradient of few operations, taken apart every step": (
+        "eager",
+        loop(transform(ms=9, line=13).containing(ops(6, 1, line=14, calling_seconds=1e-4)), frameworks=JAX),
+        13,
+    ),
+    "a Python loop of tiny operations": ("tiny_ops", loop(ops(900, 9, line=15, tiny=890), frameworks=TENSORFLOW), 15),
+    "tiny operations beside a compiled call": (
+        "tiny_ops",
+        loop(run(ms=1, line=16), ops(400, 8, line=15, tiny=400), frameworks=TENSORFLOW),
+        15,
+    ),
+    "shapes that keep changing": (
+        "retracing",
+        loop(compile_(ms=6, line=17, function="step", reason="shape"), run(line=17), frameworks=TENSORFLOW),
+        17,
+    ),
+    "a value compiled in, every fifth step": (
+        "retracing",
+        loop(compile_("jax.jit", 300, line=17, every=5, function="step", reason="value"), frameworks=JAX),
+        17,
+    ),
+    "a session in every step": (
+        "rebuilt",
+        loop(build("tf.Session", 5, line=18, what="Session"), frameworks=TENSORFLOW),
+        18,
+    ),
+    "a loader in every step": ("rebuilt", loop(build(ms=1, line=18), batch(ms=6, line=19, workers=2)), 18),
+    "a loader and its iterator in every step": (
+        "rebuilt",
+        loop(
+            build("DataLoader(...)", 1, line=18, what="DataLoader"),
+            build("iter(DataLoader)", 3, line=19, what="iterator"),
+            batch(ms=2, line=19, workers=2),
+        ),
+        18,
+    ),
+    "an iterator in every step": (
+        "rebuilt",
+        loop(build("iter(DataLoader)", 3, line=19, what="iterator"), batch(ms=2, line=19, workers=2)),
+        19,
+    ),
+    "a fit for every part": (
+        "rebuilt",
+        loop(
+            build("Model.fit", 3, line=19, what="iterator", fit=lambda number: number),
+            batch(ms=2),
+            frameworks=TENSORFLOW,
+        ),
+        19,
+    ),
+    "a function jitted in every step": (
+        "rebuilt",
+        loop(
+            build("jax.jit", 0.01, line=18, what="function"),
+            compile_("jax.jit", 8, line=19, reason="first"),
+            frameworks=JAX,
+        ),
+        18,
+    ),
+    "a hundred little uploads": ("many_small_copies", loop(upload(ms=0.05, line=20, times=100, nbytes=4 * KiB)), 20),
+    "doubles that arrive as floats": (
+        "wide_dtype",
+        loop(upload("jax.device_put", 6, line=21, from_dtype="float64", dtype="float32"), frameworks=JAX),
+        21,
+    ),
+    "doubles that stay doubles": ("wide_dtype", loop(upload(ms=6, line=21, dtype="torch.float64")), 21),
+    "an operation on the other device": ("placement", loop(move(ms=3, line=22), frameworks=TENSORFLOW_GPU), 22),
+    "an epoch sent again": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, line=23, key=by_turns(25), **ON_GPU), frameworks=ROOMY),
+        23,
+    ),
+    "a dataset sent again, shuffled": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, line=23, **ON_GPU), before=[build(nbytes=10 * MiB)], frameworks=ROOMY),
+        23,
+    ),
+    "more threads than cores": (
+        "threads",
+        loop(batch(ms=5, line=24, workers=8), facts={"settings": {"OMP_NUM_THREADS": "8"}}),
+        24,
+    ),
+    "launches that wait": ("threads", loop(facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}), None),
+    "functions that run eagerly": (
+        "threads",
+        loop(ops(300, 9, line=25), frameworks={"tensorflow": {"gpus": 0, "run_eagerly": True}}),
+        25,
+    ),
+    "jit switched off": ("threads", loop(frameworks={"jax": {"gpus": 0, "jit_disabled": True}}), None),
+    "a row at a time": (
+        "small_batch",
+        loop(batch(ms=0.02, line=26, batch_rows=1, nbytes=400, workers=0), ms=1, frameworks=TORCH),
+        26,
+    ),
+    "a few numbers at a time, on a GPU": ("small_batch", loop(upload(ms=0.01, line=26, nbytes=2 * KiB), ms=1), 26),
+    "a wait asked for": ("sync", loop(sync(ms=4, line=27)), 27),
+    "a wait for every array, JAX on the CPU": (
+        "sync",
+        loop(sync("jax.block_until_ready", 4, line=27), frameworks=JAX),
+        27,
+    ),
+} | DEVICE_FAULTS
+
+# These cost memory, not seconds: the rule tells, and charges nothing.
+WARNINGS = {
+    "a shuffle buffer of all memory": (
+        "loader",
+        loop(batch("tf.data", 0.1, batch_rows=4, nbytes=4 * MiB), before=[build(line=28, shuffle_rows=20_000)] * 2),
+        28,
+    ),
+    "a table in the graph": (
+        "constants",
+        loop(before=[compile_(line=29, constants_nbytes=300 * MiB)], frameworks=TENSORFLOW),
+        29,
+    ),
+    "a full device": (
+        "out_of_memory",
+        loop(frameworks={"torch": {"gpus": 1, "peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}}),
+        None,
+    ),
+    "a full host": ("out_of_memory", loop(facts={"peak_nbytes": 31 * GiB}), None),
+}

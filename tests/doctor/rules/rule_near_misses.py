@@ -1,0 +1,208 @@
+"""Captures that look like a fault and are none: the rule that must stay silent, and the capture."""
+
+from tests.doctor.captures import (
+    JAX,
+    OTHER,
+    TENSORFLOW,
+    TENSORFLOW_GPU,
+    TORCH,
+    GiB,
+    KiB,
+    MiB,
+    batch,
+    build,
+    by_turns,
+    compile_,
+    download,
+    loop,
+    move,
+    ops,
+    prepare,
+    run,
+    same,
+    sync,
+    transform,
+    upload,
+)
+from tests.doctor.rules.device_faults import DEVICE_NEAR_MISSES
+
+__all__ = ["HEALTHY", "NEAR_MISSES"]
+
+ON_GPU = {"device": "cuda:0", "pinned": False}
+SMALL_GPU = {"torch": {"gpus": 1, "free_nbytes": 8 * MiB}}
+ROOMY = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
+
+NEAR_MISSES = {
+    "a conversion right after the step": ("made_in_loop", loop(upload(ms=0.1), run(ms=9), frameworks=TENSORFLOW)),
+    "what PyTorch may compute between two uploads": (
+        "made_in_loop",
+        loop(upload(ms=0.1), prepare(ms=4), upload("torch.zeros", 0.1), frameworks=TORCH),
+    ),
+    "rows made while a GPU may compute, unseen": (
+        "made_in_loop",
+        loop(prepare("row", 4), upload("tf.constant", 0.1), run(), frameworks=TENSORFLOW_GPU),
+    ),
+    "operations between a step and the next upload": (
+        "made_in_loop",
+        loop(ops(100, 5), upload("tf.constant", 0.1), frameworks=TENSORFLOW),
+    ),
+    "fresh data every step": ("repeated_upload", loop(upload(ms=6))),
+    "the same number every step": ("repeated_upload", loop(upload(ms=6, key=same, nbytes=8))),
+    "the same array twice in all": ("repeated_upload", loop(upload(ms=6, key=same, every=30))),
+    "the same array on another thread": ("repeated_upload", loop(upload(ms=6, key=same, thread=OTHER))),
+    "data whose key nobody knows": ("repeated_upload", loop(upload(ms=6, key=""))),
+    "a conversion that takes no time": ("conversion_in_loop", loop(upload("torch.from_numpy", 0.01))),
+    "a conversion now and then": ("conversion_in_loop", loop(upload(ms=6, every=10))),
+    "an array looked at as a tensor": (
+        "conversion_in_loop",
+        loop(upload("torch.from_numpy", 2, nbytes=0, copied=False)),
+    ),
+    "a copy that flies": ("conversion_in_loop", loop(upload("Tensor.to", 2, pinned=True, non_blocking=True))),
+    "the same array, converted": ("conversion_in_loop", loop(upload(ms=6, key=same))),
+    "page-locked memory": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0", pinned=True))),
+    "a small copy": ("pageable_upload", loop(upload("Tensor.to", 4, nbytes=512 * KiB, **ON_GPU))),
+    "a copy that stays on the host": ("pageable_upload", loop(upload(ms=4, device="cpu", pinned=False))),
+    "memory of which nothing is known": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0"))),
+    "a table that an operation pulls over": ("pageable_upload", loop(move(source="CPU:0", target="GPU:0"))),
+    "an item on the CPU": ("read_back", loop(download(ms=4, device="cpu"), frameworks=TORCH)),
+    "a loss read every hundredth step": ("read_back", loop(download(ms=4, every=20))),
+    "a value read on another thread": ("read_back", loop(download(ms=4, thread=OTHER))),
+    "a large result": ("read_back", loop(download(ms=4, nbytes=64 * MiB))),
+    "numpy() of a large tensor on the CPU": (
+        "host_check",
+        loop(download("Tensor.numpy", 4, nbytes=64 * MiB, device="CPU:0"), frameworks=TENSORFLOW),
+    ),
+    "a large result at the end of an epoch": ("host_check", loop(download(ms=4, nbytes=64 * MiB, every=25))),
+    "a number": ("host_check", loop(download(ms=4))),
+    "a short wait for input": ("input_bound", loop(batch(ms=0.4, workers=4))),
+    "a slow producer on another thread": ("input_bound", loop(prepare("map", 9, thread=OTHER), batch(ms=0.1))),
+    "a loader without workers": (
+        "input_bound",
+        loop(batch(ms=5, workers=0).containing(prepare("row", 4.9))),
+    ),
+    "no workers for quick rows": ("loader", loop(batch(ms=0.3, workers=0).containing(prepare("row", 0.2)))),
+    "no workers for a loader that is slow itself": ("loader", loop(batch(ms=5, workers=0))),
+    "tf.data that prefetches": ("loader", loop(batch("tf.data", 4, prefetch=True), frameworks=TENSORFLOW_GPU)),
+    "a loader that pins": (
+        "loader",
+        loop(batch(ms=0.1, pinned=True), upload("Tensor.to", 1, pinned=True, device="cuda:0")),
+    ),
+    "a small shuffle buffer": (
+        "loader",
+        loop(batch("tf.data", 0.1, batch_rows=4, nbytes=4 * KiB), before=[build(shuffle_rows=20_000)]),
+    ),
+    "a shuffle buffer of rows nobody weighed": ("loader", loop(before=[build(shuffle_rows=10**9)])),
+    "a compiled step": ("eager", loop(run(ms=8), ops(60, 0.5), frameworks=TENSORFLOW)),
+    "few operations": ("eager", loop(ops(30, 5), frameworks=TENSORFLOW)),
+    "a gradient of few operations, most of them computing": (
+        "eager",
+        loop(transform(ms=9).containing(ops(6, 8, calling_seconds=1e-4)), frameworks=JAX),
+    ),
+    "few operations at a time, and long ones": (
+        "eager",
+        loop(ops(40, 30, calling_seconds=5e-3), steps=100, marked=False, frameworks=TENSORFLOW),
+    ),
+    "operations that are long": ("eager", loop(ops(60, 90), ms=100, frameworks=TENSORFLOW)),
+    "a loop of operations": ("eager", loop(ops(900, 9, tiny=890), frameworks=TENSORFLOW)),
+    "operations that are large": ("tiny_ops", loop(ops(900, 9, tiny=10), frameworks=TENSORFLOW)),
+    "operations of unknown length": ("tiny_ops", loop(ops(900, 9), frameworks=TENSORFLOW)),
+    "few tiny operations": ("tiny_ops", loop(run(ms=5), ops(20, 1, tiny=20), frameworks=TENSORFLOW)),
+    "the last batch of an epoch": ("retracing", loop(compile_(ms=60, every=40, reason="shape"), frameworks=TENSORFLOW)),
+    "a compilation before the loop": (
+        "retracing",
+        loop(run(ms=5), before=[compile_(ms=900)] * 5, frameworks=TENSORFLOW),
+    ),
+    "compilations of a new function each time": (
+        "retracing",
+        loop(build("jax.jit", 0.01, what="function"), compile_("jax.jit", 8), frameworks=JAX),
+    ),
+    "an iterator for each epoch of one fit": (
+        "rebuilt",
+        loop(build("Model.fit", 5, what="iterator", fit=1, every=5), batch(ms=1), frameworks=TENSORFLOW),
+    ),
+    "many functions, each made once": (
+        "rebuilt",
+        loop(build("tf.function", 5, what="function", function=lambda number: f"f{number}"), frameworks=TENSORFLOW),
+    ),
+    "many functions, each compiled once": (
+        "retracing",
+        loop(compile_(ms=5, function=lambda number: f"f{number}", reason="first"), frameworks=TENSORFLOW),
+    ),
+    "what a compiled call does before it converts its arguments": (
+        "made_in_loop",
+        loop(run(ms=9).containing(prepare("row", 4), upload("tf.function", 0.1)), frameworks=TENSORFLOW),
+    ),
+    "an iterator for each epoch": (
+        "rebuilt",
+        loop(build("iter(DataLoader)", 1, what="iterator", every=25), batch(ms=1)),
+    ),
+    "a loader for each epoch": ("rebuilt", loop(build(ms=1, every=25), batch(ms=1))),
+    "everything made before the loop": ("rebuilt", loop(batch(ms=1), before=[build()] * 5)),
+    "few little uploads": ("many_small_copies", loop(upload(ms=0.5, times=4, nbytes=4 * KiB))),
+    "many arrays looked at as tensors": ("many_small_copies", loop(upload(ms=0.1, times=20, nbytes=0, copied=False))),
+    "many large uploads": ("many_small_copies", loop(upload(ms=0.5, times=10, nbytes=MiB))),
+    "floats that stay floats": ("wide_dtype", loop(upload(ms=6, from_dtype="float32", dtype="torch.float32"))),
+    "labels": ("wide_dtype", loop(upload(ms=6, dtype="torch.int64"))),
+    "a few doubles": ("wide_dtype", loop(upload(ms=6, dtype="float64", nbytes=800))),
+    "bytes that become floats": ("wide_dtype", loop(upload(ms=6, from_dtype="uint8", dtype="float32"))),
+    "a move now and then": ("placement", loop(move(ms=3, every=10))),
+    "a table that is small": ("constants", loop(before=[compile_(constants_nbytes=MiB)], frameworks=TENSORFLOW)),
+    "an epoch that does not fit": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU), frameworks=SMALL_GPU),
+    ),
+    "data that never comes again": ("fits_on_device", loop(upload("Tensor.to", 4, **ON_GPU), frameworks=ROOMY)),
+    "a device of which nothing is known": ("fits_on_device", loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU))),
+    "an epoch on the CPU": ("fits_on_device", loop(upload(ms=4, key=by_turns(25), device="cpu"), frameworks=ROOMY)),
+    "a thread for each worker": ("threads", loop(batch(ms=5, workers=8), facts={"settings": {"OMP_NUM_THREADS": "1"}})),
+    "many threads that nobody waits for": (
+        "threads",
+        loop(batch(ms=0.1, workers=8), facts={"settings": {"OMP_NUM_THREADS": "8"}}),
+    ),
+    "a setting for GPUs without one": (
+        "threads",
+        loop(frameworks=TORCH, facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}),
+    ),
+    "a setting that is no number": (
+        "threads",
+        loop(batch(ms=5, workers=4), facts={"settings": {"OMP_NUM_THREADS": "all"}}),
+    ),
+    "half of memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
+    "a memory whose size nobody knows": (
+        "out_of_memory",
+        loop(frameworks={"tensorflow": {"gpus": 1, "peak_nbytes": 90 * GiB}}, machine={"memory_nbytes": 0}),
+    ),
+    "a large batch": ("small_batch", loop(upload(ms=0.01, nbytes=MiB), ms=1)),
+    "a small batch for a long step": ("small_batch", loop(upload(ms=0.01, nbytes=2 * KiB), ms=50)),
+    "a small batch on the CPU": ("small_batch", loop(upload(ms=0.01, nbytes=2 * KiB), ms=1, frameworks=TORCH)),
+    "a small batch for a compiled step": ("small_batch", loop(upload(ms=0.01, nbytes=2 * KiB), run(ms=0.8), ms=1)),
+    "a small batch for an eager step": (
+        "small_batch",
+        loop(upload(ms=0.01, nbytes=2 * KiB), ops(90, 0.8), ms=1, frameworks=TENSORFLOW_GPU),
+    ),
+    "a wait at the end of an epoch": ("sync", loop(sync(ms=4, every=20))),
+} | DEVICE_NEAR_MISSES
+
+HEALTHY = {
+    "nothing but computing": loop(),
+    "a well-fed GPU": loop(
+        batch(ms=0.05, workers=8, pinned=True, batch_rows=256, nbytes=32 * MiB),
+        upload("Tensor.to", 0.05, nbytes=32 * MiB, device="cuda:0", pinned=True, non_blocking=True),
+        download(ms=0.5, every=50),
+        before=[build()],
+    ),
+    "a compiled step on tf.data": loop(
+        batch("tf.data", 0.1, prefetch=True, batch_rows=256, nbytes=8 * MiB),
+        run(ms=9),
+        before=[build("tf.data", what="Dataset", shuffle_rows=1000), compile_(ms=900, reason="first")],
+        frameworks=TENSORFLOW,
+    ),
+    "PyTorch on the CPU": loop(
+        batch(ms=0.3, workers=0, pinned=False).containing(prepare("row", 0.2)),
+        download(ms=0.01, device="cpu"),
+        frameworks=TORCH,
+    ),
+    "JAX that reads every tenth step": loop(
+        run("jax.jit", 0.1), download("float(array)", 3, every=10, device="cpu:0"), frameworks=JAX
+    ),
+}

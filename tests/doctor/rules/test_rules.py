@@ -1,0 +1,262 @@
+"""Each rule names its fault, the line and a win that can be had; what only looks like it is let pass."""
+
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+from tests.doctor.captures import (
+    JAX,
+    LINES,
+    TENSORFLOW,
+    TORCH_GPU,
+    MiB,
+    batch,
+    build,
+    compile_,
+    download,
+    loop,
+    ops,
+    prepare,
+    run,
+    same,
+    sync,
+    upload,
+)
+from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
+from tests.doctor.rules.rule_near_misses import HEALTHY, NEAR_MISSES
+
+from forebay.doctor.analyse.case import Case
+from forebay.doctor.diagnosis.diagnose import RULES, judge
+from forebay.doctor.rules.precedence import PRECEDENCE
+
+
+def findings(capture, rule):
+    return list(import_module(f"forebay.doctor.rules.{rule}").examine(Case(capture)))
+
+
+def cases(table):
+    return pytest.mark.parametrize("name", table)
+
+
+@cases(FAULTS)
+def test_a_fault_is_named_first_and_alone_with_its_line(name):
+    rule, capture, line = FAULTS[name]
+    verdict = judge(capture)
+    assert [finding.rule for finding in verdict.findings] == [rule]
+    assert (verdict.main.line.number if verdict.main.line else None) == line
+    assert not verdict.silent
+
+
+@cases(FAULTS)
+def test_what_is_won_can_be_had(name):
+    _, capture, _ = FAULTS[name]
+    verdict = judge(capture)
+    assert 0 < verdict.main.seconds <= verdict.case.step_seconds
+    assert all(0 <= cure.low <= cure.high <= verdict.case.step_seconds for cure in verdict.main.cures)
+    assert all(cure.how and cure.code and cure.title for cure in verdict.main.cures)
+
+
+@cases(FAULTS)
+def test_a_title_is_one_sentence_and_there_is_evidence(name):
+    _, capture, _ = FAULTS[name]
+    finding = judge(capture).main
+    assert not finding.title.endswith(".")
+    assert "\n" not in finding.title
+    assert finding.evidence
+    assert 1 <= len(finding.cures) <= 3
+
+
+@cases(WARNINGS)
+def test_a_warning_names_its_line_and_charges_nothing(name):
+    rule, capture, line = WARNINGS[name]
+    (finding,) = findings(capture, rule)
+    assert (finding.line.number if finding.line else None) == line
+    assert finding.seconds == finding.win == 0
+
+
+@cases(NEAR_MISSES)
+def test_what_only_looks_like_a_fault_is_let_pass(name):
+    rule, capture = NEAR_MISSES[name]
+    assert findings(capture, rule) == []
+
+
+@cases(HEALTHY)
+def test_a_healthy_loop_is_left_alone(name):
+    verdict = judge(HEALTHY[name])
+    assert verdict.findings == ()
+    assert verdict.silent == ()
+
+
+def test_every_rule_has_a_fault_and_a_near_miss():
+    assert {rule for rule, *_ in [*FAULTS.values(), *WARNINGS.values()]} == set(RULES)
+    assert {rule for rule, _ in NEAR_MISSES.values()} == set(RULES)
+
+
+def test_only_rules_that_are_asked_have_precedence():
+    assert {rule for rules in PRECEDENCE.values() for rule in rules} <= set(RULES)
+
+
+def test_findings_are_ordered_by_what_their_cures_win():
+    capture = loop(upload(ms=6, line=1, key=same), download(ms=2, line=2), sync(ms=1, line=3))
+    verdict = judge(capture)
+    assert [finding.rule for finding in verdict.findings] == ["repeated_upload", "read_back", "sync"]
+    assert [verdict.severity(finding) for finding in verdict.findings] == ["severe", "moderate", "moderate"]
+
+
+def test_the_cause_that_wins_most_comes_before_the_larger_share():
+    capture = loop(download(ms=8, line=2), upload(ms=1.8, line=1, key=same))
+    assert [finding.rule for finding in judge(capture).findings] == ["repeated_upload", "read_back"]
+
+
+def test_a_win_is_the_time_that_repeated_uploads_take():
+    (finding,) = findings(loop(upload(ms=6, key=same)), "repeated_upload")
+    assert finding.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
+    assert finding.cures[0].high == pytest.approx(6e-3, rel=0.05)
+
+
+def test_a_wait_that_hides_behind_nothing_wins_nothing():
+    (finding,) = findings(loop(download(ms=10)), "read_back")
+    assert finding.seconds == pytest.approx(10e-3)
+    assert finding.win == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("tab = tf.constant(table)", "tab = fb.upload_once(table, "),
+        ("tab = tf.convert_to_tensor(table, dtype=tf.float32)", "tab = fb.upload_once(table, "),
+        ("loss = step(tf.constant(table))", "x = fb.upload_once(array, "),
+    ],
+)
+def test_upload_once_takes_the_names_of_the_line(text, code):
+    capture = loop(upload("tf.constant", 6, key="same"), frameworks=TENSORFLOW)
+    lines = tuple(line._replace(text=text) for line in capture.lines)
+    (finding,) = findings(replace(capture, lines=lines), "repeated_upload")
+    assert code in finding.cures[1].code
+
+
+def test_a_wait_wins_no_more_than_the_rest_of_the_step():
+    (finding,) = findings(loop(download(ms=9)), "read_back")
+    assert finding.cures[0].high == pytest.approx(1e-3)
+
+
+def test_prefetching_wins_no_more_than_the_rest_of_the_step():
+    (finding,) = findings(loop(batch(ms=8), machine={"cores": 1}), "input_bound")
+    assert finding.cures[-1].high == pytest.approx(2e-3, rel=0.06)
+
+
+def test_a_generator_may_win_all_of_the_wait_and_keeps_its_batches():
+    made = batch("generator", 8, batch_rows=32).containing(prepare("generator", 7.9))
+    (finding,) = findings(loop(made, machine={"cores": 1}), "input_bound")
+    assert [cure.high for cure in finding.cures] == pytest.approx([8e-3, 8e-3], rel=0.06)
+    assert "fb.from_batches(batches).feed" in finding.cures[0].code
+    assert "fb.from_generator(make).batch(32).feed" in finding.cures[1].code
+
+
+def test_workers_that_have_every_core_are_not_told_to_be_more():
+    (finding,) = findings(loop(batch(ms=5, workers=8)), "input_bound")
+    assert "num_workers" not in "".join(cure.code for cure in finding.cures)
+
+
+def test_one_more_thread_wins_nothing_where_workers_are_too_slow():
+    (finding,) = findings(loop(batch(ms=5, workers=4)), "input_bound")
+    assert "from_batches" not in "".join(cure.code for cure in finding.cures)
+    assert {cure.low for cure in finding.cures} == {0}
+
+
+def test_a_copy_that_may_have_waited_for_the_device_wins_at_least_its_bytes():
+    busy = upload("Tensor.to", 6, key=same, device="cuda:0", nbytes=8 * MiB)
+    (may_wait,) = findings(loop(busy), "repeated_upload")
+    (waits_not,) = findings(loop(busy, download(ms=1)), "repeated_upload")
+    assert may_wait.cures[0].low == pytest.approx(8 * MiB / 8e9)
+    assert waits_not.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
+
+
+def test_what_happens_now_and_then_is_a_share_of_the_run():
+    """Three hundred milliseconds of compiling for every fifty of steps: without it the run is seven times as fast."""
+    rule, capture, _ = FAULTS["a value compiled in, every fifth step"]
+    (finding,) = findings(capture, rule)
+    step = Case(capture).step_seconds
+    assert step / (step - finding.seconds) == pytest.approx(7, rel=0.1)
+
+
+def test_events_of_steps_that_watching_made_longer_count_by_their_share():
+    (finding,) = findings(loop(download(ms=6), untraced=(2e-3,) * 5), "read_back")
+    assert finding.seconds == pytest.approx(1.2e-3)
+
+
+def test_events_of_steps_that_watching_made_no_longer_count_as_they_are():
+    (finding,) = findings(loop(download(ms=6), untraced=(20e-3,) * 5), "read_back")
+    assert finding.seconds == pytest.approx(6e-3)
+
+
+def test_two_waits_in_a_step_tell_of_each_other():
+    first, second = findings(loop(download(ms=3, line=1), download(ms=2, line=2)), "read_back")
+    assert "others wait in the same step (line 2)" in first.evidence[1]
+    assert "line 1" in second.evidence[1]
+
+
+def test_a_copy_out_of_pageable_memory_is_charged_once():
+    capture = loop(batch(ms=0.1, pinned=False), upload("Tensor.to", 4, nbytes=32 * MiB, device="cuda:0", pinned=False))
+    assert [finding.rule for finding in judge(capture).findings] == ["loader"]
+
+
+@pytest.mark.parametrize(
+    ("capture", "code"),
+    [
+        (loop(upload("tf.constant", 6, key=same), frameworks=TENSORFLOW), 'upload_once(array, to="tensorflow")'),
+        (loop(upload("Tensor.to", 6, key=same), frameworks=TORCH_GPU), 'upload_once(array, to="torch")'),
+        (loop(upload("step(x)", 6, key=same), frameworks={"jax": {}}), 'upload_once(array, to="jax")'),
+        (loop(batch("Model.fit", 5, loader="arrays"), frameworks=TENSORFLOW), 'feed("keras")'),
+        (loop(batch("generator", 5, batch_rows=64), frameworks={"jax": {}}), 'batch(64).feed("jax")'),
+        (loop(ops(300, 9), frameworks=TENSORFLOW), "@tf.function"),
+        (loop(build("jax.jit", 5, what="function", line=4), frameworks={"jax": {}}), "statement_4()"),
+        (loop(build("Model.predict", 5, what="iterator"), frameworks=TENSORFLOW), "model(batch, training=False)"),
+    ],
+)
+def test_a_cure_is_code_in_the_script_s_own_framework(capture, code):
+    assert any(code in cure.code for cure in judge(capture).main.cures)
+
+
+@pytest.mark.parametrize(
+    ("api", "frameworks", "code"),
+    [
+        ("tf.function", TENSORFLOW, "x = tf.constant(array)"),
+        ("jax.jit: update(x)", JAX, "x = jax.device_put(array)"),
+        ("Model.train_on_batch", TENSORFLOW, "x = tf.constant(array)"),
+        ("Session.run", TENSORFLOW, 'x = tf.compat.v1.get_variable("x", initializer=array)'),
+        ("tf.constant", TENSORFLOW, "statement_3()"),
+    ],
+)
+def test_only_a_line_that_asks_for_a_conversion_is_moved_in_front_of_the_loop(api, frameworks, code):
+    (finding,) = findings(loop(upload(api, 6, line=3, key=same), frameworks=frameworks), "repeated_upload")
+    assert finding.cures[0].code.startswith(code)
+
+
+@pytest.mark.parametrize(
+    ("capture", "rule"),
+    [
+        (loop(upload("Session.run", 6, key=same), frameworks=TENSORFLOW), "repeated_upload"),
+        (loop(upload("Session.run", 6), frameworks=TENSORFLOW), "conversion_in_loop"),
+        (
+            loop(prepare("row", 4), upload("Session.run", 0.1), run("Session.run"), frameworks=TENSORFLOW),
+            "made_in_loop",
+        ),
+    ],
+)
+def test_a_session_is_given_no_tensors_from_outside_of_its_graph(capture, rule):
+    (finding,) = findings(capture, rule)
+    assert ["forebay" in cure.code or "for x, y in" in cure.code for cure in finding.cures] == [False]
+
+
+def test_what_is_compiled_is_counted_by_its_own_name():
+    compiling = compile_(ms=3, function=lambda number: "step" if number % 2 else "loss", times=2, reason="first")
+    (finding,) = findings(loop(compiling, frameworks=TENSORFLOW), "retracing")
+    assert "is compiled 39 times in 39 steps" in finding.title
+
+
+def test_evidence_names_lines_from_the_script_s_folder():
+    lines = tuple(line._replace(file=f"/home/me/{line.file}") for line in LINES)
+    slow = loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW)
+    (finding,) = findings(replace(slow, script="/home/me/train.py", lines=lines), "made_in_loop")
+    assert finding.evidence[0].endswith("to train.py:10")

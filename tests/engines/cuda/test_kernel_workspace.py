@@ -1,0 +1,86 @@
+"""What the kernels of a slot read besides rows: each part has its place and arrives there."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plain_device import Device, Stream, workspace
+
+from forebay.engines.cuda.kernel_workspace import MOST_STRETCHES, Workspace
+
+NEAR = 1 << 45  # an address of nothing
+
+
+def int64s(pointer, count):
+    return np.frombuffer(ctypes.string_at(pointer, count * 8), np.int64)
+
+
+@given(rows=st.integers(1, 3000), tables=st.lists(st.integers(1, 50), min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_parts_of_a_workspace_follow_each_other_and_fit(rows, tables):
+    made = Workspace(Device(), NEAR, None, rows=rows, extents=tables, wide_rows=True)
+    parts = [(made.table(leaf), count * 24) for leaf, count in enumerate(tables)]
+    parts += [(made.rows, rows * 8), (made.order, rows * 4), (made.starts, MOST_STRETCHES * 4)]
+    ends = [start + nbytes for start, nbytes in parts]
+    assert parts[0][0] == NEAR
+    assert all(start % 256 == 0 for start, _ in parts)
+    assert all(end <= start for end, (start, _) in zip(ends, parts[1:], strict=False))
+    assert ends[-1] <= NEAR + Workspace.nbytes(rows, tables)
+
+
+@pytest.mark.parametrize(("wide_rows", "dtype"), [(False, np.int32), (True, np.int64)])
+@pytest.mark.parametrize("rows", [slice(40, 60), np.arange(20)[::-1] * 3])
+def test_row_numbers_arrive_as_wide_as_the_kernels_read_them(wide_rows, dtype, rows):
+    made = workspace(Device(), wide_rows=wide_rows)
+    made.load_rows(Stream(), rows)
+    found = np.frombuffer(ctypes.string_at(made.rows, 20 * np.dtype(dtype).itemsize), dtype)
+    assert np.array_equal(found, np.arange(1000)[rows])
+
+
+def test_tables_arrive_where_their_leaves_are_read_and_only_when_they_are_others():
+    made, stream = workspace(Device()), Stream()
+    tables = {0: np.arange(9).reshape(3, 3), 1: np.arange(60).reshape(20, 3) + 100}
+    made.load_tables(stream, tables)
+    assert int64s(made.table(0), 9).tolist() == list(range(9))
+    assert int64s(made.table(1), 60).tolist() == list(range(100, 160))
+    made.load_tables(stream, dict(tables))
+    assert len(stream.uploads) == 1
+    made.load_tables(stream, tables | {0: tables[0] + 5})
+    assert int64s(made.table(0), 9).tolist() == list(range(5, 14))
+    assert int64s(made.table(1), 60).tolist() == list(range(100, 160))
+    assert len(stream.uploads) == 2
+
+
+def test_tables_of_leaves_with_many_extents_find_room_without_a_leaf_that_has_few():
+    made = workspace(Device(), tables=(1, 30, 30))
+    tables = {1: np.arange(90).reshape(30, 3), 2: np.arange(90).reshape(30, 3) + 100}
+    made.load_tables(Stream(), tables)  # while rows of the first leaf go by DMA
+    assert int64s(made.table(1), 90).tolist() == list(range(90))
+    assert int64s(made.table(2), 90).tolist() == list(range(100, 190))
+
+
+def test_a_leaf_that_goes_by_a_kernel_again_finds_the_table_it_has_then():
+    made, stream = workspace(Device(), tables=(1, 1)), Stream()
+    tables = {0: np.full((1, 3), 10), 1: np.full((1, 3), 20)}
+    made.load_tables(stream, tables)
+    made.load_tables(stream, {1: tables[1]})
+    made.load_tables(stream, {0: np.full((1, 3), 30), 1: tables[1]})
+    assert int64s(made.table(0), 3).tolist() == [30] * 3
+    assert int64s(made.table(1), 3).tolist() == [20] * 3
+
+
+def test_tables_do_not_disturb_row_numbers():
+    made, stream = workspace(Device(), tables=(1, 1), wide_rows=True), Stream()
+    made.load_rows(stream, np.arange(100))
+    made.load_tables(stream, {0: np.full((1, 3), -1), 1: np.full((1, 3), -1)})
+    assert int64s(made.rows, 100).tolist() == list(range(100))
+
+
+def test_closing_a_workspace_unlocks_its_host_side():
+    device = Device()
+    made = workspace(device)
+    assert len(device.locked) == 1
+    made.close()
+    assert device.locked == {}

@@ -1,0 +1,146 @@
+"""The examples run, say what they measured, and are all told of; the table in the docs is the one they recorded."""
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.support.paths import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+QUESTIONS = (ROOT / "docs" / "questions.md").read_text()
+INDEX = (ROOT / "examples" / "README.md").read_text()
+
+
+def run(*command):
+    """Where there is no GPU to see, so that every machine runs the same."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, *map(str, command)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What the examples left, of each what it printed and its records."""
+    folder = tmp_path_factory.mktemp("examples")
+    run("-m", "tests.examples.run_examples", folder, *EXAMPLES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table():
+    spec = importlib.util.spec_from_file_location("table", ROOT / "examples" / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def timing(*seconds, error=None):
+    return {"first_seconds": 1.5 if seconds else None, "seconds": seconds, "error": error, "answer": 1.0}
+
+
+def record(example, *, plain, forebay, quick=False, device="Imaginary GPU"):
+    return {
+        "example": example,
+        "device": device,
+        "quick": quick,
+        "steps": 10,
+        "step_nbytes": 4,
+        "plain": plain,
+        "forebay": forebay,
+        "machine": {"cpu": "Imaginary CPU", "cores": 4, "python": "3.12"},
+        "versions": {"forebay": "0.1.0", "tensorflow": "2.21.0"},
+    }
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*records, schema_version=1):
+        path = tmp_path / "examples-imaginary.json"
+        path.write_text(json.dumps({"schema_version": schema_version, "records": records}))
+        return path
+
+    return write
+
+
+def test_there_is_an_example_for_every_situation():
+    assert [path.stem[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 16)]
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs_and_appends_a_record(script, kept):
+    printed = (kept / f"{script.stem}.txt").read_text()
+    assert (kept / f"{script.stem}.status").read_text() == "0", printed[-4000:]
+    (found,) = json.loads((kept / "results" / f"{script.stem}.json").read_text())["records"]
+    assert found["example"] == script.stem
+    assert found["device"].startswith("CPU")
+    assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
+    assert f"{script.stem} on CPU" in printed
+    assert "x as fast with Forebay" in printed
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_has_both_ways_and_a_first_line(script):
+    tree = ast.parse(script.read_text())
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert ast.get_docstring(tree).splitlines()[0]
+    assert functions >= {"plain", "forebay", "main"}
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_in_the_index_and_in_an_answer(script):
+    assert f"[{script.stem}]({script.name})" in INDEX
+    assert f"(../examples/{script.name})" in QUESTIONS
+
+
+def test_the_page_holds_what_was_recorded():
+    run(ROOT / "examples" / "table.py", "--check")
+
+
+def test_a_table_holds_medians_spread_ratio_and_first_rounds(table, write):
+    made = table.render([write(record("01_x", plain=timing(0.2, 0.1, 0.3), forebay=timing(0.05, 0.05, 0.05)))])
+    assert "**Imaginary GPU** (Imaginary CPU, 4 cores; Python 3.12, forebay 0.1.0, tensorflow 2.21.0)." in made
+    assert "| [01_x](../examples/01_x.py) | 20 (± 50%) | 5 (± 0%) | 4 | 1.5 / 1.5 |" in made
+
+
+def test_a_way_that_failed_is_told_in_its_row(table, write):
+    failed = timing(
+        error="Failed copying input tensor from device:CPU:0: Dst tensor is not initialized. [Op:Cast] name: "
+    )
+    made = table.render([write(record("07_x", plain=failed, forebay=timing(0.1)))])
+    assert "| fails: Dst tensor is not initialized | 10 (± 0%) | - | - / 1.5 |" in made
+
+
+def test_of_two_records_the_later_counts_and_quick_ones_never(table, write):
+    records = [
+        record("01_x", plain=timing(0.1), forebay=timing(0.1)),
+        record("01_x", plain=timing(0.2), forebay=timing(0.1)),
+        record("01_x", plain=timing(0.9), forebay=timing(0.1), quick=True),
+    ]
+    assert "| 20 (± 0%) | 10 (± 0%) | 2 |" in table.render([write(*records)])
+
+
+def test_records_of_two_machines_in_one_file_are_refused(table, write):
+    ways = {"plain": timing(0.1), "forebay": timing(0.1)}
+    path = write(record("01_x", **ways), record("02_x", device="Another GPU", **ways))
+    with pytest.raises(SystemExit, match="records of 2 machines"):
+        table.render([path])
+
+
+def test_records_of_another_schema_are_refused(table, write):
+    with pytest.raises(SystemExit, match="schema_version 7"):
+        table.render([write(schema_version=7)])
+
+
+def test_only_what_stands_between_the_markers_is_written(table):
+    page = "before\n<!-- examples -->\nold\n<!-- /examples -->\nafter\n"
+    assert table.fill(page, "new\n") == "before\n<!-- examples -->\nnew\n<!-- /examples -->\nafter\n"
+
+
+def test_a_page_without_markers_is_refused(table):
+    with pytest.raises(SystemExit, match="no <!-- examples -->"):
+        table.fill("a page", "new\n")

@@ -1,0 +1,372 @@
+"""Never hangs, never loses a row silently: every way a feed can be interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import DeviceMemoryError, FeedClosedError, FeedError, SourceChangedError, WorkerError
+from forebay.sources.arrays import ArraySource
+from forebay.testing import SimulatedEngine
+
+
+def received(feed):
+    return [row for batch in feed for row in batch.tolist()]
+
+
+def collect(feed, got):
+    for batch in feed:
+        got.extend(batch.tolist())
+
+
+def kill_on_fifty(batch):
+    if 50 in batch:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def fail_on_fifty(batch):
+    if 50 in batch:
+        raise ZeroDivisionError("fifty")
+    return batch
+
+
+def run_script(source, **options):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_everything_before_a_failing_batch_arrives_and_the_state_stands_before_it(where):
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty, where=where)
+    got = []
+    with pipeline.feed("numpy") as feed:
+        with pytest.raises(ZeroDivisionError, match="fifty") as caught:
+            collect(feed, got)
+        assert got == list(range(50))
+        assert feed.state_dict()["position"] == 50
+    assert any("rows 50 to 59" in note for note in caught.value.__notes__)
+
+
+def test_batches_before_a_failing_one_arrive_when_a_worker_process_maps_several_at_a_time():
+    pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(fail_on_fifty, where="process")
+    got = []
+    with pipeline.feed("numpy") as feed:
+        assert feed.plan.group_batches > 1
+        with pytest.raises(ZeroDivisionError, match="fifty") as caught:
+            collect(feed, got)
+        assert got == list(range(50))
+        assert feed.state_dict()["position"] == 50
+    assert any("rows 50 to 50 at position 50" in note for note in caught.value.__notes__)
+
+
+def test_a_failed_feed_can_go_on_after_the_bad_batch():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty)
+    with pipeline.feed("numpy") as feed:
+        with pytest.raises(ZeroDivisionError):
+            received(feed)
+        feed.load_state_dict(feed.state_dict() | {"position": 60})
+        assert received(feed) == list(range(60, 100))
+
+
+def test_a_map_that_raises_stop_iteration_does_not_end_the_epoch():
+    def stop(batch):
+        if batch[0] >= 50:
+            raise StopIteration
+        return batch
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        received(fb.from_arrays(np.arange(100)).batch(10).map(stop).feed("numpy"))
+
+
+def test_a_killed_worker_process_is_noticed_and_named():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
+    with pipeline.feed("numpy") as feed, pytest.raises(WorkerError, match="SIGKILL"):
+        received(feed)
+
+
+def test_a_worker_killed_amid_several_batches_loses_none_of_those_before_it():
+    pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(kill_on_fifty, where="process")
+    got = []
+    with pipeline.feed("numpy") as feed:
+        assert feed.plan.group_batches > 1
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            collect(feed, got)
+        position = feed.state_dict()["position"]
+        assert 50 - feed.plan.group_batches < position <= 50
+        assert got == list(range(position))
+
+
+def test_a_feed_goes_on_after_a_worker_died():
+    pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
+    with pipeline.feed("numpy") as feed:
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="SIGKILL"):
+                received(feed)
+            feed.load_state_dict(feed.state_dict() | {"position": 60})
+            assert received(feed) == list(range(60, 100))
+
+
+def test_a_generator_that_raises_gives_its_rows_first():
+    def broken():
+        yield from range(25)
+        raise OSError("the sensor is gone")
+
+    got = []
+    with fb.from_generator(broken).batch(10).feed("numpy") as feed, pytest.raises(OSError, match="sensor"):
+        collect(feed, got)
+    assert got == list(range(20))
+
+
+def test_closing_wakes_a_consumer_that_waits_for_a_blocked_generator():
+    release = threading.Event()
+
+    def blocked():
+        yield from range(10)
+        release.wait()
+        yield 10
+
+    feed = fb.from_generator(blocked).batch(10).feed("numpy")
+    iterator = iter(feed)
+    next(iterator)
+    threading.Timer(0.1, feed.close).start()
+    with pytest.raises(FeedClosedError):  # or it would wait for ever
+        next(iterator)
+    release.set()
+
+
+def test_a_generator_may_wait_for_what_the_consumer_does_with_a_batch():
+    trained = threading.Semaphore(1)
+
+    def in_step():
+        for number in range(40):
+            if number % 4 == 0:
+                assert trained.acquire(timeout=60)
+            yield number
+
+    with fb.from_generator(in_step, spec="int64").batch(4).feed("numpy") as feed:
+        for step, batch in enumerate(feed):
+            assert batch.tolist() == list(range(step * 4, step * 4 + 4))
+            trained.release()
+
+
+def test_closing_while_a_slow_map_works_waits_for_no_more_than_what_was_begun():
+    begun = []
+
+    def slow(batch):
+        begun.append(len(batch))
+        time.sleep(0.02)
+        return batch
+
+    feed = fb.from_arrays(np.arange(100_000)).batch(10).map(slow).feed("numpy")
+    next(iter(feed))
+    feed.close()
+    assert len(begun) < 5000  # of 10,000, which take minutes
+
+
+def test_a_file_that_shrinks_in_mid_epoch_is_an_error_not_a_crash(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.zeros((20_000, 1000), np.float32))
+    with fb.from_files(path).batch(100).feed("numpy", host_bytes="8MB") as feed:
+        iterator = iter(feed)
+        next(iterator)
+        with path.open("r+b") as file:
+            file.truncate(4096)
+        with pytest.raises(SourceChangedError, match=r"data\.npy"):
+            list(iterator)
+
+
+def test_a_file_that_vanishes_before_it_is_opened_is_named(tmp_path):
+    for number in range(6):
+        np.save(tmp_path / f"{number}.npy", np.full(10, number))
+    pipeline = fb.from_files(str(tmp_path / "*.npy"), max_open_files=1).batch(10)
+    (tmp_path / "5.npy").unlink()
+    with pipeline.feed("numpy") as feed, pytest.raises(SourceChangedError, match=r"5\.npy"):
+        received(feed)
+
+
+def test_a_forked_child_says_that_its_threads_are_gone():
+    done = run_script("""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, forebay as fb
+        feed = fb.from_arrays(np.arange(100_000)).batch(10).feed("numpy")
+        iterator = iter(feed)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: list(iterator), lambda: iter(feed)):
+                try:
+                    use()
+                except fb.ForebayError as error:
+                    print("child:", type(error).__name__, error)
+            del iterator, feed
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent:", sum(1 for _ in iterator))
+    """)
+    assert done.stdout.count("child: FeedError this feed was started in process") == 2
+    assert "parent: 9999" in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "source", ["fb.from_generator(blocked).batch(4)", "fb.from_arrays(np.arange(9)).batch(4).map(stuck)"]
+)
+def test_ctrl_c_ends_a_feed_that_waits(source):
+    script = f"""
+        import threading, numpy as np, forebay as fb
+        calls = []
+        def blocked():
+            yield 1
+            print("waiting", flush=True)
+            threading.Event().wait()
+        def stuck(batch):
+            if calls:
+                print("waiting", flush=True)
+                threading.Event().wait()
+            calls.append(1)
+            return batch
+        for batch in {source}.feed("numpy"):
+            pass
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=100)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize("ending", ["pass", "feed.close()", "del feed", "raise SystemExit(0)"])
+def test_a_script_that_ends_in_mid_epoch_exits_cleanly(ending):
+    done = run_script(f"""
+        import numpy as np, forebay as fb, forebay.feed.runner
+        forebay.feed.runner.JOIN_SECONDS = 60.0  # or a busy machine would be told of
+        feed = fb.from_arrays(np.zeros((10_000, 100))).shuffle(seed=0).batch(10).feed("numpy")
+        batch = next(feed)
+        {ending}
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_feed_collected_while_it_works_ends_quietly():
+    for _ in range(20):
+        feed = fb.from_arrays(np.zeros((1000, 100))).batch(10).feed("numpy")
+        cycle = [feed]
+        cycle.append(cycle)
+        next(iter(feed))
+        del feed, cycle
+
+
+def test_an_iterator_that_is_overtaken_while_it_waits_says_so():
+    release = threading.Event()
+
+    def blocked():
+        yield from range(4)
+        release.wait()
+        yield from range(4, 8)
+
+    feed = fb.from_generator(blocked).batch(4).feed("numpy")
+    first = iter(feed)
+    next(first)
+    errors = []
+
+    def wait_for_more():
+        try:
+            next(first)
+        except FeedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait_for_more)
+    thread.start()
+    time.sleep(0.1)
+    second = iter(feed)
+    thread.join(60)
+    release.set()
+    assert len(errors) == 1
+    assert received(second) == list(range(8))
+    feed.close()
+
+
+class NoForesight(ArraySource):
+    """Cannot read ahead, and says so when it is asked to."""
+
+    def foresee(self, coming):
+        raise OSError("the server is gone")
+
+
+def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
+    mapped = fb.from_arrays(np.arange(100)).batch(10).map(np.negative)  # so that a thread begins, and no consumer
+    pipeline = replace(mapped, source=NoForesight(np.arange(100)))
+    with pipeline.feed("numpy", device="cpu") as feed:
+        for _ in range(3):
+            with pytest.raises(OSError, match="the server is gone"):
+                received(feed)
+
+
+def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_free():
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        ring = feed._runner._ring
+        feed._runner._fail(ring.fill(), DeviceMemoryError("no room for another slot"))
+        assert ring.next_slot is None
+        assert sum(len(batch) for batch in feed) == 400
+
+
+def assert_goes_on_behind(error, feed, epoch):
+    """The epoch of 400 rows ends by this error, and is gone on with from what was received: no row more, none less."""
+    got = []
+    with pytest.raises(error):
+        collect(epoch, got)
+    with pytest.raises(FeedError, match="this iteration ended"):
+        next(epoch)
+    feed.load_state_dict(feed.state_dict())
+    assert got + received(feed) == list(range(400))
+
+
+@pytest.mark.parametrize("failing", [0, 1, 9, 30])
+def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch = iter(feed)
+        hand_off, asked = epoch._hand_off, []
+
+        def fail_once(roots):
+            asked.append(roots)
+            if len(asked) == failing + 1:
+                raise MemoryError("no room for another array")
+            return hand_off(roots)
+
+        epoch._hand_off = fail_once
+        assert_goes_on_behind(MemoryError, feed, epoch)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("failing", [0, 1, 30])
+def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing, error):
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch = iter(feed)
+
+        def fail(leaves, key):
+            if leaves[0][0] == 8 * failing:
+                raise error("on purpose")
+            return leaves[0]
+
+        epoch._after = fail
+        assert_goes_on_behind(error, feed, epoch)

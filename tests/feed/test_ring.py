@@ -1,0 +1,330 @@
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forebay.feed.ring import Fill, Ring, RingError, SlotState
+from forebay.pipeline.plan import USUALLY_LENT
+
+
+class RingMachine(RuleBasedStateMachine):
+    """Workers and a consumer that do whatever they may, in any order."""
+
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
+    def start(self, slots, limit, oldest_first):
+        self.ring = Ring(slots, lent_limit=limit, oldest_first=oldest_first)
+        self.there = set()  # slots that were made
+        self.content = {}  # slot -> the group written into it
+        self.filling = {}  # slot -> the group being written
+        self.lent = {}  # slot -> the group that is lent
+        self.delivered = 0
+        self.last = None
+
+    @rule()
+    def a_worker_asks(self):
+        expected, fresh = self.ring.next_slot, self.ring._names
+        fill = self.ring.fill()
+        if fill is None:
+            return
+        assert fill.slot == (fresh if expected is None else expected)
+        assert fill.slot not in self.filling
+        assert fill.slot not in self.lent
+        self.content.pop(fill.slot, None)
+        self.filling[fill.slot] = fill.sequence
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_is_done(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.filling)))
+        self.ring.filled(slot)
+        self.there.add(slot)
+        self.content[slot] = self.filling.pop(slot)
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_finds_the_end(self, data):
+        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
+        sequence = self.filling.pop(slot)
+        if made:
+            self.a_slot_is_made(slot)
+        self.ring.emptied(slot)
+        assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.there else (None,))
+        if sequence is not None:
+            self.last = sequence if self.last is None else min(self.last, sequence)
+
+    def a_slot_is_made(self, slot):
+        self.ring.made(slot)
+        self.there.add(slot)
+
+    @rule()
+    def the_consumer_asks(self):
+        slot = self.ring.deliver()
+        if slot is None:
+            return
+        assert self.content[slot] == self.delivered
+        assert slot not in self.lent
+        self.lent[slot] = self.delivered
+        self.delivered += 1
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data())
+    def the_consumer_lets_go(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.lent)))
+        self.ring.release(slot)
+        del self.lent[slot]
+
+    @rule()
+    def kept_slots_are_forgotten(self):
+        for slot in self.ring.forget():
+            del self.lent[slot]
+            self.content.pop(slot, None)
+
+    @rule()
+    def everything_starts_again(self):
+        self.ring.restart()
+        self.filling = dict.fromkeys(self.filling)
+        self.content = {slot: group for slot, group in self.content.items() if slot in self.lent}
+        self.delivered, self.last = 0, None
+
+    @invariant()
+    def what_is_lent_stays_lent(self):
+        assert set(self.ring.lent) == set(self.lent)
+        assert all(self.ring.state(slot) is SlotState.LENT for slot in self.lent)
+
+    @invariant()
+    def the_next_slot_is_free(self):
+        slot = self.ring.next_slot
+        assert slot is None or (self.ring.state(slot) is SlotState.FREE and not self.ring.full)
+
+    @invariant()
+    def slots_stay_few(self):
+        busy = [slot for slot in range(self.ring._names) if self.ring.state(slot) not in (None, SlotState.LENT)]
+        assert len(busy) <= self.ring.slots + USUALLY_LENT
+
+    @invariant()
+    def the_end_is_the_end(self):
+        assert self.ring.ended == (self.last is not None and self.delivered >= self.last)
+
+
+TestRing = RingMachine.TestCase
+TestRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_groups_are_delivered_in_order_whatever_order_they_are_filled_in():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    for fill in reversed(fills):
+        assert ring.deliver() is None
+        ring.filled(fill.slot)
+    assert [ring.deliver() for _ in range(3)] == [fill.slot for fill in fills]
+
+
+def test_a_consumer_that_keeps_everything_never_stops_the_ring():
+    ring = Ring(2, lent_limit=3)
+    for _ in range(100):
+        ring.filled(ring.fill().slot)
+        assert ring.deliver() is not None
+        ring.forget()
+    assert len(ring.lent) == 3
+
+
+def test_slots_go_round_when_they_are_let_go():
+    ring = Ring(2)
+    used = set()
+    for _ in range(100):
+        fill = ring.fill()
+        used.add(fill.slot)
+        ring.filled(fill.slot)
+        ring.release(ring.deliver())
+    assert len(used) == 1
+
+
+@pytest.mark.parametrize(("oldest_first", "expected"), [(True, [0, 1, 2]), (False, [2, 1, 0])])
+def test_of_several_free_slots_that_of_the_longest_ago_is_filled_where_a_device_may_be_behind(oldest_first, expected):
+    ring = Ring(3, oldest_first=oldest_first)
+    fills = [ring.fill() for _ in range(3)]
+    for fill in fills:
+        ring.filled(fill.slot)
+    for _ in fills:
+        ring.release(ring.deliver())
+    assert [ring.fill().slot for _ in fills] == expected
+
+
+def test_a_group_that_failed_gives_its_slot_back():
+    ring = Ring(1)
+    assert ring.failed(ring.fill().slot) == 0
+    assert ring.fill().sequence == 1
+
+
+def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
+    ring = Ring(1)
+    fill = ring.fill()
+    with pytest.raises(RingError):
+        ring.release(fill.slot)
+
+
+GIVE_UP = [Ring.emptied, Ring.failed, lambda ring, slot: ring.unfill(Fill(slot, 0))]
+
+
+@pytest.mark.parametrize("give_up", GIVE_UP, ids=["emptied", "failed", "unfill"])
+@pytest.mark.parametrize(("made", "next_slot", "filled"), [(False, None, 1), (True, 0, 0)], ids=["unmade", "made"])
+def test_a_slot_comes_round_if_it_was_made(give_up, made, next_slot, filled):
+    ring = Ring(2, oldest_first=True)
+    slot = ring.fill().slot
+    if made:
+        ring.made(slot)
+    give_up(ring, slot)
+    ring.restart()
+    assert ring.next_slot == next_slot
+    assert ring.fill().slot == filled
+
+
+class FaultyRingMachine(RingMachine):
+    """Workers that fail now and then; what the ring tells of itself is looked at too."""
+
+    @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
+    def start(self, slots, limit, oldest_first):
+        super().start(slots, limit, oldest_first)
+        self.failed = set()  # groups of this run that nobody will fill
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def a_worker_fails(self, data):
+        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
+        sequence = self.filling.pop(slot)
+        if made:
+            self.a_slot_is_made(slot)
+        assert self.ring.failed(slot) == sequence
+        assert slot in self.there or self.ring.state(slot) is None
+        self.failed |= {sequence} - {None}
+
+    @rule()
+    def everything_starts_again(self):
+        super().everything_starts_again()
+        self.failed = set()
+
+    @invariant()
+    def nothing_beyond_a_failure_is_delivered(self):
+        assert self.delivered <= min(self.failed, default=self.delivered)
+
+    @invariant()
+    def the_next_group_is_known(self):
+        assert self.ring.next_sequence == self.delivered
+
+    @invariant()
+    def what_is_busy_is_within_the_slots(self):
+        states = [self.ring.state(slot) for slot in range(self.ring._names)]
+        busy = states.count(SlotState.FILLING) + states.count(SlotState.READY)
+        assert busy <= self.ring.slots
+        assert self.ring.full == (busy == self.ring.slots)
+
+
+TestFaultyRing = FaultyRingMachine.TestCase
+TestFaultyRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_a_worker_learns_which_group_it_has_filled():
+    ring = Ring(2)
+    fills = [ring.fill(), ring.fill()]
+    assert [ring.filled(fill.slot) for fill in reversed(fills)] == [1, 0]
+
+
+def test_a_group_that_is_no_longer_wanted_is_nobodys_whether_it_was_filled_or_failed():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    ring.restart()
+    assert [ring.filled(fills[0].slot), ring.failed(fills[1].slot)] == [None, None]
+    ring.emptied(fills[2].slot)
+    assert ring.deliver() is None
+    assert not ring.ended
+    assert ring.fill().sequence == 0
+
+
+def test_groups_of_an_older_run_still_take_up_their_slots():
+    ring = Ring(1)
+    fill = ring.fill()
+    ring.restart()
+    assert ring.full
+    assert ring.fill() is None
+    ring.filled(fill.slot)
+    assert ring.fill().slot == fill.slot
+
+
+def test_of_several_ends_the_first_counts():
+    ring = Ring(4)
+    fills = [ring.fill() for _ in range(3)]
+    ring.emptied(fills[2].slot)
+    ring.end(1)
+    ring.end(3)
+    ring.filled(fills[0].slot)
+    assert not ring.ended
+    assert ring.deliver() == fills[0].slot
+    assert ring.ended
+    assert ring.fill() is None
+
+
+def test_a_slot_that_was_forgotten_is_not_given_back():
+    ring = Ring(1, lent_limit=1)
+    for _ in range(2):
+        ring.filled(ring.fill().slot)
+        ring.deliver()
+    (forgotten,) = ring.forget()
+    assert ring.state(forgotten) is None
+    with pytest.raises(RingError):
+        ring.release(forgotten)
+
+
+def test_before_anything_was_filled_there_is_no_slot_that_was_used_before():
+    assert Ring(2).next_slot is None
+
+
+def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_nothing():
+    ring = Ring(2)
+    ring.filled(ring.fill().slot)
+    slot = ring.deliver()
+    assert ring.next_slot is None
+    ring.release(slot)
+    assert [ring.next_slot, ring.next_slot] == [slot, slot]
+    assert ring.fill().slot == slot
+    assert ring.next_slot is None
+
+
+def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
+    ring = Ring(2)
+    failed, emptied = ring.fill(), ring.fill()
+    for fill in (failed, emptied):
+        ring.made(fill.slot)
+    ring.failed(failed.slot)
+    assert ring.next_slot == failed.slot
+    ring.emptied(emptied.slot)
+    assert ring.next_slot == emptied.slot
+
+
+def test_no_slot_is_next_while_as_many_as_there_may_be_are_filling_or_ready():
+    ring = Ring(1)
+    ring.filled(ring.fill().slot)
+    lent = ring.deliver()
+    ring.filled(ring.fill().slot)
+    ring.release(lent)
+    assert ring.full
+    assert ring.next_slot is None
+    ring.deliver()
+    assert ring.next_slot == lent
+
+
+def test_slots_that_were_ready_are_next_when_everything_starts_again():
+    ring = Ring(3)
+    fills = [ring.fill() for _ in range(3)]
+    ring.filled(fills[1].slot)
+    assert ring.next_slot is None
+    ring.restart()
+    assert ring.next_slot == fills[1].slot
+
+
+def test_a_slot_that_was_forgotten_is_never_next():
+    ring = Ring(1, lent_limit=1)
+    for _ in range(3):
+        ring.filled(ring.fill().slot)
+        ring.deliver()
+        ring.forget()
+    assert ring.next_slot is None

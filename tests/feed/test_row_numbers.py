@@ -1,0 +1,157 @@
+"""Row numbers in chunks: the same as asked for one by one, computed before they are needed, and once."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.feed.row_numbers import RowNumbers
+from forebay.order.orders import Permutation
+from forebay.order.schedule import Cursor
+from forebay.testing import SimulatedEngine
+
+ROWS, BATCH_ROWS, PATIENCE = Permutation.TABLE_LENGTH + 1000, 100, 60.0
+
+
+class Counted(RowNumbers):
+    """Tells which chunks were computed, and which of them while somebody waited."""
+
+    def __init__(self, pipeline, chunk_rows=2048):
+        super().__init__(pipeline, group_rows=300, chunk_rows=chunk_rows)
+        self.computed, self.waited, self._asking = {}, [], False
+
+    def of(self, group):
+        self._asking = True
+        try:
+            return super().of(group)
+        finally:
+            self._asking = False
+
+    def _compute(self, *key):
+        found = super()._compute(*key)
+        self.computed.setdefault(key, []).append(len(found))
+        if self._asking:
+            self.waited.append(key)
+        return found
+
+
+def shuffled(rows=ROWS):
+    return fb.from_arrays({"x": np.zeros((rows, 1), np.uint8)}).shuffle(seed=3)
+
+
+def groups_of(pipeline, *cursors):
+    return [group for cursor in cursors for group in pipeline.schedule.groups(cursor, 3)]
+
+
+def walked(numbers, groups, *, prepare=True):
+    found = []
+    for group in groups:
+        found.append(np.arange(ROWS)[numbers.of(group)])
+        if prepare:
+            numbers.prepare(group)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        shuffled().batch(BATCH_ROWS),
+        shuffled().batch(BATCH_ROWS).repeat(2),
+        shuffled().batch(BATCH_ROWS).repeat().take(2 * ROWS // BATCH_ROWS),
+        shuffled().batch(BATCH_ROWS).take(50),
+        shuffled().shard(1, 3).batch(BATCH_ROWS),
+    ],
+    ids=["once", "twice", "for ever, cut", "cut in mid-pass", "a shard"],
+)
+@pytest.mark.parametrize("chunk_rows", [300, 2048, 1 << 18])
+def test_only_the_very_first_chunk_is_waited_for_and_each_is_computed_once(pipeline, chunk_rows):
+    numbers, groups = Counted(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
+    found = walked(numbers, groups)
+    assert numbers.waited == [(0, 0, 0)]
+    assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in numbers.computed.values())
+    assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
+
+
+def test_an_epoch_that_is_resumed_goes_on_from_where_it_was():
+    pipeline = shuffled().batch(BATCH_ROWS)
+    numbers, groups = (
+        Counted(pipeline),
+        groups_of(pipeline, Cursor(epoch=1, position=1000, batches=10), Cursor(epoch=2)),
+    )
+    found = walked(numbers, groups)
+    assert numbers.waited == [(1, 1000, 0)]
+    assert {base for epoch, base, _ in numbers.computed if epoch == 1} == {1000}
+    assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
+
+
+def test_no_more_than_the_next_chunk_is_ahead_and_not_before_half_of_the_last_is_used():
+    pipeline = shuffled().batch(BATCH_ROWS)
+    numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
+    walked(numbers, groups[:3])
+    assert list(numbers.computed) == [(0, 0, 0)]
+    walked(numbers, groups[3:4])
+    assert list(numbers.computed) == [(0, 0, 0), (0, 0, 1)]
+
+
+def test_groups_that_are_late_bring_nothing_back_that_was_used_up():
+    pipeline = shuffled(100).batch(BATCH_ROWS).repeat(20)
+    numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
+    for start in range(0, len(groups), 5):  # five at a time, and each looks ahead when all have their numbers
+        for group in groups[start : start + 5]:
+            numbers.of(group)
+        for group in groups[start : start + 5]:
+            numbers.prepare(group)
+    assert len(numbers.computed) == 21  # a pass each, and the first of the next epoch
+    assert all(len(lengths) == 1 for lengths in numbers.computed.values())
+
+
+def test_rows_as_they_lie_need_no_numbers():
+    pipeline = fb.from_arrays({"x": np.zeros((ROWS, 1), np.uint8)}).batch(BATCH_ROWS)
+    numbers = Counted(pipeline)
+    assert np.array_equal(walked(numbers, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2))
+    assert not numbers.computed
+
+
+# In a feed
+
+
+@pytest.fixture
+def looked_ahead(monkeypatch):
+    """On which threads it was, and for which groups."""
+    calls, prepare = [], RowNumbers.prepare
+
+    def recorded(self, group):
+        calls.append((threading.current_thread().name, group))
+        prepare(self, group)
+
+    monkeypatch.setattr(RowNumbers, "prepare", recorded)
+    return calls
+
+
+def test_threads_of_the_feed_look_ahead_and_the_consumer_never_does(looked_ahead):
+    with shuffled().batch(10).feed("numpy", device="cpu") as feed:
+        for _ in range(3):
+            sum(1 for _ in feed)
+    assert looked_ahead
+    assert all(name.startswith("forebay-") for name, _ in looked_ahead)
+
+
+def test_no_batch_waits_for_what_the_next_epoch_needs(monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(RowNumbers, "prepare", lambda self, group: group.epoch_ends and go_on.wait(PATIENCE))
+    with shuffled().batch(10).feed("numpy", device=SimulatedEngine()) as feed:
+        try:
+            assert sum(1 for _ in feed) == -(-ROWS // 10)
+            assert not go_on.is_set()
+        finally:
+            go_on.set()
+
+
+def test_what_cannot_be_looked_ahead_to_is_told_where_it_is_needed(monkeypatch):
+    def refuse(self, group):
+        raise MemoryError
+
+    monkeypatch.setattr(RowNumbers, "prepare", refuse)
+    with shuffled().batch(10).feed("numpy", device="cpu") as feed:
+        assert [sum(1 for _ in feed) for _ in range(3)] == [-(-ROWS // 10)] * 3

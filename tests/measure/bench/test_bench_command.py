@@ -1,0 +1,113 @@
+"""`forebay bench` as a command."""
+
+import argparse
+import json
+
+import pytest
+
+from forebay.cli import bench
+from forebay.measure.bench.contenders import CONTENDERS, Contender
+from forebay.measure.bench.model import Entry
+from forebay.measure.bench.results_file import to_json
+
+
+def call(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return bench.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def tiny(tiny_case, monkeypatch):
+    monkeypatch.setattr(
+        bench, "CASES", (tiny_case(Entry("np.take loop", "floor"), Entry("loop into an array", "row_loop")),)
+    )
+
+
+def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
+    assert call("--quick", "--repeats", "1", "--json", "--save", str(tmp_path / "results.json")) == 0
+    printed, saved = json.loads(capsys.readouterr().out), json.loads((tmp_path / "results.json").read_text())
+    assert printed["schema_version"] == saved["schema_version"]
+    assert printed["cases"] == saved["cases"]
+    assert call("--show", str(tmp_path / "results.json")) == 0
+    assert "loop into an array" in capsys.readouterr().out
+
+
+def test_it_fails_only_if_nothing_could_run(tiny_case, monkeypatch, capsys):
+    monkeypatch.setitem(CONTENDERS, "absent", Contender("absent", "absent", ("no_such_framework",), "pip install it"))
+    monkeypatch.setattr(bench, "CASES", (tiny_case(Entry("absent", "absent")),))
+    assert call("--quick") == 2
+    assert "pip install it" in capsys.readouterr().out
+
+
+def test_it_lists_without_measuring(capsys):
+    assert call("--list", "--case", "images") == 0
+    assert "Keras array adapter (keras_adapter)" in capsys.readouterr().out
+
+
+def test_an_unknown_case_is_refused_on_stderr(capsys):
+    assert call("--case", "nonsense") == 2
+    assert "no case is called 'nonsense'" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
+    (tmp_path / "other.json").write_text("{}")
+    assert call("--show", str(tmp_path / "other.json")) == 2
+    assert "schema_version None" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: None,
+        lambda data: data | {"cases": [{}]},
+        lambda data: data | {"pace": {"hours": 1}},
+        lambda data: data | {"cases": [data["cases"][0] | {"taken_share": "much"}]},
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_way_out(fixed_results, tmp_path, capsys, damage):
+    (tmp_path / "damaged.json").write_text(json.dumps(damage(to_json(fixed_results))))
+    assert call("--show", str(tmp_path / "damaged.json")) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is not a file of results: " in said
+    assert said.endswith("run `forebay bench --save` again.")
+
+
+def test_measuring_that_is_cut_short_leaves_no_file_and_keeps_one_that_was_there(tiny, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "run_cases", interrupted)
+    (tmp_path / "before.json").write_text("{}")
+    for name in ("new.json", "before.json"):
+        with pytest.raises(KeyboardInterrupt):
+            call("--quick", "--save", str(tmp_path / name))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("before.json", "{}")]
+
+
+def test_cases_of_a_gpu_are_listed_for_the_device(capsys):
+    assert call("--device", "cuda", "--list", "--case", "gpu-images", "--only", "grain") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "gpu-images: 4 GiB of 224x224x3 uint8, batch 256, shuffled, streamed",
+        "  page-locked DMA peak (gpu_dma_peak)",
+        "  Grain 16 threads + device_put (gpu_grain)",
+    ]
+
+
+def test_cases_of_a_gpu_are_unknown_without_the_device(capsys):
+    assert call("--case", "gpu-images") == 2
+    assert "no case is called 'gpu-images'" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_gpu_is_told_so_before_anything_runs(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "gpu_facts", dict)
+    assert call("--device", "cuda", "--save", str(tmp_path / "results.json")) == 2
+    assert "no GPU that CUDA can use is here" in capsys.readouterr().err
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_results_of_a_gpu_are_shown_where_there_is_none(fixed_gpu_results, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "gpu_facts", dict)
+    (tmp_path / "results.json").write_text(json.dumps(to_json(fixed_gpu_results)))
+    assert call("--show", str(tmp_path / "results.json"), "--targets") == 0
+    assert "forebay to torch" in capsys.readouterr().out

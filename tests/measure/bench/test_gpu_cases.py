@@ -1,0 +1,50 @@
+"""The cases of `--device cuda`: what they promise can be looked up, and they can be made smaller."""
+
+from forebay.measure.bench.cases.cpu import CASES
+from forebay.measure.bench.cases.gpu import GPU_CASES
+from forebay.measure.bench.choose import choose
+from forebay.measure.bench.contenders import CONTENDERS
+from forebay.measure.bench.model import quicker
+
+
+def test_every_entry_and_target_of_every_case_is_known():
+    for case in GPU_CASES:
+        labels = [entry.label for entry in case.entries]
+        assert len(set(labels)) == len(labels)
+        assert {entry.contender for entry in case.entries} <= set(CONTENDERS)
+        assert {target.of for target in case.targets} <= set(labels)
+        assert {target.over for target in case.targets} <= {*labels, None}
+        assert {target.column for target in case.targets} <= {column.name for column in case.columns}
+        assert case.baseline in (None, case.entries[0].label)
+
+
+def test_no_case_shares_a_name_with_another():
+    names = [case.name for case in (*CASES, *GPU_CASES)]
+    assert len(set(names)) == len(names)
+
+
+def test_every_case_promises_something():
+    assert [case.name for case in GPU_CASES if not case.targets] == []
+
+
+def test_epochs_are_whole_batches_also_when_cut_short():
+    assert [case.work.rows % case.work.batch for case in GPU_CASES] == [0] * len(GPU_CASES)
+    assert [quicker(case, 10).work.rows % case.work.batch for case in GPU_CASES] == [0] * len(GPU_CASES)
+    assert [quicker(case, 10**9).work.batches for case in GPU_CASES] == [4] * len(GPU_CASES)
+
+
+def test_streamed_data_is_four_gigabytes_and_rows_can_be_numbered_in_float32():
+    images, rows = (next(case for case in GPU_CASES if case.name == name).work for name in ("gpu-images", "gpu-rows"))
+    assert 4.0 < images.rows * 224 * 224 * 3 / 2**30 < 4.1
+    assert 4.0 < rows.rows * 400 / 2**30 < 4.1
+    assert rows.rows < 2**24
+
+
+def test_one_contender_can_be_chosen_beside_the_peak():
+    (case,) = choose(GPU_CASES, case_names=["gpu-images"], contenders=["spdl"])
+    assert [entry.label for entry in case.entries] == ["page-locked DMA peak", "SPDL 12 threads, pinned"]
+
+
+def test_every_contender_of_the_gpu_takes_part_in_some_case():
+    taking_part = {entry.contender for case in GPU_CASES for entry in case.entries}
+    assert {name for name in CONTENDERS if name.startswith("gpu_")} == taking_part

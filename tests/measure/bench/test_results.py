@@ -1,0 +1,62 @@
+"""What is worked out from the samples, and the way to JSON and back."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from forebay.measure.bench.results import Row
+from forebay.measure.bench.results_file import SCHEMA_VERSION, from_json, to_json
+
+
+def test_results_come_back_from_json_as_they_were(fixed_results):
+    assert from_json(json.loads(json.dumps(to_json(fixed_results)))) == fixed_results
+
+
+def test_results_of_a_gpu_come_back_from_json_as_they_were(fixed_gpu_results):
+    assert from_json(json.loads(json.dumps(to_json(fixed_gpu_results)))) == fixed_gpu_results
+
+
+def test_results_saved_before_cases_had_a_timeout_can_still_be_read(fixed_results):
+    data = json.loads(json.dumps(to_json(fixed_results)))
+    del data["cases"][0]["case"]["timeout_seconds"]
+    assert from_json(data) == fixed_results
+
+
+def test_what_others_took_is_kept_with_the_results(fixed_results):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=0.25),))
+    assert from_json(to_json(results)).cases[0].taken_share == 0.25
+
+
+def test_results_saved_before_others_were_looked_at_can_still_be_read(fixed_results):
+    data = to_json(fixed_results)
+    del data["cases"][0]["taken_share"]
+    assert from_json(data).cases[0].taken_share is None
+
+
+def test_json_says_where_and_how_it_was_measured(fixed_results):
+    data = to_json(fixed_results)
+    assert data["schema_version"] == SCHEMA_VERSION
+    assert data["machine"]["cores"] == 2
+    assert data["pace"] == {"seconds": 1.0, "warm_up_seconds": 1.0, "repeats": 5}
+    assert data["cases"][0]["rows"][1]["columns"]["idle"]["median"] == 12.0e6
+    assert data["cases"][0]["case"]["targets"][0]["met"] is False
+
+
+def test_results_of_another_version_are_refused():
+    with pytest.raises(ValueError, match="schema_version 99"):
+        from_json({"schema_version": 99})
+
+
+def test_ratios_are_taken_round_by_round(fixed_results):
+    (result,) = fixed_results.cases
+    assert result.ratio("forebay", "np.take loop", "idle") == pytest.approx(12.0 / 9.4)
+
+
+def test_a_target_without_a_measurement_is_neither_met_nor_missed(fixed_results):
+    (result,) = fixed_results.cases
+    assert [result.met(target) for target in result.case.targets] == [False, False, None]
+
+
+def test_spread_is_half_the_range_over_the_median():
+    assert Row("a", "b", samples={"c": (10.0, 9.0, 12.0)}).spread("c") == pytest.approx(0.15)

@@ -1,0 +1,48 @@
+"""The tables as people see them."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from forebay.measure.bench.results import Results
+from forebay.measure.bench.table import format_amount, render
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def draw(results: Results, width: int, *, targets: bool) -> str:
+    out = StringIO()
+    console = Console(file=out, width=width, color_system=None, highlight=False)
+    for part in render(results, targets=targets):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "targets"), [("table_80", 80, False), ("table_80_targets", 80, True), ("table_120", 120, False)]
+)
+def test_the_table_looks_as_agreed(fixed_results, name, width, targets):
+    assert draw(fixed_results, width, targets=targets) == (SNAPSHOTS / f"{name}.txt").read_text()
+
+
+def test_results_of_a_gpu_look_as_agreed(fixed_gpu_results):
+    assert draw(fixed_gpu_results, 80, targets=True) == (SNAPSHOTS / "table_80_gpu.txt").read_text()
+
+
+@pytest.mark.parametrize(("taken", "said"), [(None, False), (0.004, False), (0.25, True)])
+def test_what_others_took_is_told_of_below_the_table(fixed_results, taken, said):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=taken),))
+    text = " ".join(draw(results, 80, targets=False).split())
+    assert ("Others took 25% of a core's time between rounds: this machine alone is faster." in text) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(9.44e6, "rows/s", "9.44 M"), (5234, "rows/s", "5.23 k"), (12.0, "rows/s", "12.0"), (0.7, "us", "0.70"),
+     (6504.2, "ms", "6,504")],
+)  # fmt: skip
+def test_amounts_are_short(value, unit, text):
+    assert format_amount(value, unit) == text

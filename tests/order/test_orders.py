@@ -1,0 +1,255 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forebay.errors import PipelineError
+from forebay.order.orders import BlockShuffled, First, Natural, Permutation, Repeated, Shuffled, derive_key
+from forebay.order.permutation import _ranks
+from forebay.testing.strategies import seeds
+
+
+def rows(order, epoch=0, start=0, stop=None):
+    return order.rows(epoch, np.arange(start, order.length if stop is None else stop)).tolist()
+
+
+@given(length=st.integers(1, 300_000), seed=seeds, epoch=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_a_shuffle_is_a_permutation_for_any_seed_epoch_and_length(length, seed, epoch):
+    found = Shuffled(Natural(length), seed).rows(epoch, np.arange(length))
+    assert np.array_equal(np.sort(found), np.arange(length))
+
+
+@given(length=st.integers(1, 100_000), seed=seeds, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_position_can_be_asked_for_alone(length, seed, data):
+    order = Shuffled(Natural(length), seed)
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20)))
+    assert np.array_equal(order.rows(3, positions), order.rows(3, np.arange(length))[positions])
+
+
+blocked = st.builds(
+    lambda length, seed, block, mix: BlockShuffled(Natural(length), seed, block, mix),
+    st.integers(1, 20_000),
+    seeds,
+    st.integers(1, 700) | st.sampled_from([1, 2, 64, 128, 256]),
+    st.integers(1, 40),
+)
+
+
+@given(order=blocked, epoch=st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_a_block_shuffle_is_a_permutation_and_keeps_blocks_together(order, epoch):
+    found = order.rows(epoch, np.arange(order.length))
+    assert np.array_equal(np.sort(found), np.arange(order.length))
+    positions = np.empty(order.length, np.int64)
+    positions[found] = np.arange(order.length)
+    spans = [np.ptp(positions[start : start + order.block_rows]) for start in range(0, order.length, order.block_rows)]
+    assert max(spans) < order.spread_rows
+
+
+@given(order=blocked, data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_any_position_of_a_block_shuffle_can_be_asked_for_alone(order, data):
+    positions = np.array(data.draw(st.lists(st.integers(0, order.length - 1), min_size=1, max_size=20)))
+    assert np.array_equal(order.rows(3, positions), order.rows(3, np.arange(order.length))[positions])
+
+
+@given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
+@settings(max_examples=60, deadline=None)
+def test_neighbouring_positions_need_no_more_blocks_than_said(order, epoch, rows):
+    blocks = order.rows(epoch, np.arange(order.length)) // order.block_rows
+    needed = [len(np.unique(blocks[start : start + rows])) for start in range(0, order.length, max(1, rows // 3))]
+    assert max(needed) <= order.blocks_within(rows)
+
+
+@given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
+@settings(max_examples=60, deadline=None)
+def test_nor_do_those_that_reach_into_the_next_pass(order, epoch, rows):
+    passes = np.concatenate([order.rows(epoch + number, np.arange(order.length)) for number in (0, 1)])
+    rows = min(rows, order.length)
+    blocks = passes[order.length - rows : order.length + rows] // order.block_rows
+    needed = [len(np.unique(blocks[start : start + rows])) for start in range(0, len(blocks), max(1, rows // 5))]
+    assert max(needed) <= order.blocks_within(rows, passes=2)
+
+
+def test_a_block_shuffle_reads_from_few_blocks_at_a_time():
+    order = BlockShuffled(Natural(80 * 1024), 0, 1024, 8)
+    blocks = order.rows(0, np.arange(80 * 1024)) // 1024
+    held = [len(np.unique(blocks[start : start + 100])) for start in range(0, 80 * 1024, 100)]
+    assert max(held) <= 9  # the eight that are mixed, and the one that follows
+    assert sorted(held)[len(held) // 10] == 8
+
+
+def test_a_block_shuffle_opens_blocks_at_an_even_pace():
+    order = BlockShuffled(Natural(160 * 1024), 0, 1024, 8)
+    blocks = order.rows(0, np.arange(160 * 1024)) // 1024
+    opened = np.sort(np.unique(blocks, return_index=True)[1])
+    assert np.diff(opened[8:]).min() > 900
+    assert np.diff(opened[8:]).max() < 1100
+
+
+def test_a_block_shuffle_mixes_the_rows_of_its_blocks_evenly():
+    order = BlockShuffled(Natural(1 << 18), 0, 1024, 32)
+    blocks = order.rows(0, np.arange(1 << 18)) // 1024
+    assert np.mean(blocks[1:] == blocks[:-1]) < 1.2 / 32
+
+
+def test_blocks_land_anywhere():
+    order = BlockShuffled(Natural(100_000), 0, 100, 4)
+    firsts = [int(np.flatnonzero(order.rows(epoch, np.arange(100_000)) == 0)[0]) for epoch in range(30)]
+    assert min(firsts) < 20_000
+    assert max(firsts) > 80_000
+
+
+def test_epochs_and_seeds_give_different_orders():
+    orders = {tuple(rows(Shuffled(Natural(50), seed), epoch)) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (1000, [483, 997, 25]),
+        (1 << 13, [6976, 2145, 483]),
+        ((1 << 13) + 1, [4689, 6904, 4158]),
+        ((1 << 16) + 1, [57267, 22732, 4550]),
+        (100_000, [57267, 88256, 4550]),
+    ],
+)
+def test_orders_never_change_between_versions(length, expected):
+    found = Permutation(length, derive_key(7, 3))(np.arange(3)).tolist()
+    assert found == expected
+
+
+def chi_square(permutation):
+    length = len(permutation)
+    counts = np.histogram2d(permutation[:-1], permutation[1:], bins=32)[0]
+    expected = (length - 1) / 1024
+    return ((counts - expected) ** 2 / expected).sum()
+
+
+def test_computed_permutations_mix_neighbours_as_well_as_drawn_ones():
+    ours = np.mean([chi_square(Permutation(200_000, derive_key(seed))(np.arange(200_000))) for seed in range(10)])
+    drawn = np.mean([chi_square(np.random.default_rng(seed).permutation(200_000)) for seed in range(10)])
+    assert abs(ours - drawn) < 60  # the spread of a mean of ten such figures is about 14
+
+
+def test_a_billion_rows_need_no_table():
+    order = Shuffled(Natural(10**9), 0)
+    found = order.rows(0, np.arange(10**9 - 1000, 10**9))
+    assert len(np.unique(found)) == 1000
+
+
+def test_take_before_shuffle_keeps_the_first_rows():
+    assert sorted(rows(Shuffled(First(Natural(100), 10), 0))) == list(range(10))
+
+
+def test_take_after_shuffle_keeps_the_first_of_the_shuffled():
+    whole = rows(Shuffled(Natural(100), 0))
+    assert rows(First(Shuffled(Natural(100), 0), 10)) == whole[:10]
+
+
+def test_each_pass_of_repeat_is_shuffled_anew():
+    order = Repeated(Shuffled(Natural(20), 0), 3)
+    passes = [rows(order, 1, start, start + 20) for start in (0, 20, 40)]
+    assert [sorted(one) for one in passes] == [list(range(20))] * 3
+    assert passes == [rows(Shuffled(Natural(20), 0), epoch) for epoch in (3, 4, 5)]
+
+
+def test_an_endless_repeat_cannot_be_shuffled_as_a_whole():
+    with pytest.raises(PipelineError, match="never ends"):
+        _ = Shuffled(Repeated(Natural(20), None), 0).length
+
+
+def in_plain_python(scramble, position):
+    """Where a position goes, by the rounds as they are documented."""
+    number = position
+    while True:
+        number += scramble.term
+        for factor in scramble.factors:
+            number = number * factor & scramble.mask
+            number ^= number >> scramble.shift
+        if number < scramble.length:
+            return number
+
+
+computed_lengths = st.one_of(
+    st.integers(Permutation.TABLE_LENGTH + 1, 1 << 20),
+    st.integers(Permutation.TABLE_LENGTH + 1, 1 << 48),
+    st.sampled_from([(1 << bits) + more for bits in (17, 31, 32, 33) for more in (-1, 0, 1)]),
+)
+
+
+@given(length=computed_lengths, key=st.integers(0, 2**128 - 1), data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_scramble_is_all_it_takes_to_compute_a_permutation(length, key, data):
+    permutation = Permutation(length, key)
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20)))
+    expected = [in_plain_python(permutation.scramble, position) for position in positions.tolist()]
+    assert permutation(positions).tolist() == expected
+
+
+@given(length=computed_lengths, key=st.integers(0, 2**128 - 1))
+@settings(max_examples=100, deadline=None)
+def test_a_scramble_fits_into_the_words_of_a_device(length, key):
+    scramble = Permutation(length, key).scramble
+    assert scramble.length == length <= scramble.mask + 1 < 2 * length
+    assert len(scramble.factors) == 5
+    assert all(factor % 2 == 1 and factor < 2**64 for factor in scramble.factors)
+    assert 0 <= scramble.term < 2**64
+    assert 0 < scramble.shift < 64
+
+
+@given(length=st.integers(1, Permutation.TABLE_LENGTH), key=st.integers(0, 2**128 - 1))
+@settings(max_examples=30, deadline=None)
+def test_permutations_that_are_tables_have_no_scramble(length, key):
+    assert Permutation(length, key).scramble is None
+
+
+ROWS = 70_000
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Shuffled(Natural(ROWS), 3),
+        Shuffled(First(Natural(ROWS + 5), ROWS), 3),
+        First(Shuffled(Natural(ROWS), 3), 100),
+    ],
+)
+def test_an_order_that_has_a_scramble_gives_the_rows_that_it_computes(order):
+    positions = np.arange(0, order.length, max(1, order.length // 50))
+    scramble = order.scramble(4)
+    assert order.rows(4, positions).tolist() == [in_plain_python(scramble, place) for place in positions.tolist()]
+    assert order.scramble(5) != scramble
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Natural(ROWS),
+        First(Natural(ROWS), 10),
+        Shuffled(Natural(1000), 3),
+        Shuffled(Shuffled(Natural(ROWS), 3), 4),
+        Shuffled(Repeated(Natural(ROWS), 2), 3),
+        Repeated(Shuffled(Natural(ROWS), 3), 2),
+        BlockShuffled(Natural(ROWS), 3, 100, 8),
+    ],
+)
+def test_orders_that_are_more_than_one_scramble_have_none(order):
+    assert order.scramble(4) is None
+
+
+@given(numbers=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_ranks_are_a_stable_sort_equal_numbers_as_they_stand(numbers):
+    drawn = np.array(numbers, np.uint64)
+    assert _ranks(drawn).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert _ranks(drawn).dtype == np.int64
+
+
+def test_two_equal_numbers_among_many_keep_their_order():
+    drawn = np.random.Philox(key=1).random_raw(20_000)
+    drawn[[15_000, 3, 9000]] = drawn[7]
+    assert np.array_equal(_ranks(drawn), np.argsort(drawn, kind="stable"))

@@ -1,0 +1,101 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forebay.errors import StateError
+from forebay.order.schedule import Cursor, Schedule
+from forebay.testing.strategies import schedules
+
+START = Cursor()
+
+
+def positions(schedule, cursor=START, group=1000):
+    """The global positions of each batch, pass by pass."""
+    found = []
+    for part in schedule.groups(cursor, group):
+        first = part.base + schedule.shard_index
+        own = [first + (part.start + row) * schedule.shard_count for row in range(part.rows)]
+        found += [
+            (part.cursor.passes, own[i : i + schedule.batch_rows]) for i in range(0, len(own), schedule.batch_rows)
+        ]
+    return found
+
+
+@given(schedule=schedules(), group=st.integers(1, 7))
+@settings(max_examples=300)
+def test_grouping_never_changes_which_rows_come(schedule, group):
+    assert positions(schedule, group=group) == positions(schedule)
+
+
+@given(schedule=schedules())
+@settings(max_examples=300)
+def test_the_number_of_batches_is_known_beforehand(schedule):
+    assert len(positions(schedule)) == schedule.batches
+
+
+@given(schedule=schedules(), data=st.data())
+@settings(max_examples=300)
+def test_resuming_after_any_batch_gives_the_same_tail(schedule, data):
+    whole = positions(schedule, group=3)
+    done = data.draw(st.integers(0, len(whole)))
+    cursor, left = Cursor(), done
+    for part in schedule.groups(Cursor(), 3):
+        step = min(left, part.batches)
+        cursor, left = schedule.advanced(part.cursor, step), left - step
+        if left == 0:
+            break
+    assert positions(schedule, cursor) == whole[done:]
+
+
+@given(
+    rows=st.integers(1, 80),
+    batch=st.integers(1, 5),
+    counts=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    steps=st.integers(0, 10),
+)
+@settings(max_examples=300)
+def test_resuming_on_another_number_of_shards_loses_and_repeats_nothing(rows, batch, counts, steps):
+    before = [Schedule(rows, batch, shard_index=index, shard_count=counts[0]) for index in range(counts[0])]
+    seen = [position for one in before for _, own in positions(one)[:steps] for position in own]
+    cursor = before[0].advanced(Cursor(), steps)
+    after = [Schedule(rows, batch, shard_index=index, shard_count=counts[1]) for index in range(counts[1])]
+    seen += [position for one in after for _, own in positions(one, cursor) for position in own]
+    assert sorted(seen) == list(range(rows))
+
+
+@given(schedule=schedules())
+@settings(max_examples=200)
+def test_only_the_last_group_ends_the_epoch(schedule):
+    ends = [part.epoch_ends for part in schedule.groups(Cursor(), 2)]
+    assert ends == [False] * (len(ends) - 1) + [True] * bool(ends)
+
+
+@given(rows=st.integers(1, 100), batch=st.integers(1, 9), count=st.integers(1, 6))
+def test_shards_that_drop_the_remainder_take_the_same_number_of_steps(rows, batch, count):
+    steps = {Schedule(rows, batch, True, index, count).batches for index in range(count)}
+    assert len(steps) == 1
+
+
+def test_a_state_is_small_json():
+    state = Cursor(epoch=3, position=10**12).state_dict("abc")
+    assert Cursor.from_state(json.loads(json.dumps(state)), "abc") == Cursor(epoch=3, position=10**12)
+    assert len(json.dumps(state)) < 200
+
+
+@pytest.mark.parametrize("state", [None, {}, [], "x", {"version": 99, "pipeline": "abc"}])
+def test_what_is_not_a_state_is_refused(state):
+    with pytest.raises(StateError, match="not a state"):
+        Cursor.from_state(state, "abc")
+
+
+def test_a_state_of_another_pipeline_is_refused():
+    with pytest.raises(StateError, match="another pipeline"):
+        Cursor.from_state(Cursor().state_dict("abc"), "def")
+
+
+@pytest.mark.parametrize("damage", [{"epoch": -1}, {"position": "7"}, {"batches": 1.5}, {"passes": True}])
+def test_a_damaged_state_is_refused(damage):
+    with pytest.raises(StateError, match="damaged"):
+        Cursor.from_state(Cursor().state_dict("abc") | damage, "abc")

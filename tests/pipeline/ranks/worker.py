@@ -1,0 +1,88 @@
+"""One rank: joins the others as its framework does, and meets them after every step of an epoch that it is fed."""
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+
+import forebay as fb
+from forebay.pipeline.ranks import read_rank
+
+
+def join_torch(job):
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", f"file://{job['store']}", rank=job["rank"], world_size=job["count"])
+
+    def meet():
+        ones = torch.ones(1)
+        dist.all_reduce(ones)
+        return int(ones[0])
+
+    return meet, dist.destroy_process_group, nullcontext
+
+
+def join_jax(job):
+    import jax
+    from jax.experimental import multihost_utils
+
+    jax.distributed.initialize(f"127.0.0.1:{job['port']}", num_processes=job["count"], process_id=job["rank"])
+    return lambda: int(multihost_utils.process_allgather(np.ones(1)).sum()), jax.distributed.shutdown, nullcontext
+
+
+def join_tensorflow(job):
+    workers = [f"127.0.0.1:{port}" for port in job["workers"]]
+    os.environ["TF_CONFIG"] = json.dumps(
+        {"cluster": {"worker": workers}, "task": {"type": "worker", "index": job["rank"]}}
+    )
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    @tf.function
+    def meet():
+        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1)), axis=None)
+
+    return lambda: int(meet()), lambda: None, strategy.scope
+
+
+JOIN = {"torch": join_torch, "jax": join_jax, "tensorflow": join_tensorflow}
+
+
+def main(job):
+    meet, leave, scope = JOIN[job["framework"]](job)
+    pipeline = fb.from_arrays({"row": np.arange(job["rows"])}).shuffle(seed=5).shard("auto")
+    feed = pipeline.batch(job["batch_rows"]).feed(job["framework"])
+    with scope():
+        job["told_in_scope"] = read_rank().told_by
+    if "state" in job:
+        feed.load_state_dict(job["state"])
+    batches, met = [], []
+    for batch in feed:
+        batches.append(np.asarray(batch["row"]).tolist())
+        if job.get("dies") == [job["rank"], len(batches)]:
+            write(job, batches, met, feed)
+            os._exit(7)
+        if "dies" not in job:
+            met.append(meet())
+        if len(batches) == job.get("steps"):
+            break
+    write(job, batches, met, feed)
+    if "dies" in job:
+        os._exit(0)  # without a word to those that died
+    meet()
+    leave()
+
+
+def write(job, batches, met, feed):
+    told = {"batches": batches, "met": met, "state": feed.state_dict(), "explain": feed.explain()}
+    told["told_in_scope"] = job["told_in_scope"]
+    Path(job["out"]).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

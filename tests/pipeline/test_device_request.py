@@ -1,0 +1,249 @@
+"""What a feed asks of a device, and on which side of the link each transform runs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import forebay as fb
+from forebay.adapters.handoff.numpy import NumpyHandOff
+from forebay.core.spec import ArraySpec
+from forebay.engines.host import HostEngine
+from forebay.errors import PipelineError
+from forebay.pipeline.device_request import NOT_WHOLE, Probe, device_demand, given_by, split_transforms
+from forebay.pipeline.request import ask
+from forebay.pipeline.target import Place
+from forebay.pipeline.trace import trace, with_padding
+
+DTYPES = ("uint8", "int16", "float16", "int32", "float32", "float64")
+
+
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch):
+    """Whatever was measured on this machine plays no part."""
+    monkeypatch.setattr(Probe, "cached", lambda: None)
+
+
+def place(available=1 << 30):
+    hand_off = NumpyHandOff()
+    return Place(HostEngine(), hand_off, SimpleNamespace(index=3, waits_on_import=False), available)
+
+
+def on_the_host(pipeline):
+    """The transforms of the same pipeline on the host."""
+    options = {"resident": "auto", "host_bytes": "64MiB", "device_bytes": None}
+    return ask(pipeline, to="numpy", device="cpu", **options).demand.transforms
+
+
+def asked(pipeline, *, resident="auto", budget=None):
+    return device_demand(pipeline, place(), on_the_host(pipeline), resident, budget)
+
+
+def arrays(rows=10):
+    return fb.from_arrays({"x": np.zeros((rows, 4), np.uint8), "y": np.zeros(rows, np.int32)})
+
+
+def two(pipeline):
+    """Batches of two, and the transforms as they are split."""
+    pipeline = pipeline.batch(2) if pipeline.batching is None else pipeline
+    return split_transforms(pipeline, with_padding(pipeline), NumpyHandOff())
+
+
+def told(transforms):
+    return [str(transform) for transform in transforms]
+
+
+def sides(pipeline):
+    """What runs on the host, and what on the device."""
+    traced, afterwards = two(pipeline)
+    return told(traced.transforms), told(afterwards)
+
+
+def crossing_nbytes(pipeline, count):
+    """Bytes of a row that cross if the first so many transforms run on the host."""
+    return sum(spec.nbytes for spec in trace(pipeline, pipeline.transforms[:count]).specs)
+
+
+def same(batch):
+    return batch
+
+
+# What is asked of the device
+
+
+def test_nothing_is_asked_where_there_is_no_device():
+    pipeline = arrays().batch(2)
+    assert device_demand(pipeline, Place(HostEngine(), NumpyHandOff()), on_the_host(pipeline), "auto", None) is None
+
+
+def test_whole_rows_in_memory_can_be_fetched():
+    found = asked(arrays().batch(2), budget=1000)
+    assert (found.name, found.rows, found.extents) == ("cuda:3", 10, (1, 1))
+    assert (found.available_nbytes, found.budget_nbytes, found.resident) == (1 << 30, 1000, "auto")
+    assert found.speeds is None
+
+
+def test_what_was_measured_here_is_passed_on(monkeypatch):
+    pulled = object()
+    monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=SimpleNamespace(pull=pulled)))
+    assert asked(arrays().batch(2)).speeds is pulled
+
+
+def test_a_machine_measured_without_a_device_promises_no_speed(monkeypatch):
+    monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=None))
+    assert asked(arrays().batch(2)).speeds is None
+
+
+def test_every_file_is_an_extent_of_its_own(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 3)))
+    np.save(tmp_path / "b.npy", np.zeros((7, 3)))
+    found = asked(fb.from_files(str(tmp_path / "*.npy")).batch(2))
+    assert (found.rows, found.extents) == (12, (2,))
+
+
+STAGED = {
+    "a stream comes row by row": lambda: fb.from_generator(lambda: iter([np.zeros(3)] * 4)).batch(2),
+    "batches differ in size": lambda: arrays().batch(2, pad=0),
+    "map(same) runs on the host": lambda: arrays().batch(2).map(same),
+    "the rows do not lie in memory that can be page-locked": lambda: fb.from_source([np.zeros(3)] * 4).batch(2),
+    NOT_WHOLE: lambda: fb.from_arrays(np.zeros((10, 4), order="F")).batch(2),
+}
+
+
+@pytest.mark.parametrize("why", STAGED)
+def test_rows_that_a_device_cannot_fetch_are_staged_and_the_reason_is_told(why):
+    found = asked(STAGED[why]())
+    assert found.extents == ()
+    assert found.why_staged == why
+
+
+@pytest.mark.parametrize("why", STAGED)
+def test_rows_that_a_device_cannot_fetch_cannot_stay_there_either(why):
+    with pytest.raises(PipelineError, match=r"resident='always' needs rows.*Use resident='auto'") as refused:
+        asked(STAGED[why](), resident="always")
+    assert why in str(refused.value)
+
+
+def test_rows_in_another_byte_order_cannot_be_fetched():
+    assert asked(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_WHOLE
+
+
+# On which side transforms run
+
+
+def test_a_cast_that_widens_is_done_behind_the_link():
+    assert sides(arrays().map(fb.cast({"x": "float32"}))) == ([], ["cast(x: float32)"])
+
+
+def test_a_cast_that_narrows_is_done_before_it():
+    pipeline = fb.from_arrays(np.zeros((10, 4))).map(fb.cast("float16"))
+    assert sides(pipeline) == (["cast(float16)"], [])
+
+
+def test_a_chain_is_cut_where_rows_are_smallest():
+    pipeline = fb.from_arrays(np.zeros((10, 4))).map(fb.cast("uint8")).map(fb.scale(1 / 255))
+    assert sides(pipeline) == (["cast(uint8)"], ["scale(0.003922)"])
+
+
+def test_what_changes_no_bytes_is_left_to_the_device():
+    pipeline = fb.from_arrays(np.zeros((10, 4), np.float32)).map(fb.scale(2.0)).map(fb.cast("int32"))
+    assert sides(pipeline) == ([], ["scale(2)", "cast(int32)"])
+
+
+def test_one_field_that_widens_more_than_another_narrows_decides():
+    pipeline = fb.from_arrays({"x": np.zeros((10, 4), np.uint8), "y": np.zeros(10)})
+    assert sides(pipeline.map(fb.cast({"x": "uint16", "y": "int32"}))) == ([], ["cast(x: uint16, y: int32)"])
+    assert sides(pipeline.map(fb.cast({"x": "uint16", "y": "int16"}))) == (["cast(x: uint16, y: int16)"], [])
+
+
+def test_one_hot_stays_on_the_host_with_all_before_it():
+    pipeline = arrays().map(fb.cast({"x": "float32"})).map(fb.one_hot({"y": 3})).map(fb.cast({"x": "float64"}))
+    assert sides(pipeline) == (["cast(x: float32)", "one_hot(y: 3)"], ["cast(x: float64)"])
+
+
+def test_casts_before_a_map_on_the_host_stay_there():
+    pipeline = arrays().batch(2).map(fb.cast({"x": "float32"})).map(same).map(fb.cast({"x": "float64"}))
+    assert sides(pipeline) == (["cast(x: float32)", "map(same)"], ["cast(x: float64)"])
+
+
+def test_a_map_on_the_device_takes_widening_casts_before_it_and_all_after_it_along():
+    pipeline = arrays().batch(2).map(same).map(fb.cast({"x": "float32"})).map(same, where="device")
+    assert sides(pipeline.map(fb.cast({"x": "uint8"}))) == (
+        ["map(same)"],
+        ["cast(x: float32)", "map(same)", "cast(x: uint8)"],
+    )
+
+
+def test_a_map_on_the_device_is_not_called_to_see_what_it_gives():
+    called = []
+    two(arrays().batch(2).map(lambda batch: called.append(batch) or batch, where="device"))
+    assert called == []
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_nothing_comes_back_from_the_device(where):
+    pipeline = arrays().batch(2).map(same, where="device").map(same, where=where)
+    with pytest.raises(PipelineError, match=r"map\(same\) would run on the host after map\(same\).*put it before"):
+        two(pipeline)
+
+
+def test_one_hot_cannot_follow_a_map_on_the_device():
+    pipeline = arrays().batch(2).map(same, where="device").map(fb.one_hot({"y": 3}))
+    with pytest.raises(PipelineError, match=r"one_hot\(y: 3\) would run on the host"):
+        two(pipeline)
+
+
+def test_rows_are_not_mapped_one_by_one_on_a_device():
+    with pytest.raises(PipelineError, match=r"map\(same, rows\).*put it after batch\(\)"):
+        two(arrays().map(same, where="device"))
+
+
+def test_maps_know_on_the_host_what_they_must_return():
+    traced, _ = two(arrays().batch(2).map(same))
+    assert traced.transforms[0].structure.paths == ("x", "y")
+    assert len(traced.steps) == len(traced.transforms) + 1
+
+
+either = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: st.sampled_from([fb.cast({"x": dtype}), fb.cast({"y": dtype}), fb.scale({"x": 2.0}, dtype=dtype)])
+)
+
+
+@given(transforms=st.lists(either, max_size=6), dtype=st.sampled_from(DTYPES))
+@settings(max_examples=100, deadline=None)
+def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms, dtype):
+    pipeline = fb.from_arrays({"x": np.zeros((4, 3), dtype), "y": np.zeros(4, np.int16)}).batch(2)
+    for transform in transforms:
+        pipeline = pipeline.map(transform)
+    traced, afterwards = two(pipeline)
+    cut = len(traced.transforms)
+    crossing = [crossing_nbytes(pipeline, count) for count in range(len(transforms) + 1)]
+    assert (*traced.transforms, *afterwards) == tuple(transforms)
+    assert sum(spec.nbytes for spec in traced.specs) == min(crossing)
+    assert cut == crossing.index(min(crossing))
+
+
+# What the user gets in the end
+
+
+def test_what_is_given_is_what_crosses_where_nothing_is_done_behind_the_link():
+    traced, afterwards = two(arrays())
+    assert given_by(traced, afterwards, NumpyHandOff()) == (traced.specs, traced.structure)
+
+
+def test_what_is_given_counts_what_is_done_behind_the_link():
+    specs, structure = given_by(*two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff())
+    assert specs == (ArraySpec((4,), "float32"), ArraySpec((), "int64"))
+    assert structure.paths == ("x", "y")
+
+
+def test_what_a_map_on_the_device_gives_is_not_known_before_it_runs():
+    assert given_by(*two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
+
+
+def test_what_is_given_is_found_without_a_warning(monkeypatch):
+    monkeypatch.setattr(ArraySpec, "empty", lambda spec, rows: np.full(spec.batch_shape(rows), np.nan, spec.dtype))
+    specs, _ = given_by(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff())
+    assert specs == (ArraySpec((3,), "int64"),)

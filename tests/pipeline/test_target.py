@@ -1,0 +1,141 @@
+"""Where batches end up: a GPU where framework and driver both see one, the host otherwise, and the reason told."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from forebay.adapters.handoff.numpy import NumpyHandOff
+from forebay.core import registry
+from forebay.engines.host import HostEngine
+from forebay.errors import DeviceError, FrameworkError
+from forebay.pipeline.target import find_place
+
+
+class Framework(NumpyHandOff):
+    """A framework that sees four GPUs, and uses the third where nobody says which."""
+
+    name = "framework"
+
+    def on_device(self, index):
+        index = 2 if index is None else index
+        if index > 3:
+            raise DeviceError(f"Framework sees no device cuda:{index}: it sees 4 GPUs. Pass device='cpu'.")
+        return SimpleNamespace(name="framework", index=index, available=lambda free, total: free + total)
+
+
+class Gpu:
+    """A CUDA engine, as far as anybody looks at it here."""
+
+    def __init__(self, side):
+        self.side, self.device = side, SimpleNamespace(memory=lambda: (30, 12))
+
+    def open_slot(self, nbytes, *, shared=False):
+        raise AssertionError("nobody looks")
+
+
+def without_bindings(side):
+    raise ModuleNotFoundError("No module named 'cuda'", name="cuda")
+
+
+def without_driver(side):
+    raise DeviceError("CUDA failed starting: no driver (CUDA_ERROR_NO_DEVICE).")
+
+
+@pytest.fixture
+def framework(monkeypatch):
+    """What `feed("framework")` finds."""
+    known = {"framework": Framework, "numpy": NumpyHandOff}
+    monkeypatch.setattr(registry, "hand_off", known.__getitem__)
+
+
+@pytest.fixture
+def cuda(framework, monkeypatch, request):
+    """What makes the engine; a GPU that works where nothing else is asked for."""
+    made = {"cpu": HostEngine, "cuda": getattr(request, "param", Gpu)}
+    monkeypatch.setattr(registry, "engine", made.__getitem__)
+
+
+@pytest.mark.parametrize(("device", "to"), [("cpu", "framework"), ("cpu", "numpy"), ("auto", "numpy")])
+def test_the_host_is_no_device_and_needs_no_reason(cuda, device, to):
+    place = find_place(device, to)
+    assert isinstance(place.engine, HostEngine)
+    assert place.hand_off.name == to
+    assert (place.side, place.available_nbytes, place.notes) == (None, 0, ())
+
+
+def test_the_gpu_that_the_framework_uses_is_found_by_itself(cuda):
+    place = find_place("auto", "framework")
+    assert isinstance(place.engine, Gpu)
+    assert place.side is place.hand_off is place.engine.side
+    assert (place.side.index, place.available_nbytes, place.notes) == (2, 42, ())
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("gpu", 0), ("cuda:0", 0), ("CUDA:1", 1), ("gpu:3", 3)])
+def test_a_gpu_is_found_by_its_name(cuda, device, index):
+    assert find_place(device, "framework").side.index == index
+
+
+@pytest.mark.parametrize("device", ["tpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
+def test_other_names_are_refused_with_those_that_are_known(cuda, device):
+    with pytest.raises(DeviceError, match="is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'") as refused:
+        find_place(device, "framework")
+    assert repr(device) in str(refused.value)
+
+
+def test_a_gpu_that_the_framework_does_not_see_is_refused(cuda):
+    with pytest.raises(DeviceError, match="sees no device cuda:4"):
+        find_place("cuda:4", "framework")
+
+
+def test_numpy_has_no_device_and_says_what_has():
+    with pytest.raises(DeviceError, match="feed 'cupy', or leave device= out"):
+        find_place("cuda", "numpy")
+
+
+@pytest.mark.parametrize("cuda", [without_bindings], indirect=True)
+def test_a_gpu_that_was_asked_for_needs_the_bindings_and_the_error_tells_how_to_get_them(cuda):
+    with pytest.raises(DeviceError, match=r"'cuda' is missing: pip install 'forebay\[cu13\]'") as refused:
+        find_place("cuda", "framework")
+    assert isinstance(refused.value.__cause__, ModuleNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "why"),
+    [
+        (without_bindings, "no GPU to feed: feeding a GPU needs NVIDIA's Python bindings, and 'cuda' is missing"),
+        (without_driver, "no GPU to feed: CUDA failed starting"),
+    ],
+    indirect=["cuda"],
+)
+def test_without_all_that_a_gpu_needs_the_host_is_fed_and_the_reason_told(cuda, why):
+    place = find_place("auto", "framework")
+    assert isinstance(place.engine, HostEngine)
+    assert place.side is None
+    assert [(note.name, note.choice, note.why) for note in place.notes] == [("device", "cpu", why)]
+
+
+def test_a_framework_without_gpus_is_fed_on_the_host(cuda, monkeypatch):
+    monkeypatch.setattr(Framework, "on_device", lambda hand_off, index: NumpyHandOff.on_device(hand_off, index))
+    place = find_place("auto", "framework")
+    assert isinstance(place.engine, HostEngine)
+    assert [note.why for note in place.notes] == ["no GPU to feed: NumPy has no arrays on devices"]
+
+
+def test_a_framework_that_is_unknown_is_not_taken_for_a_missing_gpu():
+    with pytest.raises(FrameworkError, match="cannot feed 'nothing'"):
+        find_place("auto", "nothing")
+
+
+def test_an_engine_of_the_users_own_is_taken_as_it_is(framework):
+    engine = HostEngine()
+    place = find_place(engine, "framework")
+    assert place.engine is engine
+    assert isinstance(place.hand_off, Framework)
+    assert place.side is None
+
+
+def test_an_engine_for_a_device_brings_its_own_hand_off(framework):
+    side = Framework().on_device(2)
+    place = find_place(Gpu(side), "framework")
+    assert place.side is place.hand_off is side
+    assert place.available_nbytes == 42

@@ -1,0 +1,198 @@
+"""Rows stored by chunk: each is unpacked as seldom as the memory that may be held allows."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.core.source import Blocks
+from forebay.core.spec import ArraySpec
+from forebay.sources.files.chunk_policy import Chunking, chunking_of, share
+from forebay.sources.files.chunked import ChunkedLeaf
+from forebay.sources.files.segmented import PiecesLeaf
+
+ROWS = np.arange(600, dtype="i8").reshape(200, 3)
+
+
+class Unpacker:
+    """Chunks of an array, and how often each was asked for."""
+
+    def __init__(self, starts):
+        self.starts, self.calls = starts, []
+
+    def __call__(self, chunk, target):
+        self.calls.append(chunk)
+        target[...] = ROWS[self.starts[chunk] : self.starts[chunk + 1]]
+
+
+def make(starts, *, held_nbytes):
+    unpacker = Unpacker(np.asarray(starts))
+    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+    leaf.hold(held_nbytes)
+    return leaf, unpacker
+
+
+def gather(leaf, rows):
+    out = np.empty((len(rows), 3), "i8")
+    leaf.gather(rows, out)
+    return out
+
+
+EVEN = [*range(0, 200, 10), 200]
+UNEVEN = [0, 1, 30, 30, 57, 190, 200]
+
+
+@pytest.mark.parametrize("starts", [EVEN, UNEVEN])
+@pytest.mark.parametrize("held_nbytes", [0, 1000, 2000, 10**6])
+def test_rows_are_right_whatever_may_be_held(starts, held_nbytes):
+    leaf, _ = make(starts, held_nbytes=held_nbytes)
+    rows = np.random.default_rng(0).integers(0, 200, 500)
+    assert (gather(leaf, rows) == ROWS[rows]).all()
+    assert (gather(leaf, np.sort(rows)) == ROWS[np.sort(rows)]).all()
+
+
+def test_where_all_may_be_held_each_chunk_is_unpacked_once():
+    leaf, unpacker = make(EVEN, held_nbytes=ROWS.nbytes)
+    [gather(leaf, np.random.default_rng(seed).permutation(200)) for seed in range(3)]
+    assert sorted(unpacker.calls) == list(range(20))
+
+
+def test_reads_inside_as_many_chunks_as_are_held_unpack_each_once():
+    leaf, unpacker = make(EVEN, held_nbytes=8 * 240)
+    gather(leaf, np.repeat(np.arange(20), 3))
+    gather(leaf, np.arange(20)[::-1])
+    assert sorted(unpacker.calls) == [0, 1]
+
+
+def test_the_chunk_used_least_recently_makes_room():
+    leaf, unpacker = make(EVEN, held_nbytes=4 * 240)
+    [gather(leaf, np.array([chunk * 10])) for chunk in [0, 1, 2, 3, 0, 4, 0, 1]]
+    assert unpacker.calls == [0, 1, 2, 3, 4, 1]
+
+
+def test_what_is_held_never_grows_past_its_places():
+    leaf, _ = make(EVEN, held_nbytes=5 * 240)
+    gather(leaf, np.random.default_rng(0).permutation(200))
+    assert leaf.held_nbytes == 5 * 240
+
+
+def test_a_chunk_that_two_threads_need_is_unpacked_by_one():
+    unpacker, together = Unpacker(np.asarray(EVEN)), threading.Barrier(2)
+    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+    leaf.hold(ROWS.nbytes)
+
+    def read(_):
+        together.wait()
+        return gather(leaf, np.arange(200))
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(read, range(2)))
+    assert all((rows == ROWS).all() for rows in found)
+    assert sorted(unpacker.calls) == list(range(20))
+
+
+def test_more_threads_than_places_wait_for_each_other():
+    leaf, _ = make(EVEN, held_nbytes=0)
+    batches = [np.random.default_rng(seed).integers(0, 200, 40) for seed in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda rows: gather(leaf, rows), batches))
+    assert all((rows == ROWS[batch]).all() for rows, batch in zip(found, batches, strict=True))
+
+
+def test_a_chunk_that_fails_is_tried_again():
+    broken = [True]
+
+    def unpack(chunk, target):
+        if broken.pop():
+            raise OSError("not now")
+        target[...] = ROWS[chunk * 10 : chunk * 10 + 10]
+        broken.append(False)
+
+    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), np.asarray(EVEN), unpack)
+    leaf.hold(ROWS.nbytes)
+    with pytest.raises(OSError, match="not now"):
+        gather(leaf, np.arange(30))
+    broken.append(False)
+    assert (gather(leaf, np.arange(30)) == ROWS[:30]).all()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
+@pytest.mark.parametrize("width", [1, 3, 16, 331])
+@pytest.mark.parametrize("gap", [0, 1, 8, 64])
+def test_rows_in_pieces_are_right_wherever_the_pieces_lie(dtype, width, gap):
+    rows = np.random.default_rng(0).integers(0, 100, (40, width)).astype(dtype)
+    starts, offsets, memory = np.array([0, 7, 20, 40]), [], b"head"
+    for start, stop in [(0, 7), (7, 20), (20, 40)]:
+        offsets.append(len(memory))
+        memory += rows[start:stop].tobytes() + b"-" * gap
+    leaf = PiecesLeaf(ArraySpec((width,), dtype), starts, np.frombuffer(memory, "u1"), np.array(offsets))
+    wanted, out = np.random.default_rng(1).integers(0, 40, 60), np.empty((60, width), dtype)
+    leaf.gather(wanted, out)
+    assert (out == rows[wanted]).all()
+
+
+def test_there_are_no_blocks_where_all_may_be_held():
+    assert Chunking(10, row_nbytes=8).blocks(1000, 8000) is None
+
+
+def test_there_are_no_blocks_where_rows_are_read_one_by_one():
+    assert Chunking(1, row_nbytes=8).blocks(1000, 80) is None
+
+
+def test_blocks_are_chunks_of_which_so_many_may_be_held():
+    assert Chunking(10, row_nbytes=8).blocks(1000, 800) == Blocks(10, held=10)
+
+
+def test_small_leaves_have_no_say_in_how_rows_are_read():
+    images, labels = make(EVEN, held_nbytes=0)[0], ChunkedLeaf(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None)
+    assert chunking_of([images, labels]).rows == 10
+
+
+def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
+    images, labels = make(EVEN, held_nbytes=0)[0], ChunkedLeaf(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None)
+    share([images, labels], 200 + 7 * 240)
+    gather(images, np.arange(200))
+    labels.gather(np.arange(200), np.empty(200, "u1"))
+    assert (images.held_nbytes, labels.held_nbytes) == (7 * 240, 200)
+
+
+@pytest.mark.parametrize(
+    ("rows", "held", "mix"), [(10_000, 1, 2), (10_000, 10, 5), (10_000, 1000, 16), (64, 10_000, 1024)]
+)
+def test_a_shuffle_mixes_half_of_what_may_be_held_but_no_more_than_does_good(rows, held, mix):
+    assert Blocks(rows, held).mix == mix
+
+
+class Chunked:
+    """A source that is read by blocks."""
+
+    blocks = Blocks(10, held=8)
+    specs, structure = fb.from_arrays(ROWS).specs, fb.from_arrays(ROWS).structure
+
+    def __len__(self):
+        return len(ROWS)
+
+    def gather(self, rows, out):
+        out[0][...] = ROWS[rows]
+
+    def memory(self):
+        return []
+
+    def close(self):
+        pass
+
+
+def test_a_shuffle_follows_the_blocks_of_its_source():
+    order = fb.from_source(Chunked()).shuffle(seed=3).order
+    assert (order.block_rows, order.mix) == (10, 4)
+
+
+def test_a_block_that_is_asked_for_comes_first():
+    order = fb.from_source(Chunked()).shuffle(seed=3, block=25, mix=3).order
+    assert (order.block_rows, order.mix) == (25, 3)
+
+
+def test_an_exact_shuffle_can_be_asked_for():
+    assert fb.from_source(Chunked()).shuffle(seed=3, block=None).order.describe()[0] == "shuffled"

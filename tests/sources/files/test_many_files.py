@@ -1,0 +1,271 @@
+"""Many files as one row space."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from forebay.core.spec import ArraySpec
+from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.sources.files.many_files import open_files
+from forebay.sources.files.open_pool import SourcePool
+from forebay.sources.files.paths import expand_paths
+from forebay.sources.formats.npy import open_npy
+from forebay.testing.sources import SourceTests, assert_rows
+
+LENGTHS = (7, 0, 12, 1, 5, 0)
+
+
+def parts(*shape, dtype="f4"):
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 255, (length, *shape)).astype(dtype) for length in LENGTHS]
+
+
+class TestNpyFiles(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = save_parts(tmp_path, parts(3))
+        return open_files(tmp_path / "*.npy"), np.concatenate(arrays)
+
+
+class TestMoreFilesThanMayBeOpen(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = save_parts(tmp_path, parts(3))
+        return open_files(str(tmp_path / "*.npy"), max_open_files=1), np.concatenate(arrays)
+
+
+class TestLargeRows(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = save_parts(tmp_path, parts(100, 100))
+        return open_files(tmp_path / "*.npy", max_open_files=2), np.concatenate(arrays)
+
+
+class TestNpzFiles(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = parts(3)
+        for number, array in enumerate(arrays):
+            np.savez_compressed(tmp_path / f"{number}.npz", x=array, y=array[:, 0])
+        whole = np.concatenate(arrays)
+        return open_files(tmp_path / "*.npz", max_held_bytes="1KB"), {"x": whole, "y": whole[:, 0]}
+
+
+class TestCsvFiles(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = parts(3, dtype="f8")
+        for number, array in enumerate(arrays):
+            np.savetxt(tmp_path / f"{number}.csv", array, delimiter=",", header="a,b,c", comments="")
+        return open_files(tmp_path / "*.csv", max_open_files=2), np.concatenate(arrays)
+
+
+class TestBinaryFiles(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = parts(3)
+        for number, array in enumerate(arrays):
+            array.tofile(tmp_path / f"{number}.bin")
+        return open_files(tmp_path / "*.bin", spec=ArraySpec((3,), "float32")), np.concatenate(arrays)
+
+
+class TestFilesOfTwoFormats(SourceTests):
+    def make_source(self, tmp_path):
+        array, image = np.zeros((5, 4, 4, 3), "u1"), np.ones((4, 4, 3), "u1")
+        np.save(tmp_path / "a.npy", array)
+        Image.fromarray(image).save(tmp_path / "b.png")
+        return open_files([tmp_path / "a.npy", tmp_path / "b.png"]), np.concatenate([array, image[None]])
+
+
+def test_a_single_file_is_its_own_source(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    assert type(open_files(tmp_path / "x.npy")) is type(open_npy(tmp_path / "x.npy"))
+
+
+def test_a_glob_is_sorted_as_people_count(tmp_path):
+    names = ["part-10.npy", "part-2.npy", "part-1.npy", "part.npy"]
+    [(tmp_path / name).touch() for name in names]
+    found = [path.name for path in expand_paths(tmp_path / "*.npy")]
+    assert found == ["part-1.npy", "part-2.npy", "part-10.npy", "part.npy"]
+
+
+def test_a_list_keeps_its_order_and_its_globs_unfold_in_place(tmp_path):
+    [(tmp_path / name).touch() for name in ["a1.npy", "a2.npy", "b.npy"]]
+    found = [path.name for path in expand_paths([tmp_path / "b.npy", str(tmp_path / "a*.npy")])]
+    assert found == ["b.npy", "a1.npy", "a2.npy"]
+
+
+def test_a_name_with_brackets_is_a_file_if_it_is_there(tmp_path):
+    (tmp_path / "x[1].npy").touch()
+    assert expand_paths(tmp_path / "x[1].npy") == [tmp_path / "x[1].npy"]
+
+
+def test_two_stars_reach_into_folders(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "x.npy").touch()
+    assert [path.name for path in expand_paths(tmp_path / "**" / "*.npy")] == ["x.npy"]
+
+
+def test_a_glob_that_matches_nothing_is_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"nothing\.npy' matches nothing"):
+        open_files(tmp_path / "*nothing.npy")
+
+
+def test_a_glob_that_matches_only_folders_is_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SourceError, match="only directories"):
+        open_files(tmp_path / "*")
+
+
+def test_a_folder_is_refused_with_a_glob_to_use(tmp_path):
+    with pytest.raises(SourceError, match=r"is a directory: pass a glob.*\*\.npy"):
+        open_files(tmp_path)
+
+
+def test_a_missing_file_is_refused_by_its_name(tmp_path):
+    with pytest.raises(SourceError, match=r"gone\.npy'"):
+        open_files([tmp_path / "gone.npy"])
+
+
+def test_no_files_at_all_are_refused():
+    with pytest.raises(SourceError, match="no files were given"):
+        open_files([])
+
+
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
+    (tmp_path / "x.xlsx").touch()
+    with pytest.raises(SourceError, match=r"'\.xlsx' cannot be read.*\.npy"):
+        open_files(tmp_path / "x.xlsx")
+
+
+def test_an_option_of_another_format_is_refused_with_those_there_are(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(SourceError, match=r"\.npy files take no option 'delimiter': their options are spec"):
+        open_files(tmp_path / "x.npy", delimiter=",")
+
+
+def test_files_of_different_dtype_are_refused_with_both_names(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
+    np.save(tmp_path / "b.npy", np.zeros((2, 3), "f8"))
+    with pytest.raises(SpecError, match=r"a\.npy has array float32\[3\] and .*b\.npy has array float64\[3\]"):
+        open_files(tmp_path / "*.npy")
+
+
+def test_files_of_different_structure_are_refused_with_both_names(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    np.savez(tmp_path / "b.npz", x=np.zeros(2))
+    with pytest.raises(SpecError, match=r"a\.npy has array float64\[\] and .*b\.npz has x float64\[\]"):
+        open_files(tmp_path / "*")
+
+
+def test_no_file_may_be_open_is_refused(tmp_path):
+    save_parts(tmp_path, parts())
+    with pytest.raises(SourceError, match="max_open_files=0"):
+        open_files(tmp_path / "*.npy", max_open_files=0)
+
+
+def test_all_regions_are_given_where_all_files_stay_open(tmp_path):
+    save_parts(tmp_path, parts(3))
+    regions = open_files(tmp_path / "*.npy").memory()
+    assert [region.nbytes for region in regions] == [length * 12 for length in LENGTHS]
+
+
+def test_no_regions_are_given_where_files_come_and_go(tmp_path):
+    save_parts(tmp_path, parts(3))
+    assert open_files(tmp_path / "*.npy", max_open_files=2).memory() == []
+
+
+def test_a_file_that_is_gone_when_it_is_opened_again_is_noticed(tmp_path):
+    save_parts(tmp_path, parts(3))
+    source = open_files(tmp_path / "*.npy", max_open_files=1)
+    (tmp_path / "0.npy").unlink()
+    with pytest.raises(SourceChangedError, match=r"0\.npy could be read when it was opened, but not now"):
+        source.gather(slice(0, 3), [np.empty((3, 3), "f4")])
+
+
+def test_a_file_that_is_another_when_it_is_opened_again_is_noticed(tmp_path):
+    save_parts(tmp_path, parts(3))
+    source = open_files(tmp_path / "*.npy", max_open_files=1)
+    np.save(tmp_path / "0.npy", np.zeros((8, 3), "f4"))
+    with pytest.raises(SourceChangedError, match=r"0\.npy was replaced.*had 7 rows.*has 8"):
+        source.gather(slice(0, 3), [np.empty((3, 3), "f4")])
+
+
+def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
+    save_parts(tmp_path, parts(3))
+    source = open_files(tmp_path / "*.npy")
+    os.truncate(tmp_path / "2.npy", 130)
+    with pytest.raises(SourceChangedError, match=r"2\.npy shrank"):
+        source.gather(np.array([0, 8]), [np.empty((2, 3), "f4")])
+
+
+def test_opening_reads_no_data(tmp_path):
+    """A file with a hole of 4 GiB: reading it would take seconds and memory."""
+    for name in "ab":
+        header = np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", "u1", (2**32,))
+        header.flush()
+    source = open_files(tmp_path / "*.npy")
+    assert_rows(source, np.array([2**33 - 1]), [np.broadcast_to(np.uint8(0), 2**33)])
+
+
+def test_closed_files_say_so(tmp_path):
+    save_parts(tmp_path, parts())
+    source = open_files(tmp_path / "*.npy")
+    source.close()
+    with pytest.raises(SourceError, match="were closed"):
+        source.gather(slice(0, 3), [np.empty(3, "f4")])
+
+
+def test_a_source_in_use_is_not_closed_under_its_user():
+    opened = [Recorded(), Recorded()]
+    pool = SourcePool([lambda: opened[0], lambda: opened[1]], max_open=1, max_held_nbytes=1)
+    with pool.use(0), pool.use(1):
+        assert [source.closed for source in opened] == [False, False]
+    assert pool.open_count == 1
+
+
+def test_the_source_used_least_recently_is_closed_first():
+    opened = [Recorded(), Recorded(), Recorded()]
+    pool = SourcePool([lambda n=n: opened[n] for n in range(3)], max_open=2, max_held_nbytes=1)
+    for number in (0, 1, 0, 2):
+        with pool.use(number):
+            pass
+    assert [source.closed for source in opened] == [False, True, False]
+
+
+def test_sources_are_closed_when_they_hold_too_much():
+    opened = [Recorded(60), Recorded(60)]
+    pool = SourcePool([lambda: opened[0], lambda: opened[1]], max_open=9, max_held_nbytes=100)
+    for number in (0, 1):
+        with pool.use(number):
+            pass
+    assert [source.closed for source in opened] == [True, False]
+
+
+def test_threads_beyond_the_bound_open_a_source_once_each():
+    opened = []
+    barrier = threading.Barrier(4, timeout=60)
+    pool = SourcePool([lambda: opened.append(Recorded()) or opened[-1]], max_open=1, max_held_nbytes=1)
+
+    def use():
+        barrier.wait()
+        with pool.use(0):
+            barrier.wait()
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(opened) == 1
+
+
+class Recorded:
+    """A source that only remembers being closed."""
+
+    def __init__(self, held_nbytes=0):
+        self.held_nbytes, self.closed = held_nbytes, False
+
+    def close(self):
+        self.closed = True
+
+
+def save_parts(folder, arrays):
+    for number, array in enumerate(arrays):
+        np.save(folder / f"{number}.npy", array)
+    return arrays

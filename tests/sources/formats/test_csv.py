@@ -1,0 +1,233 @@
+"""Text tables: found by line, parsed on demand, and every bad line named."""
+
+import os
+
+import numpy as np
+import pytest
+
+from forebay.core.spec import ArraySpec
+from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.sources.files.mapped import MappedFile
+from forebay.sources.formats import csv_lines, csv_table
+from forebay.sources.formats.csv import open_csv, open_txt
+from forebay.sources.formats.csv_lines import scan_lines
+from forebay.testing.sources import SourceTests, assert_rows
+
+
+def numbers():
+    return np.random.default_rng(0).normal(size=(101, 4))
+
+
+class TestCsv(SourceTests):
+    def make_source(self, tmp_path):
+        np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",")
+        return open_csv(tmp_path / "x.csv"), numbers()
+
+
+class TestTooLargeToHold(SourceTests):
+    @pytest.fixture(autouse=True)
+    def hold_nothing(self, monkeypatch):
+        monkeypatch.setattr(csv_table, "_KEPT_NBYTES", -1)
+        monkeypatch.setattr(csv_table, "_PIECE_ROWS", 10)
+
+    def make_source(self, tmp_path):
+        np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",", header="a,b,c,d")
+        return open_csv(tmp_path / "x.csv"), numbers()
+
+
+class TestTxt(SourceTests):
+    def make_source(self, tmp_path):
+        np.savetxt(tmp_path / "x.txt", numbers())
+        return open_txt(tmp_path / "x.txt"), numbers()
+
+
+class TestThinIndex(SourceTests):
+    """More lines than the index may remember, in more pieces than one."""
+
+    @pytest.fixture(autouse=True)
+    def remember_little(self, monkeypatch):
+        monkeypatch.setattr(csv_lines, "_FIRST_STEP", 1)
+        monkeypatch.setattr(csv_lines, "_MAX_OFFSETS", 7)
+        monkeypatch.setattr(csv_lines, "_SCAN_NBYTES", 100)
+
+    def make_source(self, tmp_path):
+        np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",")
+        return open_csv(tmp_path / "x.csv"), numbers()
+
+
+class TestDealtOut(SourceTests):
+    def make_source(self, tmp_path):
+        write(tmp_path, "".join(f"{i},{i / 4},{-i},{2**62 + i}\n" for i in range(40)))
+        spec = {"a": "uint8", "pair": ArraySpec((2,), "float32"), "id": "int64"}
+        count = np.arange(40)
+        pair = np.stack([count / 4, -count], 1).astype("f4")
+        return open_csv(tmp_path / "x.csv", spec=spec), {"a": count.astype("u1"), "pair": pair, "id": 2**62 + count}
+
+
+class TestByName(SourceTests):
+    def make_source(self, tmp_path):
+        write(tmp_path, "a,label,b\n" + "".join(f"{i},{i * 2},{i * 3}\n" for i in range(40)))
+        spec = {"x": ArraySpec((2,), "float64"), "label": "int32"}
+        count = np.arange(40)
+        x = np.stack([count, count * 3], 1).astype("f8")
+        return open_csv(tmp_path / "x.csv", spec=spec), {"x": x, "label": (count * 2).astype("i4")}
+
+
+class TestWindowsLineEnds(SourceTests):
+    def make_source(self, tmp_path):
+        write(tmp_path, "\ufeffa;b\r\n" + "\r\n".join(f"{i};{i / 2}" for i in range(40)) + "\r\n\r\n  \r\n")
+        return open_csv(tmp_path / "x.csv", delimiter=";"), np.stack([np.arange(40), np.arange(40) / 2], 1)
+
+
+class TestHeaderAlone(SourceTests):
+    def make_source(self, tmp_path):
+        write(tmp_path, "a,b,c\n")
+        return open_csv(tmp_path / "x.csv"), np.zeros((0, 3))
+
+
+def test_a_last_line_without_an_end_counts(tmp_path):
+    assert len(open_csv(write(tmp_path, "1,2\n3,4"))) == 2
+
+
+def test_columns_that_were_not_asked_for_by_name_are_left_out(tmp_path):
+    source = open_csv(write(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"), spec={"c": "int64", "a": "int64"})
+    assert_rows(source, slice(0, 2), [np.array([3, 6]), np.array([1, 4])])
+
+
+def test_quoted_names_in_a_header_are_names(tmp_path):
+    source = open_csv(write(tmp_path, '"a","b, c"\n1,2\n'), spec={"b, c": "int64"})
+    assert_rows(source, slice(0, 1), [np.array([2])])
+
+
+def test_a_first_line_with_a_number_in_it_is_data(tmp_path):
+    assert len(open_csv(write(tmp_path, "1,x\n2,3\n"))) == 2
+
+
+def test_a_header_of_numbers_can_be_declared(tmp_path):
+    source = open_csv(write(tmp_path, "2023,2024\n1,2\n"), header="present")
+    assert_rows(source, slice(0, 1), [np.array([[1.0, 2.0]])])
+
+
+def test_an_absent_header_can_be_declared(tmp_path):
+    source = open_csv(write(tmp_path, "one,two\nten,11\n"), header="absent", spec={"x": "U3", "y": "U3"})
+    assert_rows(source, slice(0, 2), [np.array(["one", "ten"]), np.array(["two", "11"])])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1,2\n3,4\n5,x\n6,7\n", r"line 3, '5,x': could not convert string 'x' to float64"),
+        ("a,b\n1,2\n3\n", r"line 3, '3': it has 1 columns, not 2"),
+        ("1,2\n3,4,5\n", r"line 2, '3,4,5': it has 3 columns, not 2"),
+        ("1,2\n\n3,4\n", r"line 2, '': it is empty"),
+        ('1,2\n"3\n",4\n', r"line 2, '\"3': it has quoted fields"),
+        ("1,2\n3,\n", r"line 2, '3,': could not convert string ''"),
+        ("1;2\n3;4\n", r"line 2, '3;4': could not convert"),
+        (f"1,2\n3,{'x' * 500}\n", r"line 2, '3,x{58}\.\.\.'"),
+    ],
+)
+@pytest.mark.parametrize("kept_nbytes", [2**20, -1])
+def test_a_bad_line_is_named_with_its_number_and_text(tmp_path, monkeypatch, text, told, kept_nbytes):
+    monkeypatch.setattr(csv_table, "_KEPT_NBYTES", kept_nbytes)
+    source = open_csv(write(tmp_path, text))
+    with pytest.raises(SourceError, match=told):
+        source.gather(slice(0, len(source)), [np.empty((len(source), *source.specs[0].shape))])
+
+
+def test_a_surplus_column_is_noticed_where_columns_are_chosen_too(tmp_path):
+    source = open_csv(write(tmp_path, "a,b\n1,2\n3,4,5\n"), spec={"b": "int64"})
+    with pytest.raises(SourceError, match="line 3, '3,4,5': it has 3 columns, not 2"):
+        source.gather(slice(0, 2), [np.empty(2, "i8")])
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "  \r\n"])
+def test_an_empty_table_is_refused(tmp_path, text):
+    with pytest.raises(SourceError, match="is empty"):
+        open_csv(write(tmp_path, text))
+
+
+def test_a_header_that_does_not_fit_its_table_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="names 2 columns, but line 2 has 3"):
+        open_csv(write(tmp_path, "a,b\n1,2,3\n"))
+
+
+def test_a_spec_with_too_few_places_is_refused_with_both_numbers(tmp_path):
+    with pytest.raises(SpecError, match="has 3 columns, but spec= has places for 2"):
+        open_csv(write(tmp_path, "1,2,3\n"), spec=ArraySpec((2,), "float32"))
+
+
+def test_a_spec_with_too_many_places_is_refused_with_both_numbers(tmp_path):
+    with pytest.raises(SpecError, match="has 3 columns, but spec= has places for 4"):
+        open_csv(write(tmp_path, "1,2,3\n"), spec=ArraySpec((2, 2), "float32"))
+
+
+def test_a_name_that_two_columns_have_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="several columns called 'a'"):
+        open_csv(write(tmp_path, "a,a\n1,2\n"), spec={"a": "int64"})
+
+
+def test_a_leaf_of_unknown_width_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="fixed number of columns"):
+        open_csv(write(tmp_path, "1,2\n"), spec=ArraySpec((None,), "float32"))
+
+
+def test_an_unknown_header_word_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="header='yes' is not known"):
+        open_csv(write(tmp_path, "1,2\n"), header="yes")
+
+
+def test_a_delimiter_of_two_characters_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="pass one character"):
+        open_csv(write(tmp_path, "1,2\n"), delimiter="::")
+
+
+def test_text_that_is_not_utf8_is_refused_where_it_stands(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"1,2\n3,\xff\n")
+    with pytest.raises(SourceError, match="not UTF-8 text at byte 6"):
+        open_csv(tmp_path / "x.csv")
+
+
+def test_an_endless_line_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_lines, "_MAX_LINE_NBYTES", 1000)
+    with pytest.raises(SourceError, match=r"line 2 of .* is endless"):
+        open_csv(write(tmp_path, "1,2\n" + "3" * 2000))
+
+
+def test_a_table_that_shrinks_while_open_is_noticed(tmp_path):
+    source = open_csv(write(tmp_path, "1,2\n" * 1000))
+    os.truncate(tmp_path / "x.csv", 400)
+    with pytest.raises(SourceChangedError, match="has 400 now"):
+        source.gather(slice(0, 1000), [np.empty((1000, 2))])
+
+
+def test_what_is_held_grows_with_what_was_asked_for(tmp_path):
+    source = open_csv(write(tmp_path, "1,2\n" * 1000))
+    source.gather(slice(0, 10), [np.empty((10, 2))])
+    assert source.held_nbytes == 32 * 16
+
+
+def test_a_table_is_opened_again_without_a_second_scan(tmp_path, monkeypatch):
+    source = open_csv(write(tmp_path, "1,2\n3,4\n"))
+    source.close()
+    monkeypatch.setattr(csv_table, "scan_lines", None)
+    assert_rows(source.reopen(), slice(0, 2), [np.array([[1.0, 2.0], [3.0, 4.0]])])
+
+
+def test_a_table_that_changed_is_scanned_again(tmp_path):
+    source = open_csv(write(tmp_path, "1,2\n3,4\n"))
+    source.close()
+    write(tmp_path, "1,2\n3,4\n5,6\n")
+    assert len(source.reopen()) == 3
+
+
+def test_the_index_stays_small_however_many_lines_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_lines, "_MAX_OFFSETS", 100)
+    monkeypatch.setattr(csv_lines, "_SCAN_NBYTES", 1000)
+    index = scan_lines(MappedFile(write(tmp_path, "1\n" * 20_000)))
+    assert (index.count, len(index.offsets) <= 200) == (20_000, True)
+
+
+def write(folder, text):
+    path = folder / "x.csv"
+    path.write_bytes(text.encode())
+    return path

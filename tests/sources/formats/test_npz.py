@@ -1,0 +1,186 @@
+"""`.npz` files: stored members are mapped, deflated ones inflated once and checked."""
+
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from forebay.core.spec import ArraySpec
+from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.sources.formats.inflate import Deflated
+from forebay.sources.formats.npz import open_npz
+from forebay.testing.sources import SourceTests, assert_rows, some_rows
+
+
+def tree():
+    return {"x": np.arange(30 * 7, dtype="f4").reshape(30, 7), "label": np.arange(30, dtype="i8")[::-1]}
+
+
+class TestStored(SourceTests):
+    def make_source(self, tmp_path):
+        np.savez(tmp_path / "x.npz", **tree())
+        return open_npz(tmp_path / "x.npz"), tree()
+
+
+class TestCompressed(SourceTests):
+    def make_source(self, tmp_path):
+        np.savez_compressed(tmp_path / "x.npz", **tree())
+        return open_npz(tmp_path / "x.npz"), tree()
+
+
+class TestCompressedFortranOrdered(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = {"x": np.asfortranarray(tree()["x"]), "y": tree()["x"].astype(">f8")}
+        np.savez_compressed(tmp_path / "x.npz", **arrays)
+        return open_npz(tmp_path / "x.npz"), arrays
+
+
+class TestStoredBesideCompressed(SourceTests):
+    def make_source(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+            write_member(archive, "x", tree()["x"], zipfile.ZIP_STORED)
+            write_member(archive, "label", tree()["label"], zipfile.ZIP_DEFLATED)
+        return open_npz(tmp_path / "x.npz"), tree()
+
+
+class TestChosenBySpec(SourceTests):
+    def make_source(self, tmp_path):
+        np.savez(tmp_path / "x.npz", scale=np.float32(3), **tree())
+        spec = {"label": "int64", "x": ArraySpec((7,), "float32")}
+        return open_npz(tmp_path / "x.npz", spec=spec), tree()
+
+
+class TestBehindOtherBytes(SourceTests):
+    """An archive may follow anything, such as a program that unpacks it."""
+
+    def make_source(self, tmp_path):
+        np.savez(tmp_path / "inner.npz", **tree())
+        (tmp_path / "x.npz").write_bytes(b"#!/bin/sh\n" + (tmp_path / "inner.npz").read_bytes())
+        return open_npz(tmp_path / "x.npz"), tree()
+
+
+class TestNoRows(SourceTests):
+    def make_source(self, tmp_path):
+        arrays = {"x": np.zeros((0, 3)), "y": np.zeros(0, "i4")}
+        np.savez_compressed(tmp_path / "x.npz", **arrays)
+        return open_npz(tmp_path / "x.npz"), arrays
+
+
+def test_stored_members_lie_in_read_only_memory(tmp_path):
+    np.savez(tmp_path / "x.npz", **tree())
+    regions = open_npz(tmp_path / "x.npz").memory()
+    assert [(region.nbytes, region.writable) for region in regions] == [(840, False), (240, False)]
+
+
+def test_compressed_members_have_no_memory_of_their_own(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", **tree())
+    assert open_npz(tmp_path / "x.npz").memory() == []
+
+
+def test_a_compressed_member_is_inflated_once(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", x=tree()["x"])
+    inflate, calls = Deflated.inflate, []
+    monkeypatch.setattr(Deflated, "inflate", lambda self: calls.append(self) or inflate(self))
+    source = open_npz(tmp_path / "x.npz")
+    assert_rows(source, some_rows(source, 9), [tree()["x"]])
+    assert_rows(source, some_rows(source, 9, seed=1), [tree()["x"]])
+    assert len(calls) == 1
+
+
+def test_what_is_held_is_counted_once_it_is_inflated(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1000, "f4"))
+    source = open_npz(tmp_path / "x.npz")
+    before = source.held_nbytes
+    source.gather(slice(0, 1), [np.empty(1, "f4")])
+    assert (before, source.held_nbytes) == (0, 4128)
+
+
+def test_members_of_unequal_length_are_refused_with_their_lengths(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
+    with pytest.raises(SpecError, match=r"'x' has 3, 'y' has 4.*members="):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_members_can_be_chosen(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
+    assert open_npz(tmp_path / "x.npz", members=["y"]).structure.paths == ("y",)
+
+
+def test_a_member_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
+    with pytest.raises(SourceError, match="has no member 'z': it has 'x', 'y'"):
+        open_npz(tmp_path / "x.npz", members=["z"])
+
+
+def test_an_archive_without_members_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz")
+    with pytest.raises(SourceError, match="no members at all"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_a_name_that_occurs_twice_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        write_member(archive, "x", np.zeros(3), zipfile.ZIP_STORED)
+        with pytest.warns(UserWarning, match="Duplicate"):
+            write_member(archive, "x", np.ones(3), zipfile.ZIP_STORED)
+    with pytest.raises(SourceError, match="2 members called 'x'"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_another_compression_is_refused_by_its_name(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        write_member(archive, "x", np.zeros(3), zipfile.ZIP_LZMA)
+    with pytest.raises(SourceError, match="compressed with lzma"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_an_encrypted_member_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1  # the directory's flag for "encrypted"
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(SourceError, match="is encrypted"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_objects_are_refused_without_being_read(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.array([{}, {}]))
+    with pytest.raises(SourceError, match="only pickle can read"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_a_damaged_compressed_member_is_noticed_by_its_checksum(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.arange(5.0))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    place = data.index(b"PK\x01\x02") + 16
+    data[place : place + 4] = struct.pack("<L", 12345)
+    (tmp_path / "x.npz").write_bytes(data)
+    source = open_npz(tmp_path / "x.npz")
+    with pytest.raises(SourceError, match="checksum is wrong"):
+        source.gather(slice(0, 5), [np.empty(5)])
+
+
+def test_a_claim_that_deflate_cannot_keep_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.arange(5.0))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    place = data.index(b"PK\x01\x02") + 24
+    data[place : place + 4] = struct.pack("<L", 2**31)
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(SourceError, match="deflate cannot do"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_an_archive_that_shrinks_while_open_is_noticed(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(5000))
+    source = open_npz(tmp_path / "x.npz")
+    with (tmp_path / "x.npz").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(SourceChangedError, match="has 100 now"):
+        source.gather(slice(0, 5000), [np.empty(5000)])
+
+
+def write_member(archive, name, array, method):
+    archive.compression = method
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.save(member, array)

@@ -1,0 +1,98 @@
+"""A real S3-protocol server on loopback (moto, in a process of its own), behind a proxy that injects faults."""
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import numpy as np
+import pytest
+from tests.sources.objects.faulty_proxy import FaultyProxy
+
+from forebay.sources.objects import prefetch
+
+KEY, SECRET = "AKIATESTKEY", "a-very-secret-secret"
+_NAMES = itertools.count()
+
+# Takes a port that is free as it takes it, tells which when it listens, and serves until nobody holds its input.
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass
+class Bucket:
+    """A bucket of its own for each test, reached through the proxy or past it."""
+
+    name: str
+    client: Any
+    proxy: FaultyProxy
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def url(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    def put(self, key: str, data: bytes) -> str:
+        self.client.put_object(Bucket=self.name, Key=key, Body=data, ACL="public-read")
+        return self.url(key)
+
+    def put_npy(self, key: str, array: np.ndarray) -> str:
+        return self.put(key, npy_bytes(array))
+
+
+def npy_bytes(array):
+    """What `numpy.save` writes."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def s3_port():
+    with serving() as port:
+        yield port
+
+
+@contextmanager
+def serving(**environment):
+    """A server in a process of its own; its port."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", SERVER], env=os.environ | environment, **pipes) as server:
+        yield int(server.stdout.readline())
+        server.kill()
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Whoever reads ahead gets to a group in the end, however long that takes a busy machine."""
+    monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 60.0)
+
+
+@pytest.fixture(scope="session")
+def client(s3_port):
+    client = boto3.client("s3", **client_options(s3_port), aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def bucket(s3_port, client):
+    proxy = FaultyProxy(s3_port)
+    name = f"bucket-{next(_NAMES)}"
+    client.create_bucket(Bucket=name)
+    yield Bucket(name, client, proxy, {"key": KEY, "secret": SECRET, "client_kwargs": client_options(proxy.port)})
+    proxy.close()
+
+
+def client_options(port):
+    return {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}

@@ -1,0 +1,151 @@
+"""Stores beside S3: a server of HTTP, fsspec's memory, and plain files behind a tier."""
+
+import fsspec
+import numpy as np
+import pytest
+from tests.sources.objects.conftest import npy_bytes
+from tests.sources.objects.faulty_proxy import refuse
+
+import forebay as fb
+from forebay.errors import FrameworkError, SourceChangedError, SourceError, StoreError
+from forebay.sources.files.many_files import open_files
+from forebay.testing.sources import SourceTests, assert_rows
+
+ARRAY = np.arange(60.0).reshape(20, 3)
+
+
+class TestPlainFilesBehindRam(SourceTests):
+    def make_source(self, tmp_path):
+        for part in range(3):
+            np.save(tmp_path / f"{part}.npy", ARRAY + part)
+        expected = np.concatenate([ARRAY, ARRAY + 1, ARRAY + 2])
+        return open_files(str(tmp_path / "*.npy"), ram_bytes="1MB"), expected
+
+
+class TestBigEndianRecordsInMemory(SourceTests):
+    def make_source(self, tmp_path):
+        records = np.array([(i, (i, i + 1)) for i in range(30)], [("label", "u1"), ("point", ">f4", (2,))])
+        fsspec.filesystem("memory").pipe("/records.bin", records.tobytes())
+        spec = {"label": "uint8", "point": fb.ArraySpec((2,), "float32")}
+        source = open_files("memory://records.bin", spec=spec, byteorder="big")
+        return source, {"label": records["label"], "point": records["point"].astype("f4")}
+
+
+class TestALoneBigEndianLeafInMemory(SourceTests):
+    def make_source(self, tmp_path):
+        points = np.arange(60, dtype=">f4").reshape(30, 2)
+        fsspec.filesystem("memory").pipe("/points.bin", points.tobytes())
+        source = open_files("memory://points.bin", spec={"point": fb.ArraySpec((2,), "float32")}, byteorder="big")
+        return source, {"point": points.astype("f4")}
+
+
+class TestLongBigEndianRows(SourceTests):
+    def make_source(self, tmp_path):
+        rows = np.arange(30_000, dtype=">f4").reshape(20, 1500)
+        np.save(tmp_path / "rows.npy", rows)
+        return open_files(tmp_path / "rows.npy", ram_bytes="1MB"), rows.astype("f4")
+
+
+class TestAGlobInMemory(SourceTests):
+    def make_source(self, tmp_path):
+        files = fsspec.filesystem("memory")
+        files.pipe({"/parts/1.npy": npy_bytes(ARRAY[:7]), "/parts/2.npy": npy_bytes(ARRAY[7:])})
+        return open_files("memory://parts/*.npy"), ARRAY
+
+
+class TestStoredMembersOnDisk(SourceTests):
+    def make_source(self, tmp_path):
+        tree = {"x": np.arange(80, dtype="i2").reshape(40, 2), "y": np.arange(40, dtype="u1"), "z": np.zeros((40, 0))}
+        np.savez(tmp_path / "1.npz", **{name: leaf[:15] for name, leaf in tree.items()})
+        np.savez(tmp_path / "2.npz", **{name: leaf[15:] for name, leaf in tree.items()})
+        return open_files(f"file://{tmp_path}/*.npz", cache=tmp_path / "cache", cache_bytes="1MB"), tree
+
+
+class TestLargeRowsOfManyBlocks(SourceTests):
+    def make_source(self, tmp_path):
+        array = np.random.default_rng(0).integers(0, 255, (100, 100_000), dtype="u1")
+        np.save(tmp_path / "a.npy", array)
+        return open_files(f"file://{tmp_path}/a.npy", ahead_bytes="4MB"), array
+
+
+@pytest.fixture
+def http_url(bucket):
+    bucket.put_npy("a.npy", ARRAY)
+    return f"http://127.0.0.1:{bucket.proxy.port}/{bucket.name}/a.npy"
+
+
+def test_rows_come_over_http(http_url):
+    assert_rows(open_files(http_url), slice(0, 20), [ARRAY])
+
+
+def test_a_signed_link_that_is_refused_is_told_as_such(bucket, http_url):
+    bucket.proxy.refusals.extend([refuse(403, "AccessDenied")] * 9)
+    with pytest.raises(StoreError, match=r"Signature=\*\*\*: it is not allowed"):
+        open_files(f"{http_url}?X-Amz-Signature=abcdef")
+
+
+def test_an_object_that_changes_behind_http_is_named(bucket, http_url):
+    source = open_files(http_url)
+    bucket.put_npy("a.npy", ARRAY + 1)
+    with pytest.raises(SourceChangedError, match=r"a\.npy was replaced or deleted"):
+        source.gather(slice(0, 20), [np.empty((20, 3))])
+
+
+def test_an_object_that_changes_in_memory_is_named():
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/a.npy", npy_bytes(ARRAY))
+    source = open_files("memory://a.npy")
+    memory.pipe("/a.npy", npy_bytes(ARRAY + 1))
+    with pytest.raises(SourceChangedError, match=r"memory://.*a\.npy was replaced or deleted"):
+        source.gather(slice(0, 20), [np.empty((20, 3))])
+
+
+def test_blocks_on_disk_are_not_read_from_the_store_again(tmp_path):
+    np.save(tmp_path / "a.npy", ARRAY)
+    url = f"file://{tmp_path}/a.npy"
+    assert_rows(open_files(url, cache=tmp_path / "cache"), slice(0, 20), [ARRAY])
+    again = open_files(url, cache=tmp_path / "cache")
+    assert_rows(again, slice(0, 20), [ARRAY])
+    assert again.counts()["fetched_nbytes"] < (tmp_path / "a.npy").stat().st_size * 2
+    assert again.counts()["cached_nbytes"] == (tmp_path / "a.npy").stat().st_size
+
+
+def test_a_cache_that_cannot_be_written_costs_no_row(tmp_path):
+    np.save(tmp_path / "a.npy", ARRAY)
+    source = open_files(f"file://{tmp_path}/a.npy", cache=tmp_path / "a.npy")
+    assert_rows(source, slice(0, 20), [ARRAY])
+    assert "given up" in [reason.choice for reason in source.reasons()]
+
+
+def test_one_pipeline_takes_one_kind_of_store():
+    with pytest.raises(SourceError, match="one kind of store, but here are memory and s3"):
+        open_files(["memory://a.npy", "s3://bucket/b.npy"])
+
+
+@pytest.mark.parametrize("option", ["connections", "attempts"])
+def test_a_store_that_may_not_be_asked_is_refused(option):
+    with pytest.raises(SourceError, match=f"{option}=0 must be a whole number of at least 1"):
+        open_files("memory://rows.npy", **{option: 0})
+
+
+def test_options_that_are_no_dict_are_refused_without_showing_them():
+    with pytest.raises(SourceError, match=r"storage_options must be a dict, not str\.$"):
+        open_files("memory://rows.npy", storage_options="secret")
+
+
+def test_a_protocol_that_nobody_knows_is_told():
+    with pytest.raises(StoreError, match=r"cannot open nonsense://a\.npy"):
+        open_files("nonsense://a.npy")
+
+
+def test_a_protocol_whose_package_is_missing_is_told():
+    with pytest.raises(FrameworkError, match=r"gdrive:// needs a package that is not installed"):
+        open_files("gdrive://a.npy")
+
+
+def test_a_closed_source_says_so(tmp_path):
+    np.save(tmp_path / "a.npy", ARRAY)
+    source = open_files(f"file://{tmp_path}/a.npy")
+    source.close()
+    with pytest.raises(SourceError, match="were closed"):
+        source.gather(slice(0, 4), [np.empty((4, 3))])

@@ -1,0 +1,678 @@
+"""A CUDA driver whose device is this process: its memory is ours, its work is queued and carried out by a pace.
+
+    late    only when somebody waits for it
+    early   that of the engine's own streams as soon as it may run, the consumer's only when waited for
+    any     some of any stream's whenever something is queued
+
+What the real driver refuses is refused here: calls without a context, page-locking twice, copies out of memory that is
+not page-locked or across two page-locks, touching a stream that captures, writing to memory that was given back.
+"""
+
+import ctypes
+import gc
+import random
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forebay.core.handoff import Mark
+from forebay.engines.cuda import engine, memory, row_mover, run_ahead, staging_buffers
+from forebay.engines.cuda.page_locks import PageLocks
+from forebay.engines.cuda.pull import fetcher, resident, row_locations, staged_rows
+from forebay.errors import DeviceError, DeviceMemoryError
+from forebay.order import block_shuffle, permutation
+from forebay.pipeline import transport
+
+PACES = ("late", "early", "any")
+SCRIBBLE, POISON = 0xA5, 0xDD
+TELLING, MARKING = 1000, 2000  # streams of the consumer begin here
+
+
+@dataclass(slots=True)
+class Point:
+    """Where an event was recorded."""
+
+    queue: Any
+    reached: bool = False
+
+    def reach(self):
+        self.reached = True
+
+
+@dataclass(slots=True)
+class Work:
+    act: Any
+    ready: Any = lambda: True
+    behind: Any = None  # the queue whose work makes it ready; None: it may be any
+
+
+class Queue:
+    """What one stream has to do."""
+
+    def __init__(self, handle):
+        self.handle, self.work, self.capturing = handle, deque(), False
+
+
+class Machine:
+    """The device: its queues, its memory, and what is page-locked."""
+
+    def __init__(self, pace="late", seed=0, capability=(9, 0)):
+        self.capability = capability
+        self._pace, self._random = pace, random.Random(seed)
+        self._mutex, self._acting = threading.RLock(), False
+        self._queues, self._buffers = {}, []
+        self.inside = threading.local()
+        self.faults, self.memory, self.locked = [], {}, {}
+        self.refuse_lock = lambda address, nbytes: False
+        self.before_lock = lambda address, nbytes: None
+        self.launched, self.copied = [], 0
+
+    def check_current(self):
+        if not getattr(self.inside, "depth", 0):
+            raise self.fault("a call of the driver outside `with device:`")
+
+    def fault(self, told):
+        """An error that must not stay unseen, whoever catches it."""
+        error = DeviceError(told)
+        self.faults.append(told)
+        return error
+
+    # Queues
+
+    def queue(self, handle):
+        with self._mutex:
+            return self._queues.setdefault(handle, Queue(handle))
+
+    def put(self, handle, work):
+        with self._mutex:
+            queue = self.queue(handle)
+            if queue.capturing:
+                raise self.fault(f"stream {handle} was touched while it captured")
+            queue.work.append(work)
+            self._go_on()
+
+    def finish(self, handle, done=None):
+        """Carry out a stream's work, and whatever that waits for, until something is so, or all is done."""
+        with self._mutex:
+            queue = self.queue(handle)
+            while queue.work and not (done and done()):
+                if not self._pull(queue, set()):
+                    raise self.fault(f"stream {handle} waits for what nobody has queued")
+
+    def _go_on(self):
+        if self._acting:
+            return
+        if self._pace == "early":
+            for queue in [queue for handle, queue in self._queues.items() if 0 < handle < TELLING]:
+                while self._step(queue):
+                    pass
+        elif self._pace == "any":
+            for _ in range(self._random.randrange(6)):
+                self._step(self._random.choice(list(self._queues.values())))
+
+    def _pull(self, queue, seen):
+        if self._step(queue):
+            return True
+        seen.add(queue.handle)
+        behind = queue.work[0].behind if queue.work else queue
+        others = list(self._queues.values()) if behind is None else [behind]
+        return any(self._pull(other, seen) for other in others if other.handle not in seen)
+
+    def _step(self, queue):
+        if not queue.work or not queue.work[0].ready():
+            return False
+        work, self._acting = queue.work.popleft(), True
+        try:
+            work.act()
+        finally:
+            self._acting = False
+        return True
+
+    # Memory
+
+    def allocate(self, nbytes, handle):
+        """Memory of a framework's pool: what was queued on its stream before may still write to it."""
+        buffer = np.full(nbytes + 256, POISON, np.uint8)
+        pointer = -(-buffer.ctypes.data // 256) * 256
+        with self._mutex:
+            self._buffers.append(buffer)
+            self.memory[pointer] = nbytes
+        made = Allocation(pointer, handle)
+        weakref.finalize(made, self._give_back, pointer, nbytes, handle, made.streams).atexit = False
+        self.put(handle, Work(partial(ctypes.memset, pointer, SCRIBBLE, nbytes)))
+        return made
+
+    def _give_back(self, pointer, nbytes, handle, streams):
+        """Others may write to it behind what it was used on."""
+        with self._mutex:
+            del self.memory[pointer]
+            queue = self.queue(handle)
+            others = [Point(self.queue(stream)) for stream in streams if not self.queue(stream).capturing]
+            for point in others:
+                point.queue.work.append(Work(point.reach))
+            ready = lambda: all(point.reached for point in others)  # noqa: E731
+            if not queue.capturing:
+                queue.work.append(Work(partial(ctypes.memset, pointer, POISON, nbytes), ready))
+
+    def check_device(self, pointers, nbytes, what):
+        if not _within(_spans(self.memory), pointers, nbytes):
+            raise self.fault(f"{what} in device memory that is not there any more")
+
+    def check_read(self, addresses, nbytes):
+        spans = [*_joined(_spans(self.locked)), *_spans(self.memory)]
+        if not _within(sorted(spans), addresses, nbytes):
+            raise self.fault("a kernel reads memory that is not page-locked")
+
+    def copy(self, handle, targets, sources, lengths):
+        """Queue copies to the device; looked at now, and again when they run."""
+        self._check_copies(targets, sources, lengths)
+
+        def act():
+            self._check_copies(targets, sources, lengths)
+            for copy in zip(targets.tolist()[::-1], sources.tolist()[::-1], lengths.tolist()[::-1], strict=True):
+                ctypes.memmove(*copy)
+
+        self.copied += len(targets)
+        self.put(handle, Work(act))
+
+    def _check_copies(self, targets, sources, lengths):
+        with self._mutex:
+            self.check_device(targets, lengths, "a copy ends")
+            if not _within(_spans(self.locked), sources, lengths):
+                raise self.fault("a copy reads memory that is not page-locked, or crosses from one lock to another")
+
+
+class Allocation:
+    """Device memory, for as long as it is referred to."""
+
+    __slots__ = ("__weakref__", "pointer", "streams")
+
+    def __init__(self, pointer, handle):
+        self.pointer, self.streams = pointer, {handle}
+
+
+def _spans(held):
+    return sorted((start, start + nbytes) for start, nbytes in list(held.items()))
+
+
+def _joined(spans):
+    found = []
+    for start, stop in spans:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _within(spans, addresses, nbytes):
+    """Whether each range lies in one span."""
+    if not spans:
+        return False
+    starts, stops = np.array(spans, np.uint64).T
+    addresses, nbytes = np.asarray(addresses, np.uint64), np.asarray(nbytes, np.uint64)
+    which = np.searchsorted(starts, addresses, side="right").astype(int) - 1
+    return bool(((which >= 0) & (addresses + nbytes <= stops[which])).all())
+
+
+# The driver's things
+
+
+class Device:
+    index = 0
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def __enter__(self):
+        self.machine.inside.depth = getattr(self.machine.inside, "depth", 0) + 1
+        return self
+
+    def __exit__(self, *error):
+        self.machine.inside.depth -= 1
+
+    def stay(self):
+        self.__enter__()
+
+    def memory(self):
+        return 1 << 30, 1 << 30
+
+    def check_owns(self, pointer):
+        assert pointer in self.machine.memory
+
+    @property
+    def capability(self):
+        return self.machine.capability
+
+    def kernel(self, name):
+        return Kernel(self.machine, name)
+
+    def lock(self, address, nbytes, *, read_only=False):
+        machine = self.machine
+        machine.before_lock(address, nbytes)
+        overlaps = any(start < address + nbytes and address < stop for start, stop in _spans(machine.locked))
+        if overlaps or machine.refuse_lock(address, nbytes):
+            raise DeviceError(f"page-locking {nbytes} bytes was refused")
+        machine.locked[address] = nbytes
+
+    def unlock(self, address):
+        if self.machine.locked.pop(address, None) is None:
+            raise self.machine.fault("memory was unlocked that was not locked")
+
+    def is_locked(self, address):
+        return any(start <= address < stop for start, stop in _spans(self.machine.locked))
+
+
+class Event:
+    def __init__(self, device):
+        self.machine, self.point, self._closed = device.machine, None, False
+
+    def record(self, stream):
+        self.machine.check_current()
+        assert not self._closed
+        handle = stream if isinstance(stream, int) else stream.handle
+        point = Point(self.machine.queue(handle))
+        self.machine.put(handle, Work(point.reach))
+        self.point = point
+
+    @property
+    def fired(self):
+        self.machine.check_current()
+        return self.point is None or self.point.reached
+
+    def wait(self):
+        if not self.fired:
+            point = self.point
+            self.machine.finish(point.queue.handle, lambda: point.reached)
+
+    def hold(self, handle):
+        """Let a stream wait for where it was recorded last."""
+        point = self.point
+        if point is not None:
+            self.machine.put(handle, Work(lambda: None, lambda: point.reached, point.queue))
+
+    def close(self):
+        self._closed = True
+
+
+class Stream:
+    made = 0
+
+    def __init__(self, device, *, urgent=False):
+        Stream.made += 1
+        self.machine, self.handle = device.machine, Stream.made % (TELLING - 1) + 1
+
+    def wait_for(self, event):
+        self.machine.check_current()
+        event.hold(self.handle)
+
+    def wait_for_value(self, pointer, value):
+        self.machine.check_current()
+        self.machine.check_device([pointer], [4], "a number to wait for")
+        number = ctypes.c_uint32.from_address(pointer)
+        self.machine.put(self.handle, Work(lambda: None, lambda: (number.value - value) % (1 << 32) < 1 << 31))
+
+    def upload(self, target, source, nbytes):
+        self.machine.check_current()
+        self.machine.copy(self.handle, *(np.array([value], np.uint64) for value in (target, source, nbytes)))
+
+    def clear(self, pointer, nbytes):
+        self.machine.check_current()
+        self.machine.check_device([pointer], [nbytes], "clearing")
+        self.machine.put(self.handle, Work(partial(ctypes.memset, pointer, 0, nbytes)))
+
+    def wait(self):
+        self.machine.check_current()
+        self.machine.finish(self.handle)
+
+    def close(self):
+        self.machine.finish(self.handle)
+
+
+class BatchCopy:
+    """Many copies in one call; the arrays are read before it returns."""
+
+    at_once = True
+
+    def upload(self, stream, targets, sources, nbytes):
+        stream.machine.check_current()
+        assert targets.dtype == sources.dtype == nbytes.dtype == np.uint64
+        assert all(array.flags.c_contiguous for array in (targets, sources, nbytes))
+        if len(targets):
+            stream.machine.copy(stream.handle, targets.copy(), sources.copy(), nbytes.copy())
+
+
+class OneByOne(BatchCopy):
+    """As with drivers that have no such call."""
+
+    at_once = False
+
+
+class Kernel:
+    def __init__(self, machine, name):
+        self._machine, self._name, self._act = machine, name, KERNELS[name]
+
+    def launch(self, stream, job, *, blocks, threads):
+        self._machine.check_current()
+        assert blocks > 0
+        assert 0 < threads <= 1024
+        held = type(job).from_buffer_copy(job)
+        self._machine.launched.append(self._name)
+        self._machine.put(stream.handle, Work(partial(self._act, self._machine, held)))
+
+
+def captures(machine, stream):
+    machine.check_current()
+    return machine.queue(stream).capturing
+
+
+def wait_on_foreign(machine, stream, event):
+    if captures(machine, stream):
+        return False
+    event.hold(stream)
+    return True
+
+
+# The kernels of gather.cu
+
+
+def _array(machine, pointer, count, dtype):
+    """An array in device memory."""
+    nbytes = count * np.dtype(dtype).itemsize
+    machine.check_device([pointer], [nbytes], "a kernel works")
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(pointer), dtype)
+
+
+def _rows(machine, job):
+    return _array(machine, job.rows, job.count, np.int64 if job.wide_rows else np.int32).astype(np.int64)
+
+
+def _sources(machine, job):
+    """Where each row begins."""
+    table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
+    rows = _rows(machine, job)
+    which = np.maximum(np.searchsorted(table[:, 0], rows, side="right") - 1, 0)
+    return table[which, 1] + rows * table[which, 2]
+
+
+def gather_any(machine, job):
+    sources = _sources(machine, job)
+    turns = _array(machine, job.order, job.count, np.uint32) if job.order else np.arange(job.count)
+    batch, row = np.divmod(np.arange(job.count), job.batch_rows)
+    targets = job.out + batch * job.batch_stride + row * job.row_nbytes
+    machine.check_read(sources, np.full(job.count, job.row_nbytes))
+    machine.check_device(targets, np.full(job.count, job.row_nbytes), "a kernel writes")
+    for start in range(0, job.pieces * job.piece_nbytes, job.piece_nbytes):
+        nbytes = min(job.piece_nbytes, job.row_nbytes - start)
+        for i in turns.tolist():
+            ctypes.memmove(int(targets[i]) + start, int(sources[i]) + start, nbytes)
+
+
+def gather_wide(machine, job):
+    table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
+    wide = not (table[:, 1:] % 16).any() and not (job.out | job.batch_stride | job.row_nbytes | job.piece_nbytes) % 16
+    if not wide:
+        raise machine.fault("a kernel was given rows that cannot be read sixteen bytes at a time")
+    gather_any(machine, job)
+
+
+def gather_bulk(machine, job):
+    if machine.capability < (9, 0) or job.piece_nbytes > 8192:
+        raise machine.fault("bulk copies were asked of a device that has none, or of more than a stage has room for")
+    machine.check_device(_sources(machine, job), np.full(job.count, job.row_nbytes), "a bulk copy reads")
+    gather_wide(machine, job)
+
+
+def narrow_numbers(machine, job):
+    wide = _array(machine, job.source, job.count, np.float64 if job.real else np.int64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32 if job.real else np.int32)
+    for start in range(0, job.count, job.batch_numbers):
+        batch, target = (
+            narrow[start : start + job.batch_numbers],
+            job.out + start // job.batch_numbers * job.batch_stride,
+        )
+        machine.check_device([target], [batch.nbytes], "a kernel writes")
+        ctypes.memmove(target, batch.ctypes.data, batch.nbytes)
+
+
+def draw_rows(machine, job):
+    number = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
+    open_ = np.ones(job.count, bool)
+    while open_.any():
+        drawn = number[open_] + np.uint64(job.term)
+        for factor in job.factors:
+            drawn = drawn * np.uint64(factor) & np.uint64(job.mask)
+            drawn ^= drawn >> np.uint64(job.shift)
+        number[open_] = drawn
+        open_[open_] = drawn >= job.length
+    _array(machine, job.rows, job.count, np.int64 if job.wide_rows else np.int32)[...] = number
+
+
+def count_stretches(machine, job):
+    starts = _array(machine, job.starts, job.stretches, np.uint32)
+    starts += np.bincount(_rows(machine, job) >> job.shift, minlength=job.stretches).astype(np.uint32)
+
+
+def start_stretches(machine, job):
+    starts = _array(machine, job.starts, job.stretches, np.uint32)
+    starts[...] = np.cumsum(starts) - starts
+
+
+def place_rows(machine, job):
+    starts = _array(machine, job.starts, job.stretches, np.uint32)
+    places = _array(machine, job.order, job.count, np.uint32)
+    for i, stretch in reversed(list(enumerate((_rows(machine, job) >> job.shift).tolist()))):
+        places[starts[stretch]] = i
+        starts[stretch] += 1
+
+
+KERNELS = {made.__name__: made for made in (
+    gather_wide, gather_any, gather_bulk, narrow_numbers, draw_rows, count_stretches, start_stretches, place_rows,
+)}  # fmt: skip
+
+
+# Frameworks
+
+
+class Side:
+    """What both kinds of frameworks share: arrays are NumPy's, read by work that is queued like any other."""
+
+    name, index, waits_on_import = "plain", 0, False
+
+    def __init__(self, machine, *, available=1 << 28):
+        self.machine, self._available = machine, available
+        self.refuse = lambda nbytes: False
+        self.kept_for = []
+
+    def held_dtype(self, dtype):
+        return dtype
+
+    def check(self, specs, names):
+        pass
+
+    def available(self, free, total):
+        return min(free, self._available)
+
+    def allocate(self, nbytes):
+        if self.refuse(nbytes):
+            raise DeviceMemoryError(f"no {nbytes} bytes left")
+        made = self.machine.allocate(nbytes, self._home)
+        return made.pointer, made
+
+    def hand_off(self, roots):
+        return [np.asarray(_Over(root)) for root in roots]
+
+    def queue_read(self, array):
+        """What work queued now will see of an array, once it is carried out; nothing keeps the array."""
+        seen, pointer, nbytes = np.empty_like(array), array.ctypes.data, array.nbytes
+        self.machine.put(self.current, Work(lambda: ctypes.memmove(seen.ctypes.data, pointer, nbytes)))
+        return seen
+
+    def read(self, array):
+        seen = self.queue_read(array)
+        self.machine.finish(self.current)
+        return seen
+
+    @contextmanager
+    def using(self, stream):
+        """There is one only."""
+        yield
+
+    def synchronize(self):
+        for handle in list(self.machine._queues):
+            self.machine.finish(handle)
+
+
+class Telling(Side):
+    """Like PyTorch: a stream for each thread, the default one unless it says otherwise."""
+
+    _home = 0
+
+    def __init__(self, machine, **options):
+        super().__init__(machine, **options)
+        self._here = threading.local()
+
+    @property
+    def current(self):
+        return getattr(self._here, "stream", 0)
+
+    @contextmanager
+    def using(self, stream):
+        before, self._here.stream = self.current, TELLING + stream
+        yield
+        self._here.stream = before
+
+    @contextmanager
+    def capturing(self):
+        queue = self.machine.queue(self.current)
+        queue.capturing = True
+        yield
+        queue.capturing = False
+
+    def stream(self):
+        return self.current
+
+    def keep_for(self, owner):
+        owner.streams.add(self.current)
+        self.kept_for.append(self.current)
+
+    def mark(self):
+        raise AssertionError("it tells its stream")
+
+
+class Marking(Side):
+    """Like TensorFlow: one stream, which it does not tell; its counter is about to wrap around."""
+
+    _home = current = MARKING
+
+    def __init__(self, machine, **options):
+        super().__init__(machine, **options)
+        self._counter = machine.allocate(8, MARKING)
+        self._value, self._mutex = (1 << 32) - 3, threading.Lock()
+        machine.put(MARKING, Work(partial(self._set, self._value)))
+
+    def _set(self, value):
+        ctypes.c_uint32.from_address(self._counter.pointer).value = value
+
+    def stream(self):
+        return None
+
+    def keep_for(self, owner):
+        raise AssertionError("it tells no stream")
+
+    def mark(self):
+        with self._mutex:
+            self._value = (self._value + 1) % (1 << 32)
+            self.machine.put(MARKING, Work(partial(self._set, self._value)))
+            return Mark(self._counter.pointer, self._value)
+
+
+class Holding(Marking):
+    """Like JAX: its stream waits for arrivals, and what its queued work reads is held until that is done."""
+
+    waits_on_import = True
+
+    def hand_off(self, roots):
+        for root in roots:
+            root._memory.hold_back(MARKING)
+        return super().hand_off(roots)
+
+    def queue_read(self, array):
+        seen = np.empty_like(array)
+        self.machine.put(MARKING, Work(lambda: ctypes.memmove(seen.ctypes.data, array.ctypes.data, array.nbytes)))
+        return seen
+
+
+class _Over:
+    """A root as NumPy takes it; holds the shadow, as every capsule does."""
+
+    def __init__(self, root):
+        self.shadow = root.shadow
+        self.__array_interface__ = root.shadow.__array_interface__ | {"data": (root.pointer, False)}
+
+
+_THREADS_BEFORE = []  # what other tests left running
+
+
+@contextmanager
+def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28, capability=(9, 0), few_cores=0):
+    """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
+    machine = Machine(pace, seed, capability)
+    device = Device(machine)
+    locks = PageLocks(device)
+    _THREADS_BEFORE[:] = threading.enumerate()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, run_ahead, memory, staging_buffers):
+            patch.setattr(module, "Event", Event)
+        for module in (engine, run_ahead):
+            patch.setattr(module, "Stream", Stream)
+        patch.setattr(engine, "device_at", lambda index: device)
+        patch.setattr(row_locations, "page_locks", lambda device: locks)
+        patch.setattr(engine, "captures", partial(captures, machine))
+        patch.setattr(memory, "wait_on_foreign", partial(wait_on_foreign, machine))
+        patch.setattr(row_mover, "BatchCopy", BatchCopy if at_once else OneByOne)
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
+        patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
+        patch.setattr(transport, "FEW_CORES", few_cores)
+        patch.setattr(row_locations, "PIECE_NBYTES", 8192)
+        patch.setattr(fetcher, "FEWEST_SORTED", 16)
+        patch.setattr(row_mover, "STRETCH_NBYTES", 1024)
+        patch.setattr(row_mover, "BULK_FROM_NBYTES", 1024)
+        patch.setattr(staged_rows, "PIECE_NBYTES", 8192)
+        patch.setattr(resident, "STEP_NBYTES", 16384)
+        forget_orders()
+        side = kind(machine, available=available)
+        yield side
+        side.synchronize()
+    forget_orders()
+    gc.collect()
+    assert machine.faults == []
+    assert machine.locked == {}, "page-locks were left behind"
+    assert len(machine.memory) == issubclass(kind, Marking), "device memory was left behind"
+
+
+def forget_orders():
+    """Those drawn with another length of tables."""
+    permutation.drawn_permutation.cache_clear()
+    block_shuffle.stretches_of.cache_clear()
+
+
+def prepared():
+    """Wait until everything is page-locked and uploaded; a batch was taken before."""
+    while any(thread.name == "forebay-lock" for thread in threading.enumerate()):
+        time.sleep(0.0005)
+
+
+def own_threads():
+    """Those of feeds on the last device; others in this process are none of theirs."""
+    begun = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
+    return [thread.name for thread in begun if thread.name.startswith("forebay")]

@@ -1,0 +1,92 @@
+"""A device that is plain memory of this process, for tests of what it is told to do."""
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+
+from forebay.engines.cuda.kernel_workspace import Workspace
+
+
+class Kernel:
+    """Writes down what it was launched with."""
+
+    def __init__(self, name, launched):
+        self.name, self._launched = name, launched
+
+    def launch(self, stream, job, *, blocks, threads):
+        self._launched.append(SimpleNamespace(name=self.name, job=job, blocks=blocks, threads=threads))
+
+
+class Device:
+    """Its memory is this process's own; its kernels do nothing."""
+
+    capability = (9, 0)
+
+    def __init__(self):
+        self.launched, self.locked = [], {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def kernel(self, name):
+        return Kernel(name, self.launched)
+
+    def lock(self, address, nbytes):
+        self.locked[address] = nbytes
+
+    def unlock(self, address):
+        del self.locked[address]
+
+
+class Copies:
+    """Copies at once, and writes the copies down."""
+
+    def __init__(self):
+        self.copied = []
+
+    def upload(self, stream, targets, sources, lengths):
+        assert targets.dtype == sources.dtype == lengths.dtype == np.uint64
+        copies = list(zip(targets.tolist(), sources.tolist(), lengths.tolist(), strict=True))
+        self.copied += copies
+        for copy in copies:
+            ctypes.memmove(*copy)
+
+
+class Stream:
+    """Copies at once, within this process's memory."""
+
+    def __init__(self):
+        self.uploads = []
+
+    def upload(self, target, source, nbytes):
+        self.uploads.append((target, nbytes))
+        ctypes.memmove(target, source, nbytes)
+
+    def clear(self, pointer, nbytes):
+        ctypes.memset(pointer, 0, nbytes)
+
+
+class Event:
+    """Says on which stream it was recorded, and whether it was waited for."""
+
+    def __init__(self, device):
+        self.calls = []
+
+    def record(self, stream):
+        self.calls.append(("record", stream))
+
+    def wait(self):
+        self.calls.append(("wait",))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+def workspace(device, *, rows=100, tables=(3, 20), wide_rows=False):
+    """One whose device side is plain memory, kept as its owner."""
+    owner = np.zeros(Workspace.nbytes(rows, tables), np.uint8)
+    return Workspace(device, owner.ctypes.data, owner, rows=rows, extents=tables, wide_rows=wide_rows)

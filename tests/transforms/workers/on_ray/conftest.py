@@ -1,0 +1,121 @@
+"""A real Ray cluster of several nodes on this machine: a raylet, an object store and workers of its own for each."""
+
+import random
+import time
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import psutil
+import pytest
+import ray
+from ray._private import services
+from ray.cluster_utils import Cluster
+
+from forebay.transforms.workers import ray_actor_handle
+
+# Ray gives up what is long in starting, and ends workers where memory is short: neither is a fault of a feed's.
+PATIENT = {
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+
+
+@pytest.fixture(scope="package")
+def cluster():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PATIENT.items():
+            patch.setenv(name, value)
+        patch.setattr(services, "get_node", _patiently(services.get_node))
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made.add_node(num_cpus=1)
+        ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def _patiently(get_node):
+    """The same, where a node has more than Ray's half a minute to come up."""
+
+    def get(*asked):
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
+            with suppress(RuntimeError):
+                return get_node(*asked)
+            time.sleep(0.1)
+        return get_node(*asked)
+
+    return get
+
+
+def taken(feed):
+    """An epoch, kept."""
+    return [{name: np.array(leaf) for name, leaf in batch.items()} for batch in feed]
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], strict=True)
+
+
+def worker_processes():
+    """The processes of feeds' workers on the nodes that this process started."""
+    return [process for process in psutil.Process().children(recursive=True) if _is_worker(process)]
+
+
+def _is_worker(process):
+    try:
+        return process.cmdline()[:1] == ["ray::RayWorker"] or "ray::RayWorker." in process.cmdline()[0]
+    except (psutil.NoSuchProcess, IndexError):
+        return False
+
+
+def any_worker(seed):
+    """One of the workers that there are, as soon as there are any."""
+    until, found = time.monotonic() + 300, worker_processes()
+    while not found and time.monotonic() < until:
+        time.sleep(0.05)
+        found = worker_processes()
+    return random.Random(seed).choice(found)
+
+
+def kill(process):
+    """As the kernel does when memory runs out; over when it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+    while _is_worker(process):
+        time.sleep(0.01)
+
+
+def wait_for_workers(feed, count, seconds=300):
+    until = time.monotonic() + seconds
+    while feed.stats()["ray"]["workers"] < count and time.monotonic() < until:
+        time.sleep(0.1)
+    assert feed.stats()["ray"]["workers"] == count
+
+
+def wait_until_no_workers(seconds=120):
+    until = time.monotonic() + seconds
+    while worker_processes() and time.monotonic() < until:
+        time.sleep(0.1)
+    return worker_processes()
+
+
+def wait_until_no_cpu_is_free(seconds=120):
+    """A cluster tells what its nodes have told it, some time after."""
+    until = time.monotonic() + seconds
+    while ray.available_resources().get("CPU", 0) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+@contextmanager
+def workers_with_path(folder):
+    """Let workers of feeds made here look for packages in this folder first."""
+    before = ray_actor_handle.OPTIONS
+    ray_actor_handle.OPTIONS = before | {"runtime_env": {"env_vars": {"PYTHONPATH": str(folder)}}}
+    yield
+    ray_actor_handle.OPTIONS = before

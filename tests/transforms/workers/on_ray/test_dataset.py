@@ -1,0 +1,83 @@
+"""A Ray Dataset goes into a feed."""
+
+import numpy as np
+import pytest
+import ray
+import ray.data
+from tests.transforms.workers.on_ray.conftest import assert_same, taken
+from tests.transforms.workers.on_ray.maps import narrow, two_columns, wider_at_the_end, words
+
+from forebay.adapters.ray import from_dataset
+from forebay.errors import PipelineError, SourceError, SpecError, StateError
+
+ROWS = 500
+
+
+@pytest.fixture
+def ids(cluster):
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    return ray.data.range(ROWS, override_num_blocks=6)
+
+
+@pytest.fixture
+def dataset(ids):
+    return ids.map_batches(two_columns)
+
+
+def numbers(batches):
+    return np.concatenate([batch["number"] for batch in batches])
+
+
+def test_rows_come_in_the_order_of_the_dataset_in_every_epoch(dataset):
+    with from_dataset(dataset).batch(64).feed() as feed:
+        first, second = taken(feed), taken(feed)
+    assert np.array_equal(numbers(first), np.arange(ROWS))
+    assert np.array_equal(numbers(second), np.arange(ROWS))
+    assert np.array_equal(first[1]["x"], np.arange(128.0, 256.0).reshape(64, 2))
+
+
+def test_a_feed_of_a_dataset_resumes_in_mid_epoch(dataset):
+    with from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64).feed() as feed:
+        batches = iter(feed)
+        next(batches)
+        state, rest = feed.state_dict(), numbers(taken(batches))
+    with from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64).feed() as feed:
+        feed.load_state_dict(state)
+        assert np.array_equal(numbers(taken(feed)), rest)
+
+
+def test_a_dataset_in_any_order_gives_every_row_and_refuses_to_resume(dataset):
+    with from_dataset(dataset, order="any").batch(64).feed() as feed:
+        batches = iter(feed)
+        first, state = [next(batches)], feed.state_dict()
+        assert sorted(numbers(taken(first) + taken(batches))) == list(range(ROWS))
+        feed.load_state_dict(state)
+        with pytest.raises(StateError, match=r"come in any order.*order='kept'"):
+            next(iter(feed))
+
+
+def test_a_map_on_ray_leaves_room_for_the_dataset(dataset):
+    pipeline = from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64)
+    with pipeline.map(narrow, where="ray").feed() as far, pipeline.map(narrow).feed() as plain:
+        assert_same(taken(far), taken(plain))
+    assert far.plan.demand.cluster.workers == 1
+
+
+def test_strings_are_refused_with_their_column(ids):
+    with pytest.raises(SpecError, match="word"):
+        from_dataset(ids.map_batches(words))
+
+
+def test_blocks_that_differ_are_refused(ids):
+    with (
+        from_dataset(ids.map_batches(wider_at_the_end, batch_size=None)).batch(25).feed() as feed,
+        pytest.raises(SourceError, match=r"'x' is float64\[3\] in one block and float64\[2\] in the first"),
+    ):
+        taken(feed)
+
+
+def test_what_is_no_dataset_or_no_order_is_refused(dataset):
+    with pytest.raises(PipelineError, match=r"needs a ray\.data\.Dataset, got list"):
+        from_dataset([1, 2])
+    with pytest.raises(PipelineError, match="'kept' or 'any'"):
+        from_dataset(dataset, order="mixed")

@@ -1,0 +1,80 @@
+"""Workers and nodes that are lost cost a retry, and nothing else."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from tests.transforms.workers.on_ray.conftest import (
+    any_worker,
+    assert_same,
+    kill,
+    taken,
+    wait_for_workers,
+    wait_until_no_workers,
+)
+from tests.transforms.workers.on_ray.maps import blur, die_at_300, rows, slowly
+
+import forebay as fb
+from forebay.errors import WorkerError
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def epochs(count):
+    return fb.from_arrays(rows()).shuffle(seed=2).repeat(count).map(blur).batch(10)
+
+
+def slow_epochs(count, **options):
+    return epochs(count).map(slowly, where="ray", **options)
+
+
+def taken_until_lost(feed, batches, count):
+    """What comes until so many workers are lost, however long that takes the cluster, and a good deal more."""
+    ours = []
+    while feed.stats()["ray"]["lost_workers"] < count:
+        ours += taken(islice(batches, 20))
+    return ours + taken(islice(batches, 100))
+
+
+def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
+    with epochs(4).feed() as plain, slow_epochs(4).feed() as far:
+        batches, ours = iter(far), []
+        for seed in range(10):
+            worker = any_worker(seed)  # looked for before: now all of them are at work
+            ours += taken(islice(batches, 18))
+            kill(worker)
+        ours += taken(batches)
+        assert_same(ours, taken(plain))
+    assert far.stats()["ray"]["lost_workers"] >= 5  # one that was dying already may be struck again
+    assert far.stats()["ray"]["retried_tasks"] > 0
+
+
+def test_a_node_killed_in_mid_epoch_loses_no_row_and_changes_no_order(cluster):
+    node = cluster.add_node(num_cpus=2)
+    with epochs(None).feed() as plain, slow_epochs(None, workers=4).feed() as far:
+        wait_for_workers(far, 4)
+        batches = iter(far)
+        ours = taken(islice(batches, 20))
+        cluster.remove_node(node, allow_graceful=False)  # its workers live on for a while
+        ours += taken_until_lost(far, batches, 2)
+        assert_same(ours, taken(islice(plain, len(ours))))
+
+
+def test_rows_that_kill_every_worker_are_named_in_the_end_and_the_feed_goes_on():
+    with fb.from_arrays(rows()).map(die_at_300, where="ray").batch(30).feed() as far:
+        with pytest.raises(WorkerError, match=r"5 Ray workers died.*die_at_300") as caught:
+            taken(far)
+        assert any("300" in note for note in caught.value.__notes__)
+        assert np.array_equal(next(iter(far))["number"], np.arange(30))
+
+
+def test_closing_in_mid_epoch_ends_every_worker():
+    far = slow_epochs(10).feed()
+    next(iter(far))
+    far.close()
+    assert wait_until_no_workers() == []
+
+
+def test_a_feed_that_is_forgotten_ends_its_workers():
+    next(iter(slow_epochs(10).feed()))
+    assert wait_until_no_workers() == []

@@ -1,0 +1,57 @@
+"""Reaching a cluster, in programs of their own: Ray is joined once a process."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.transforms.workers.on_ray.conftest import wait_until_no_workers
+
+FEED = """
+import numpy as np, forebay as fb
+from tests.transforms.workers.on_ray.maps import slowly
+feed = fb.from_arrays({"number": np.arange(1000)}).batch(10).map(slowly, where="ray", workers=1).feed()
+"""
+
+
+def run(script, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379"])
+def test_an_address_where_nobody_answers_is_said_before_ray_waits_for_it(address):
+    done = run(FEED, RAY_ADDRESS=address)  # Ray itself would be waited for, and told of in other words
+    assert f"ClusterError: no Ray cluster answers at RAY_ADDRESS={address}" in done.stderr
+
+
+def test_a_program_without_ray_is_told_what_to_install():
+    done = run("import sys; sys.modules['ray'] = None" + FEED)
+    assert "FrameworkError: map(..., where='ray') needs Ray" in done.stderr
+    assert "pip install 'forebay[ray]'" in done.stderr
+
+
+def test_the_cluster_that_ray_address_names_is_used(cluster):
+    done = run(
+        FEED + "print(sum(len(batch['number']) for batch in feed), feed.stats()['ray']['workers'])",
+        RAY_ADDRESS=cluster.address,
+    )
+    assert done.stdout.split() == ["1000", "1"], done.stderr
+
+
+def test_ctrl_c_leaves_no_worker_behind(cluster):
+    script = FEED.replace(".feed()", ".repeat().feed()") + "for batch in feed: print(len(batch['number']), flush=True)"
+    program = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"RAY_ADDRESS": cluster.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    program.stdout.readline()
+    program.send_signal(signal.SIGINT)
+    _, told = program.communicate(timeout=300)
+    assert "KeyboardInterrupt" in told
+    assert wait_until_no_workers() == []
