@@ -1,0 +1,69 @@
+"""The commands as a user starts them: `python -m forebay ...` in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["LONGEST_SECONDS", "ROOT", "Done", "forebay", "forebay_each", "python", "words_of"]
+
+ROOT = Path(__file__).parents[2]  # of the repository: worker processes import `tests` from there
+LONGEST_SECONDS = 300
+# A report must not depend on the terminal, on the GPUs or on the settings of the caller.
+PLAIN = {
+    "COLUMNS": "80",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "JAX_PLATFORMS": "cpu",
+}
+# `python -m forebay` once for each list of arguments.
+_EACH = """
+import contextlib, io, json, runpy, sys
+done = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["forebay", *arguments]
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_module("forebay", run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+    done.append([code, out.getvalue(), err.getvalue()])
+json.dump(done, sys.stdout)
+"""
+Done = subprocess.CompletedProcess[str]
+
+
+def forebay(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
+    """Run a command; it must not take longer than minutes."""
+    return python("-m", "forebay", *arguments, cwd=cwd, **settings)
+
+
+def forebay_each(calls: Sequence[Sequence[str | Path]], *, cwd: Path = ROOT) -> list[Done]:
+    """Run several commands in one process: to start one takes longer than most commands do."""
+    plain = [[str(argument) for argument in call] for call in calls]
+    done = python("-c", _EACH, json.dumps(plain), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    ended = zip(plain, json.loads(done.stdout), strict=True)
+    return [subprocess.CompletedProcess(call, *told) for call, told in ended]
+
+
+def python(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_SECONDS,
+        check=False,
+        cwd=cwd,
+        env=os.environ | PLAIN | settings,
+    )
+
+
+def words_of(text: str) -> list[list[str]]:
+    """The lines of a report as words: spaces and the width of columns do not count."""
+    return [line.split() for line in text.splitlines() if line.split()]

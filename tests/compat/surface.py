@@ -1,0 +1,192 @@
+"""The public surface as plain values: names, keywords, errors, commands, flags, options of file formats.
+
+Private modules are not imported by name. `python -m tests.compat.surface` prints the part that needs frameworks.
+"""
+
+import importlib
+import inspect
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.compat.commands import forebay_each
+
+import forebay as fb
+
+__all__ = ["MODULES", "entry_points", "framework_surface", "help_pages", "light_surface", "parse_help"]
+
+MODULES = ("forebay", "forebay.errors", "forebay.testing", "forebay.doctor")
+FRAMEWORK_MODULES = ("forebay.adapters.ray",)
+# Made by a function, not by the user: their constructors are private.
+MADE_ELSEWHERE = ("forebay.Pipeline", "forebay.doctor.Watch", "Feed", "Epoch", "Batches")
+SUFFIXES = [
+    ".npy",
+    ".npz",
+    ".csv",
+    ".txt",
+    ".bin",
+    ".h5",
+    ".hdf5",
+    ".parquet",
+    ".pq",
+    ".arrow",
+    ".feather",
+    ".ipc",
+    ".zarr",
+    ".tar",
+    ".tar.gz",
+    ".tgz",
+    ".tfrecord",
+    ".tfrecords",
+    ".tfrecord.gz",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+]
+TARGETS = ("numpy", "torch", "jax", "tensorflow", "cupy", "keras")
+
+Parameter = list[Any]  # name, kind, default (absent where there is none)
+
+
+def light_surface() -> dict[str, Any]:
+    """What can be asked for without a framework."""
+    found = _surface(MODULES, leave_out=("KerasWatch",))
+    with fb.from_arrays(np.arange(4)).batch(2).feed("numpy") as feed:
+        found = _merged(found, _members("Feed", type(feed)), _members("Epoch", type(iter(feed))))
+    return found | {"errors": dict(_errors())}
+
+
+def framework_surface() -> dict[str, Any]:
+    """What needs Keras or Ray to be imported."""
+    watch = importlib.import_module("forebay.doctor").KerasWatch
+    found = _merged(_surface(FRAMEWORK_MODULES), _members("forebay.doctor.KerasWatch", watch, own_only=True))
+    rows = (np.zeros((4, 2), "f4"), np.zeros(4, "f4"))
+    with fb.from_arrays(rows).batch(2).feed("keras") as feed:
+        return _merged(found, _members("KerasFeed", type(feed), own_only=True), _members("Batches", type(iter(feed))))
+
+
+def help_pages(commands: list[list[str]]) -> dict[str, str]:
+    """What `forebay COMMAND --help` prints."""
+    pages = forebay_each([[*command, "--help"] for command in commands])
+    return {" ".join(command): page.stdout for command, page in zip(commands, pages, strict=True)}
+
+
+def parse_help(page: str) -> dict[str, Any]:
+    """Flags, the choices and values they take, and what is given by position."""
+    flags: dict[str, Any] = {}
+    positions: list[str] = []
+    heading = ""
+    for line in page.splitlines():
+        if re.match(r"\S", line):
+            heading = line.strip().rstrip(":")
+        entry = re.match(r"  (\S.*?)(?:\s{2,}|$)", line)
+        if entry is None or heading not in ("options", "positional arguments"):
+            continue
+        if heading == "positional arguments":
+            positions.append(entry[1])
+            continue
+        names = re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", entry[1])
+        values = re.sub(r"(?<![\w-])--?[A-Za-z][\w-]*|,(?![^{]*})", " ", entry[1]).split()
+        choices = re.search(r"{(.*?)}", entry[1])
+        flags |= {name: sorted(choices[1].split(",")) if choices else bool(values) for name in names}
+    return {"flags": flags, "positions": positions}
+
+
+def commands_of(page: str) -> list[str]:
+    """The commands that `forebay --help` lists."""
+    listed = page.partition("positional arguments:")[2].partition("options:")[0]
+    return re.findall(r"^    (\w+)\s", listed, re.MULTILINE)
+
+
+def format_options(suffix: str) -> str:
+    """What `from_files` says about the options of a format; the text names every one of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"rows{suffix}"
+        file.mkdir() if suffix == ".zarr" else file.touch()
+        try:
+            fb.from_files(file, no_such_option=1)
+        except fb.ForebayError as error:
+            return str(error).replace(str(file), file.name)
+    raise AssertionError(f"{suffix} files take an option that does not exist")
+
+
+def entry_points() -> list[str]:
+    """The scripts that the installed package has."""
+    from importlib.metadata import distribution
+
+    return sorted(f"{point.group}: {point.name}" for point in distribution("forebay").entry_points)
+
+
+def _surface(modules: tuple[str, ...], *, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = {"names": {}, "signatures": {}, "attributes": {}}
+    for module_name in modules:
+        module = importlib.import_module(module_name)
+        found["names"][module_name] = sorted(module.__all__)
+        for name in module.__all__:
+            if module_name != "forebay.errors" and name not in leave_out:
+                found = _merged(found, _described(f"{module_name}.{name}", getattr(module, name)))
+    return found
+
+
+def _described(name: str, what: Any) -> dict[str, Any]:
+    if inspect.isclass(what):
+        return _members(name, what)
+    return {"signatures": {name: _parameters(what)}} if callable(what) else {}
+
+
+def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]:
+    """The public methods of a class with their keywords, and its other public attributes; tests to inherit are none."""
+    names = vars(kind) if own_only else dir(kind)
+    public = [member for member in names if not member.startswith(("_", "test_")) or member == "__init__"]
+    signatures, attributes = {}, []
+    for member in sorted(public):
+        found = inspect.getattr_static(kind, member)
+        if member == "__init__":
+            if name not in MADE_ELSEWHERE and not issubclass(kind, BaseException):
+                signatures[name] = _parameters(kind)
+        elif isinstance(found, classmethod | staticmethod) or inspect.isfunction(found):
+            signatures[f"{name}.{member}"] = _parameters(getattr(kind, member))
+        else:
+            attributes.append(member)
+    return {"signatures": signatures, "attributes": {name: attributes}}
+
+
+def _parameters(function: Any) -> list[Parameter]:
+    return [
+        [taken.name, taken.kind.name, *([] if taken.default is taken.empty else [_default(taken.default)])]
+        for taken in inspect.signature(function).parameters.values()
+        if taken.name not in ("self", "cls") and not taken.name.startswith("_")
+    ]
+
+
+def _default(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int | float | bool | tuple | None) else type(value).__name__
+
+
+def _errors() -> Iterator[tuple[str, list[str]]]:
+    """Each error, and what else catches it."""
+    module = importlib.import_module("forebay.errors")
+    for name in module.__all__:
+        yield name, [kind.__name__ for kind in getattr(module, name).__mro__[1:-1]]
+
+
+def _merged(*parts: dict[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.items():
+            merged[key] = merged.get(key, {}) | value
+    return merged
+
+
+if __name__ == "__main__":
+    json.dump(framework_surface(), sys.stdout)
