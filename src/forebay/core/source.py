@@ -1,39 +1,37 @@
-"""What a source is: rows that can be asked for by number, or rows that only come one after the other."""
+"""What a pipeline reads: sources (rows by index), streams (rows in sequence), ready-made batches.
 
-from collections.abc import Sequence
+`AbstractSource` and `AbstractStream` declare every optional feature with its default. A class overrides only what it
+supports. `Source` is the smallest protocol that `forebay.from_source()` accepts from other packages.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
+from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows, row_count
 from forebay.core.spec import Array, ArraySpec, Structure
 
 __all__ = [
-    "Array",
-    "Blocks",
-    "Extent",
-    "Region",
-    "Rows",
+    "AbstractSource",
+    "AbstractStream",
+    "Closeable",
+    "FileExtent",
+    "MemoryExtent",
+    "MemoryRegion",
+    "MultiFileOpener",
+    "PipelineInput",
     "Source",
-    "Stored",
-    "Stream",
     "StreamReader",
-    "row_count",
-    "row_views",
 ]
-
-Rows: TypeAlias = (
-    np.ndarray[Any, np.dtype[np.intp]] | slice
-)  # row numbers; a slice (start, stop, no step) where they follow each other
-
-_MIXED_BLOCKS = 16
-_MIXED_ROWS = 1 << 16  # of small blocks more are mixed, until there are so many rows
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A piece of memory that rows lie in and that may be page-locked in place."""
+class MemoryRegion:
+    """A part of host memory that holds rows and may be page-locked in place."""
 
     address: int
     nbytes: int
@@ -41,54 +39,45 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Rows of one leaf that lie at equal distances: row `first + i` at `address + i * stride`, each in one piece."""
+class MemoryExtent:
+    """Rows of one leaf at a constant stride in memory: row `first + i` begins at `address + i * stride`.
+
+    The bytes of each row are contiguous.
+    """
 
     first: int
     rows: int
     address: int
     stride: int
     writable: bool
-    own_pages: bool  # whether nothing else lies on the pages where it begins and ends
+    own_pages: bool  # True if no other data shares the first and the last page
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """How rows are read that cannot be read one by one: so many at a time, of which so many blocks may be held."""
-
-    rows: int
-    held: int
-
-    @property
-    def mix(self) -> int:
-        """Blocks for a shuffle to mix: as many again may be held, for what comes next is read meanwhile."""
-        return max(2, min(self.held // 2, max(_MIXED_BLOCKS, _MIXED_ROWS // self.rows)))
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Rows of one leaf that lie in a file at equal distances: row `first + i` at byte `offset + i * stride`."""
+class FileExtent:
+    """Rows of one leaf at a constant stride in a file: row `first + i` begins at byte `offset + i * stride`."""
 
     first: int
     rows: int
     path: Path
-    stamp: tuple[int, int, int]  # the file's inode, size and time of change when it was opened
+    stamp: tuple[int, int, int]  # inode, size and modification time (ns) of the file when it was opened
     offset: int
     stride: int
 
 
+class Closeable(Protocol):
+    """Background work that runs until it is closed."""
+
+    def close(self) -> None: ...
+
+
 @runtime_checkable
 class Source(Protocol):
-    """Rows that can be asked for by number.
+    """The smallest protocol of a source from another package.
 
     `specs` and `structure` describe one row, flat and nested. `gather` writes row `rows[i]` of leaf `l` to
-    `out[l][i]`; it is called from several threads at once. `memory` gives the regions the rows lie in,
-    where they may be page-locked, and nothing otherwise. A source may have `extents()` too: for each leaf, where its
-    rows lie in those regions, for a device to fetch them by itself; nothing where they are not whole and as they are
-    handed off; and `stored()`, the same in files, for rows to be read past the page cache. A source that can only read
-    many rows at a time, and cannot hold them all, may say in `blocks` how to shuffle them, and in `reads`, a `Reason`,
-    what it does. A source whose rows cannot change while it is open may say so with `fixed = True`: the next epoch is
-    then gathered before this one ends.
+    `out[l][i]`; several threads call it at the same time. `memory` returns the regions that hold the rows if they may
+    be page-locked, else an empty list. Derive from `AbstractSource` to support more.
     """
 
     @property
@@ -97,53 +86,135 @@ class Source(Protocol):
     def structure(self) -> Structure: ...
     def __len__(self) -> int: ...
     def gather(self, rows: Rows, out: Sequence[Array]) -> None: ...
-    def memory(self) -> Sequence[Region]: ...
+    def memory(self) -> Sequence[MemoryRegion]: ...
     def close(self) -> None: ...
+
+
+class PipelineInput(ABC):
+    """What sources, streams and ready-made batches have in common."""
+
+    specs: Sequence[ArraySpec]  # one row, flat
+    structure: Structure  # how the leaves of one row are nested
+
+    needs_cluster: bool = False  # True if a Ray cluster produces the rows
+    read_decision: Decision | None = None  # how rows are read, for `explain()`
+
+    def counters(self) -> dict[str, int]:
+        """Return what was read so far, for `Feed.stats()`."""
+        return {}
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return the decisions made while reading, for `Feed.explain()`."""
+        return ()
+
+    def close(self) -> None:
+        """Release files, memory and threads. A second call does nothing."""
+        return
+
+
+class AbstractSource(PipelineInput):
+    """Rows by index. Several threads call `gather` at the same time."""
+
+    immutable: bool = False  # True if rows cannot change while the source is open; the feed may begin the next epoch
+    version: str = ""  # identifies the stored data, if the storage reports a version
+    shuffle_blocks: ShuffleBlocks | None = None  # set if a shuffle should stay inside a few blocks of rows
+    chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
+    decompressed_nbytes: int = 0  # memory that the source holds after `decompress()`
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        """Write row `rows[i]` of leaf `l` to `out[l][i]`."""
+
+    def gather_rows(self, rows: Rows) -> list[list[Array]]:
+        """Return each row as a list of leaves. Override this if rows differ in shape."""
+        out = [spec.empty(row_count(rows)) for spec in self.specs]
+        self.gather(rows, out)
+        return [list(row) for row in zip(*out, strict=True)]
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
+        """Read the rows of upcoming groups in the background until the result is closed.
+
+        Return None if the source does not prefetch.
+        """
+        return None
+
+    def decompress(self) -> None:
+        """Decompress all rows now, unless this was done before. Any thread may call this."""
+        return
+
+    def reopener(self) -> Callable[[], "AbstractSource"] | None:
+        """Return a function that opens the same data again at lower cost than the first time, or None.
+
+        The function is called after the source is closed.
+        """
+        return None
+
+    @property
+    def held_nbytes(self) -> int:
+        """Memory that the source holds now for decompressed or parsed rows."""
+        return 0
+
+    def memory(self) -> Sequence[MemoryRegion]:
+        """Return the regions that hold the rows if all may be page-locked, else an empty list."""
+        return []
+
+    def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
+        """Return for each leaf where its rows are in memory, else an empty list.
+
+        A device reads rows from there, so their bytes must be contiguous and in the form that is handed off.
+        """
+        return []
+
+    def file_extents(self) -> Sequence[Sequence[FileExtent]]:
+        """Return for each leaf where its rows are in files, else an empty list.
+
+        The direct readers bypass the page cache with this.
+        """
+        return []
+
+
+@runtime_checkable
+class MultiFileOpener(Protocol):
+    """The opener of a format with one row in a file: it opens many files as one source."""
+
+    def open_many(self, paths: Sequence[Path], **options: Any) -> AbstractSource: ...
 
 
 class StreamReader(Protocol):
     """One pass over a stream."""
 
     def read(self, out: Sequence[Array]) -> int:
-        """Write the next rows into `out` until it is full; how many there were: fewer only at the end."""
+        """Write the next rows to `out` and return their number; less than requested only at the end."""
         ...
 
     def skip(self, rows: int) -> int:
-        """Pass over rows; how many there were."""
+        """Skip rows and return their number."""
         ...
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The stream's own state after the last row read, where it has one."""
+        """Return the state of the stream after the last row read, or None if it has no state."""
         ...
 
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class Stream(Protocol):
-    """Rows that come one after the other; `start` begins a pass, from a state of its own where one is given."""
+class AbstractStream(PipelineInput):
+    """Rows in sequence."""
 
-    @property
-    def specs(self) -> Sequence[ArraySpec]: ...
-    @property
-    def structure(self) -> Structure: ...
-    def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader: ...
+    inner: "AbstractStream | None" = None  # the stream that this stream wraps
+
+    @abstractmethod
+    def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
+        """Begin a pass, from a state of the stream if one is given."""
+
+    @abstractmethod
     def sample(self, rows: int) -> list[list[Array]]:
-        """The first rows, as lists of leaves, to trace maps with; reading gives them again."""
-        ...
+        """Return the first rows as lists of leaves, to infer specs. A later pass returns them again."""
 
+    @abstractmethod
     def describe(self) -> tuple[Any, ...]:
-        """What the stream is, as plain values: a state must agree with it to be resumed."""
-        ...
-
-    def close(self) -> None: ...
-
-
-def row_views(leaf: Array) -> list[Array]:
-    """A view of each row. Assigning to a ready view costs a third of assigning to an index."""
-    return [leaf[place, ...] for place in range(len(leaf))]
-
-
-def row_count(rows: Rows) -> int:
-    """How many rows are asked for."""
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        """Return plain values that identify the stream. A state of another stream is refused."""

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array, Extent, Region, Rows
-from forebay.core.spec import ArraySpec, Structure, Tree, flatten
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
 
 __all__ = ["ArraySource", "GatherLeaf", "extents_of", "gather_leaf", "memory_region"]
@@ -28,7 +29,7 @@ MOST_OPAQUE_NBYTES = 2**31  # NumPy's limit for one item
 _PIECE_NBYTES = 256 * 1024  # temporaries up to this stay in a core's own cache
 
 
-class ArraySource:
+class ArraySource(AbstractSource):
     """A tree of arrays of equal length, gathered in place: the data is never copied as a whole."""
 
     def __init__(self, tree: Tree) -> None:
@@ -40,7 +41,7 @@ class ArraySource:
             spec.check(name)
         self._arrays = arrays
         self._gathers = [gather_leaf(array) for array in arrays]
-        self.fixed = not any(array.flags.writeable for array in arrays)
+        self.immutable = not any(array.flags.writeable for array in arrays)
 
     def __len__(self) -> int:
         return self._length
@@ -49,7 +50,7 @@ class ArraySource:
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(rows, leaf)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]
 
     @property
@@ -57,7 +58,7 @@ class ArraySource:
         """The leaves, whole."""
         return self._arrays
 
-    def extents(self) -> list[list[Extent]]:
+    def memory_extents(self) -> list[list[MemoryExtent]]:
         return extents_of(self._arrays)
 
     def close(self) -> None:
@@ -91,19 +92,19 @@ def _gather_converted(array: Array) -> GatherLeaf:
     return gather_converted
 
 
-def memory_region(array: Array) -> Region:
+def memory_region(array: Array) -> MemoryRegion:
     """The bytes an array spans, first to last, gaps included."""
     low, high = np.lib.array_utils.byte_bounds(array)
-    return Region(low, high - low, bool(array.flags.writeable))
+    return MemoryRegion(low, high - low, bool(array.flags.writeable))
 
 
-def extents_of(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[Extent]]:
+def extents_of(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[MemoryExtent]]:
     """Where the rows of each array lie, if all of them are whole and in native byte order; else nothing."""
     if not all(array[:1].flags.c_contiguous and array.dtype.isnative and _steps_forward(array) for array in arrays):
         return []
     return [
         [
-            Extent(
+            MemoryExtent(
                 first=0,
                 rows=len(array),
                 address=array.__array_interface__["data"][0],

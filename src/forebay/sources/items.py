@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array, Region, Rows
-from forebay.core.spec import ArraySpec, Tree, flatten
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Tree, flatten
 from forebay.errors import SourceError, SpecError
 
 __all__ = ["ItemSource"]
 
 
-class ItemSource:
+class ItemSource(AbstractSource):
     """Rows asked for one by one, or by whole batches where the object has `__getitems__`."""
 
     def __init__(self, items: Any) -> None:
@@ -50,7 +51,7 @@ class ItemSource:
             [np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in self._fetch(_numbers(rows))
         ]
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return []
 
     def close(self) -> None:

@@ -5,9 +5,10 @@ import threading
 import numpy as np
 
 import forebay as fb
-from forebay.core.source import row_count
+from forebay.core.rows import row_count
+from forebay.core.source import AbstractSource
 from forebay.sources.direct import open_reader
-from forebay.sources.direct.address_space import Space
+from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.block_reader import BlockReader
 from forebay.sources.direct.open_files import OpenFiles, direct_alignment
 from forebay.sources.direct.row_reader import RowReader
@@ -26,10 +27,10 @@ __all__ = [
 ]
 
 
-class ReadSource:
+class ReadSource(AbstractSource):
     """A source whose rows are gathered by a reader."""
 
-    fixed = True
+    immutable = True
 
     def __init__(self, source, reader):
         self._source, self._reader = source, reader
@@ -45,16 +46,13 @@ class ReadSource:
         with self._one_pass:
             self._reader.begin(iter([("all", rows)])).gather("all", rows, out)
 
-    def memory(self):
-        return []
-
     def close(self):
         self._reader.close()
         self._source.close()
 
 
 def space_of(source):
-    return Space(source.stored(), [spec.nbytes for spec in source.specs])
+    return AddressSpace(source.file_extents(), [spec.nbytes for spec in source.specs])
 
 
 def row_reader(source, *, direct=True, ring=True, tray_nbytes=1 << 20, trays=2):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.core.source import Blocks
+from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
+from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec
-from forebay.sources.files.chunk_policy import Chunking, chunking_of, share
+from forebay.sources.files.chunk_policy import chunk_policy_of, share
 from forebay.sources.files.chunked import ChunkedLeaf
 from forebay.sources.files.segmented import PiecesLeaf
 
@@ -134,20 +135,20 @@ def test_rows_in_pieces_are_right_wherever_the_pieces_lie(dtype, width, gap):
 
 
 def test_there_are_no_blocks_where_all_may_be_held():
-    assert Chunking(10, row_nbytes=8).blocks(1000, 8000) is None
+    assert ChunkPolicy(10, row_nbytes=8).shuffle_blocks(1000, 8000) is None
 
 
 def test_there_are_no_blocks_where_rows_are_read_one_by_one():
-    assert Chunking(1, row_nbytes=8).blocks(1000, 80) is None
+    assert ChunkPolicy(1, row_nbytes=8).shuffle_blocks(1000, 80) is None
 
 
 def test_blocks_are_chunks_of_which_so_many_may_be_held():
-    assert Chunking(10, row_nbytes=8).blocks(1000, 800) == Blocks(10, held=10)
+    assert ChunkPolicy(10, row_nbytes=8).shuffle_blocks(1000, 800) == ShuffleBlocks(10, held=10)
 
 
 def test_small_leaves_have_no_say_in_how_rows_are_read():
     images, labels = make(EVEN, held_nbytes=0)[0], ChunkedLeaf(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None)
-    assert chunking_of([images, labels]).rows == 10
+    assert chunk_policy_of([images, labels]).rows == 10
 
 
 def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
@@ -159,16 +160,16 @@ def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("rows", "held", "mix"), [(10_000, 1, 2), (10_000, 10, 5), (10_000, 1000, 16), (64, 10_000, 1024)]
+    ("rows", "held", "max_open_blocks"), [(10_000, 1, 2), (10_000, 10, 5), (10_000, 1000, 16), (64, 10_000, 1024)]
 )
-def test_a_shuffle_mixes_half_of_what_may_be_held_but_no_more_than_does_good(rows, held, mix):
-    assert Blocks(rows, held).mix == mix
+def test_a_shuffle_mixes_half_of_what_may_be_held_but_no_more_than_does_good(rows, held, max_open_blocks):
+    assert ShuffleBlocks(rows, held).max_open_blocks == max_open_blocks
 
 
-class Chunked:
+class Chunked(AbstractSource):
     """A source that is read by blocks."""
 
-    blocks = Blocks(10, held=8)
+    shuffle_blocks = ShuffleBlocks(10, held=8)
     specs, structure = fb.from_arrays(ROWS).specs, fb.from_arrays(ROWS).structure
 
     def __len__(self):
@@ -177,21 +178,15 @@ class Chunked:
     def gather(self, rows, out):
         out[0][...] = ROWS[rows]
 
-    def memory(self):
-        return []
-
-    def close(self):
-        pass
-
 
 def test_a_shuffle_follows_the_blocks_of_its_source():
     order = fb.from_source(Chunked()).shuffle(seed=3).order
-    assert (order.block_rows, order.mix) == (10, 4)
+    assert (order.block_rows, order.max_open_blocks) == (10, 4)
 
 
 def test_a_block_that_is_asked_for_comes_first():
     order = fb.from_source(Chunked()).shuffle(seed=3, block=25, mix=3).order
-    assert (order.block_rows, order.mix) == (25, 3)
+    assert (order.block_rows, order.max_open_blocks) == (25, 3)
 
 
 def test_an_exact_shuffle_can_be_asked_for():

@@ -10,7 +10,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import SourceError
-from forebay.sources.files.decompress_ahead import Unpacking
+from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.many_files import open_files
 from forebay.sources.formats import inflate
 from forebay.sources.formats.inflate import Deflated
@@ -64,7 +64,7 @@ class Packed:
 
 def unpacking(packed, groups, budget=100):
     """Each is one byte, and a group's rows are the numbers of what it needs."""
-    return Unpacking(
+    return DecompressAhead(
         iter(groups),
         lambda rows: dict.fromkeys(rows, 1),
         lambda number: nullcontext(packed[number]),
@@ -96,7 +96,7 @@ def test_files_that_all_may_be_held_are_inflated_once(folder, monkeypatch):
 def test_files_that_may_not_all_be_held_are_inflated_once_for_the_groups_that_are_foreseen(folder, monkeypatch):
     seen, source = inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
-    foreseen, out = source.foresee(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
+    foreseen, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:
         await_inflated(seen, {str(row // ROWS) for row in (group.start, group.stop - 1)})
         source.gather(group, [out[group]])
@@ -191,4 +191,4 @@ def test_without_isal_zlib_gives_the_same_and_explain_says_how_to_be_faster(fold
     out = np.empty((FILES * ROWS, 100), np.uint8)
     source.gather(slice(0, FILES * ROWS), [out])
     assert np.array_equal(out, whole())
-    assert "pip install 'forebay[npz]'" in open_npz(folder / "0.npz").reads.why
+    assert "pip install 'forebay[npz]'" in open_npz(folder / "0.npz").read_decision.why

@@ -176,7 +176,7 @@ def test_plain_arrow_columns_stay_in_the_file(tmp_path):
     source = open_arrow(write_arrow(tmp_path / "x.arrow", table({"x": tree()["x"]}), rows=20))
     assert_rows(source, some_rows(source, 30), [tree()["x"]])
     assert source.held_nbytes == 0
-    assert [(extent.first, extent.rows) for extent in source.extents()[0]] == [(0, 20), (20, 20), (40, 10)]
+    assert [(extent.first, extent.rows) for extent in source.memory_extents()[0]] == [(0, 20), (20, 20), (40, 10)]
 
 
 def test_compressed_batches_are_not_unpacked_before_they_are_asked_for(tmp_path):

@@ -137,12 +137,12 @@ class TestBehindAUserBlock(SourceTests):
 
 def test_contiguous_datasets_can_be_fetched_by_a_device(tmp_path):
     source = open_hdf5(write(tmp_path / "x.h5", tree()))
-    assert [(extent.rows, extent.stride) for leaf in source.extents() for extent in leaf] == [(50, 60), (50, 8)]
+    assert [(extent.rows, extent.stride) for leaf in source.memory_extents() for extent in leaf] == [(50, 60), (50, 8)]
 
 
 def test_stored_chunks_can_be_fetched_by_a_device(tmp_path):
     source = open_hdf5(write(tmp_path / "x.h5", {"y": tree()["y"]}, chunks=(20,)))
-    assert [(extent.first, extent.rows) for extent in source.extents()[0]] == [(0, 20), (20, 20), (40, 10)]
+    assert [(extent.first, extent.rows) for extent in source.memory_extents()[0]] == [(0, 20), (20, 20), (40, 10)]
 
 
 def test_datasets_in_groups_are_named_by_their_path(tmp_path):

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array
+from forebay.core.spec import Array
 
 __all__ = ["Shelf"]
 
 
-class Shelf:
+class ChunkCache:
     """Places for chunks; `firsts` are the rows where they begin. The chunk used least recently makes room."""
 
     def __init__(self, chunks: int, firsts: Array) -> None:

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array, Region, Rows
-from forebay.core.spec import ArraySpec
+from forebay.core.rows import Rows
+from forebay.core.source import MemoryRegion
+from forebay.core.spec import Array, ArraySpec
 from forebay.sources.arrays import GatherLeaf, gather_leaf
-from forebay.sources.files.chunk_cache import Shelf
+from forebay.sources.files.chunk_cache import ChunkCache
 
 __all__ = ["ChunkedLeaf", "Unpack"]
 
@@ -35,7 +36,7 @@ class ChunkedLeaf:
         self.chunk_rows = int(lengths.max(initial=1))
         self._starts, self._unpack = starts, unpack
         self._even = bool((lengths[:-1] == self.chunk_rows).all())
-        self._shelf: Shelf | None = None
+        self._shelf: ChunkCache | None = None
         self._array: Array | None = None
 
     @property
@@ -46,7 +47,7 @@ class ChunkedLeaf:
     @property
     def held_nbytes(self) -> int:
         """Memory that unpacked chunks take now."""
-        return 0 if self._shelf is None else self._shelf.taken * self.chunk_rows * self.spec.nbytes
+        return 0 if self._shelf is None else self._shelf.used * self.chunk_rows * self.spec.nbytes
 
     def hold(self, nbytes: int) -> int:
         """Say how much may be held unpacked; how many chunks that is."""
@@ -57,7 +58,7 @@ class ChunkedLeaf:
         firsts = self._starts[:-1] if places == chunks else np.arange(places, dtype=np.int64) * self.chunk_rows
         rows = self.length if places == chunks else places * self.chunk_rows
         self._array = np.empty((rows, *self.spec.batch_shape(0)[1:]), self.spec.dtype)  # takes memory as it is written
-        self._shelf, self._gather = Shelf(chunks, firsts), gather_leaf(self._array)
+        self._shelf, self._gather = ChunkCache(chunks, firsts), gather_leaf(self._array)
         return places
 
     def gather(self, rows: Rows, out: Array) -> None:
@@ -70,38 +71,38 @@ class ChunkedLeaf:
         elif len(rows):
             self._gather_scattered(shelf, gather, rows, out)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """Nothing: the rows lie in no memory until they are unpacked."""
         return []
 
     _gather: GatherLeaf
 
-    def _gather_run(self, shelf: Shelf, gather: GatherLeaf, rows: slice, out: Array) -> None:
+    def _gather_run(self, shelf: ChunkCache, gather: GatherLeaf, rows: slice, out: Array) -> None:
         start = rows.start
         while start < rows.stop:
             chunk = int(np.searchsorted(self._starts, start, side="right")) - 1
             first, stop = int(self._starts[chunk]), min(rows.stop, int(self._starts[chunk + 1]))
-            with shelf.hold(np.asarray([chunk]), self._fill):
+            with shelf.pin(np.asarray([chunk]), self._fill):
                 place = int(shelf.first_rows(chunk)) + start - first
                 gather(slice(place, place + stop - start), out[start - rows.start : stop - rows.start])
             start = stop
 
-    def _gather_scattered(self, shelf: Shelf, gather: GatherLeaf, rows: Array, out: Array) -> None:
+    def _gather_scattered(self, shelf: ChunkCache, gather: GatherLeaf, rows: Array, out: Array) -> None:
         chunks = self._chunks_of(rows)
         wanted = np.unique(chunks)
-        if len(wanted) <= shelf.most:
+        if len(wanted) <= shelf.max_claim:
             self._gather_held(shelf, gather, wanted, chunks, rows, out)
             return
         order = np.argsort(chunks, kind="stable")
-        for part, places in _parts(wanted, chunks, order, shelf.most):
+        for part, places in _parts(wanted, chunks, order, shelf.max_claim):
             found = np.empty((len(places), *out.shape[1:]), out.dtype)
             self._gather_held(shelf, gather, part, chunks[places], rows[places], found)
             out[places] = found
 
     def _gather_held(
-        self, shelf: Shelf, gather: GatherLeaf, wanted: Array, chunks: Array, rows: Array, out: Array
+        self, shelf: ChunkCache, gather: GatherLeaf, wanted: Array, chunks: Array, rows: Array, out: Array
     ) -> None:
-        with shelf.hold(wanted, self._fill):
+        with shelf.pin(wanted, self._fill):
             gather(shelf.first_rows(chunks) + (rows - self._starts[chunks]), out)
 
     def _chunks_of(self, rows: Array) -> Array:

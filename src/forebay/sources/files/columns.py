@@ -6,12 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from forebay.core.decision import Reason
-from forebay.core.source import Array, Extent, Region, Rows
-from forebay.core.spec import ArraySpec, Structure, Tree, as_specs, flatten
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
 from forebay.sources.arrays import extents_of, gather_leaf, memory_region
-from forebay.sources.files.chunk_policy import chunking_of, share
+from forebay.sources.files.chunk_policy import chunk_policy_of, share
 from forebay.sources.files.chunked import ChunkedLeaf
 from forebay.sources.files.match_spec import fit_spec
 
@@ -28,7 +29,7 @@ class Leaf(Protocol):
     @property
     def held_nbytes(self) -> int: ...
     def gather(self, rows: Rows, out: Array) -> None: ...
-    def memory(self) -> list[Region]: ...
+    def memory(self) -> list[MemoryRegion]: ...
 
 
 class MappedLeaf:
@@ -41,10 +42,10 @@ class MappedLeaf:
         self.gather = gather_leaf(array)
         self._array = array
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return [memory_region(self._array)]
 
-    def extents(self) -> list[Extent]:
+    def extents(self) -> list[MemoryExtent]:
         return list(chain(*extents_of([self._array], own_pages=True)))
 
 
@@ -57,10 +58,10 @@ class OpenFile:
     close: Callable[[], None]
 
 
-class LeavesSource:
+class LeavesSource(AbstractSource):
     """The leaves of one file, row by row."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(
         self, file: OpenFile, leaves: Sequence[Leaf], structure: Structure, *, spec: Tree | None, max_held_nbytes: int
@@ -75,11 +76,11 @@ class LeavesSource:
         self._leaves: list[Leaf] = list(leaves)
         chunked = [leaf for leaf in leaves if isinstance(leaf, ChunkedLeaf)]
         share(chunked, max_held_nbytes)
-        self.chunking = chunking_of(chunked)
-        self.blocks = self.chunking.blocks(self._length, max_held_nbytes)
-        self.reads = Reason("reads", "in place", "rows lie in the mapped file as they are")
+        self.chunk_policy = chunk_policy_of(chunked)
+        self.shuffle_blocks = self.chunk_policy.shuffle_blocks(self._length, max_held_nbytes)
+        self.read_decision = Decision("reads", "in place", "rows lie in the mapped file as they are")
         if chunked:
-            self.reads = self.chunking.told(self._length, self.blocks)
+            self.read_decision = self.chunk_policy.explain(self._length, self.shuffle_blocks)
 
     def __len__(self) -> int:
         return self._length
@@ -97,13 +98,13 @@ class LeavesSource:
         for leaf, target in zip(leaves, out, strict=True):
             leaf.gather(rows, target)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """Where the rows lie, if all of them lie in the file as they are."""
         regions = [leaf.memory() for leaf in self._leaves]
         return list(chain(*regions)) if all(regions) else []
 
-    def extents(self) -> list[list[Extent]]:
-        found: list[list[Extent]] = [leaf.extents() if hasattr(leaf, "extents") else [] for leaf in self._leaves]
+    def memory_extents(self) -> list[list[MemoryExtent]]:
+        found: list[list[MemoryExtent]] = [leaf.extents() if hasattr(leaf, "extents") else [] for leaf in self._leaves]
         return found if all(found) else []
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol, TypeAlias
 
 from forebay.core.machine import Machine
-from forebay.core.source import Rows
+from forebay.core.rows import Rows
 
 __all__ = ["Unpackable", "Unpacking"]
 
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 class Unpackable(Protocol):
     """A source that holds its rows in memory once they were unpacked."""
 
-    def unpack(self) -> None:
+    def decompress(self) -> None:
         """Do it now, if nobody did; from any thread."""
         ...
 
 
-class Unpacking:
+class DecompressAhead:
     """Unpacks the files of coming groups within a budget, until it is closed."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Unpacking:
         self._turn = threading.Lock()
         self._files = self._wanted()
         self.closed = False
-        threads = min(Machine.here().cores, len(nbytes))
+        threads = min(Machine.detect().cores, len(nbytes))
         for number in range(threads):
             threading.Thread(target=self._run, name=f"forebay-unpack-{number}", daemon=True).start()
 
@@ -85,7 +85,7 @@ class Unpacking:
     def _unpack(self, file: int) -> None:
         with self._use(file) as source:  # when it ends, what the file holds now is counted
             self._keep_open(file)
-            source.unpack()
+            source.decompress()
 
     def _keep_open(self, file: int) -> None:
         with self._changed:

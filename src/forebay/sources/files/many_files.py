@@ -1,7 +1,7 @@
 """Many files as one row space, opened when their rows are asked for.
 
 Each file is opened by what its suffix names. Opening reads headers only: how many rows there are and what they look
-like. A format of one row a file, such as images, opens all its files together instead (`together` on its opener).
+like. A format of one row a file, such as images, opens all its files together instead (`MultiFileOpener`).
 """
 
 import inspect
@@ -17,16 +17,18 @@ from typing import Any
 import numpy as np
 
 from forebay.core import registry
-from forebay.core.decision import Reason
-from forebay.core.source import Array, Extent, Region, Rows, Source, Stored
-from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
+from forebay.core.chunk_policy import ChunkPolicy
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.arrays import gather_leaf
-from forebay.sources.files.chunk_policy import Chunking
-from forebay.sources.files.decompress_ahead import Unpacking
+from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.match_spec import describe
 from forebay.sources.files.open_pool import SourcePool
 from forebay.sources.files.paths import Paths, expand_paths, is_address, suffix_of
+from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
 
@@ -41,7 +43,7 @@ def open_files(
     max_open_files: int = 256,
     max_held_bytes: int | str = "1GiB",
     **options: Any,
-) -> Source:
+) -> AbstractSource:
     """Open one path, a glob, or a list of either as one source; files may differ in length, not in what a row is.
 
     Rows are numbered through the files in order: a list's own, or for a glob the natural one (2 before 10).
@@ -52,19 +54,18 @@ def open_files(
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
     if is_address(paths, options):
         open_local = partial(open_files, max_open_files=max_open_files, max_held_bytes=max_held_bytes)
-        remote: Source = registry.address_opener()(paths, open_local=open_local, spec=spec, **options)
+        remote: AbstractSource = registry.address_opener()(paths, open_local=open_local, spec=spec, **options)
         return remote
     files = expand_paths(paths)
     openers = [registry.source_opener(suffix_of(file)) for file in files]
     for file, opener in zip(files, openers, strict=True):
         _check_options(file, opener, options)
     held_nbytes = parse_nbytes(max_held_bytes, "max_held_bytes")
-    together = getattr(openers[0], "together", None)
-    if together is not None and all(opener is openers[0] for opener in openers):
-        source: Source = together(files, spec=spec, **options)
-        return source
-    opening: list[Callable[[], Source]] = [
-        partial(_bounded(opener, held_nbytes), file, spec=spec, **options)
+    open_many = find_multi_file_opener(openers[0])
+    if open_many is not None and all(opener is openers[0] for opener in openers):
+        return adapt_source(open_many(files, spec=spec, **options))
+    opening: list[Callable[[], AbstractSource]] = [
+        partial(_open_adapted, _bounded(opener, held_nbytes), file, spec=spec, **options)
         for file, opener in zip(files, openers, strict=True)
     ]
     if len(files) == 1:
@@ -78,15 +79,15 @@ def open_files(
     )
 
 
-class FilesSource:
+class FilesSource(AbstractSource):
     """The rows of many files, one file after the other."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(self, files: Sequence["_File"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(files, max_open=max_open, max_held_nbytes=max_held_nbytes)
         self._may_lock = len(files) <= max_open  # only then is no file ever unmapped
-        self._max_held_nbytes, self._unpacking = max_held_nbytes, list[Unpacking]()
+        self._max_held_nbytes, self._unpacking = max_held_nbytes, list[DecompressAhead]()
         for number in range(len(files)):
             with self._pool.use(number):
                 _check_same(files[0], files[number])
@@ -94,12 +95,12 @@ class FilesSource:
         self._starts = [0, *accumulate(file.length for file in files)]
         self._start_array = np.asarray(self._starts[:-1])
         self._row_nbytes = sum(spec.nbytes for spec in self.specs)
-        self._unpacked_nbytes = [file.unpacked_nbytes for file in files]
-        longest = max(files, key=lambda file: file.chunking.rows)
-        self.blocks = longest.chunking.blocks(len(self), max_held_nbytes)
-        self.reads = longest.reads
-        if longest.chunking.rows > 1:
-            self.reads = longest.chunking.told(len(self), self.blocks)
+        self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
+        longest = max(files, key=lambda file: file.chunk_policy.rows)
+        self.shuffle_blocks = longest.chunk_policy.shuffle_blocks(len(self), max_held_nbytes)
+        self.read_decision = longest.read_decision
+        if longest.chunk_policy.rows > 1:
+            self.read_decision = longest.chunk_policy.explain(len(self), self.shuffle_blocks)
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -110,11 +111,11 @@ class FilesSource:
         elif len(rows):
             self._gather_scattered(rows, out)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """The regions of all files, where all of them may stay open at once."""
         if not self._may_lock:
             return []
-        regions: list[Region] = []
+        regions: list[MemoryRegion] = []
         for number in range(len(self._starts) - 1):
             with self._pool.use(number) as source:
                 found = source.memory()
@@ -123,30 +124,30 @@ class FilesSource:
             regions += found
         return regions
 
-    def foresee(self, coming: Iterator[Rows]) -> Unpacking | None:
+    def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Unpack the files of coming groups ahead, until what is returned is closed; nothing where none is packed."""
-        if not all(self._unpacked_nbytes):
+        if not all(self._decompressed_nbytes):
             return None
-        sizes, budget = self._unpacked_nbytes, self._max_held_nbytes
-        unpacking = Unpacking(coming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
-        self._unpacking = [*(other for other in self._unpacking if not other.closed), unpacking]
+        sizes, budget = self._decompressed_nbytes, self._max_held_nbytes
+        unpacking = DecompressAhead(upcoming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
+        self._unpacking = [*(other for other in self._unpacking if not other.is_closed), unpacking]
         return unpacking
 
-    def extents(self) -> list[list[Extent]]:
+    def memory_extents(self) -> list[list[MemoryExtent]]:
         """Of all files, one after the other, where all of them may stay open at once."""
-        return self._told_by_all("extents")
+        return self._all_extents(AbstractSource.memory_extents)
 
-    def stored(self) -> list[list[Stored]]:
+    def file_extents(self) -> list[list[FileExtent]]:
         """Of all files, one after the other, where all of them may stay open at once."""
-        return self._told_by_all("stored")
+        return self._all_extents(AbstractSource.file_extents)
 
-    def _told_by_all(self, name: str) -> list[list[Any]]:
+    def _all_extents(self, extents_of: Callable[[AbstractSource], Sequence[Sequence[Any]]]) -> list[list[Any]]:
         if not self._may_lock:
             return []
         leaves: list[list[Any]] = [[] for _ in self.specs]
         for number, first in enumerate(self._starts[:-1]):
             with self._pool.use(number) as source:
-                found: list[list[Any]] = getattr(source, name, list)()
+                found = extents_of(source)
             if len(found) != len(leaves):
                 return []
             for leaf, pieces in zip(leaves, found, strict=True):
@@ -167,7 +168,7 @@ class FilesSource:
 
     def _tell_gathered(self, file: int, rows: int) -> None:
         for unpacking in self._unpacking:
-            unpacking.gathered(file, rows)
+            unpacking.on_gathered(file, rows)
 
     def _gather_run(self, rows: slice, out: Sequence[Array]) -> None:
         start = rows.start
@@ -219,29 +220,29 @@ class FilesSource:
 class _File:
     """One file that can be opened again; calling it does that."""
 
-    def __init__(self, path: Path, opener: Callable[[], Source]) -> None:
+    def __init__(self, path: Path, opener: Callable[[], AbstractSource]) -> None:
         self.path = path
         self.length = -1  # not opened yet
         self.specs: tuple[ArraySpec, ...] = ()
         self.structure = Structure(None)
-        self.chunking = Chunking()
-        self.reads: Reason | None = None
-        self.unpacked_nbytes = 0  # what it holds once it has unpacked itself
+        self.chunk_policy = ChunkPolicy()
+        self.read_decision: Decision | None = None
+        self.decompressed_nbytes = 0  # what it holds once it has unpacked itself
         self._open = opener
 
-    def __call__(self) -> Source:
+    def __call__(self) -> AbstractSource:
         return self._open_first() if self.length < 0 else self._open_again()
 
-    def _open_first(self) -> Source:
+    def _open_first(self) -> AbstractSource:
         source = self._open()
         self.length, self.specs, self.structure = len(source), tuple(source.specs), source.structure
-        self.chunking, self.reads = getattr(source, "chunking", Chunking()), getattr(source, "reads", None)
-        self.unpacked_nbytes = getattr(source, "unpacked_nbytes", 0)
+        self.chunk_policy, self.read_decision = source.chunk_policy, source.read_decision
+        self.decompressed_nbytes = source.decompressed_nbytes
         # A source that was costly to open may know how to do it cheaply the next time.
-        self._open = getattr(source, "reopen", self._open)
+        self._open = source.reopener() or self._open
         return source
 
-    def _open_again(self) -> Source:
+    def _open_again(self) -> AbstractSource:
         try:
             source = self._open()
         except SourceError as error:
@@ -265,13 +266,17 @@ def _check_same(first: _File, other: _File) -> None:
     )
 
 
-def _bounded(opener: Callable[..., Source], held_nbytes: int) -> Callable[..., Source]:
+def _open_adapted(opener: Callable[..., Any], file: Path, **options: Any) -> AbstractSource:
+    return adapt_source(opener(file, **options))
+
+
+def _bounded(opener: Callable[..., AbstractSource], held_nbytes: int) -> Callable[..., AbstractSource]:
     """The opener, told how much it may hold, if it asks."""
     asks = "max_held_nbytes" in inspect.signature(opener).parameters
     return partial(opener, max_held_nbytes=held_nbytes) if asks else opener
 
 
-def _check_options(file: Path, opener: Callable[..., Source], options: Mapping[str, Any]) -> None:
+def _check_options(file: Path, opener: Callable[..., AbstractSource], options: Mapping[str, Any]) -> None:
     known = {name: taken for name, taken in inspect.signature(opener).parameters.items() if name != "max_held_nbytes"}
     unknown = [name for name in options if name not in known]
     if unknown:

@@ -16,8 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array, Extent, Region, Rows, Stored
-from forebay.core.spec import ArraySpec, Structure
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.arrays import extents_of, gather_leaf, memory_region
 
@@ -57,13 +58,13 @@ class MappedFile:
         self.check()
         return b"" if self._map is None else self._map
 
-    def stored(self, extents: Sequence[Sequence[Extent]]) -> list[list[Stored]]:
+    def file_extents(self, extents: Sequence[Sequence[MemoryExtent]]) -> list[list[FileExtent]]:
         """Where in the file those rows lie that are in its mapping."""
         if self._map is None:
             return []
         base = np.frombuffer(self._map, np.uint8).__array_interface__["data"][0]
         return [
-            [Stored(one.first, one.rows, self.path, self.stamp, one.address - base, one.stride) for one in leaf]
+            [FileExtent(one.first, one.rows, self.path, self.stamp, one.address - base, one.stride) for one in leaf]
             for leaf in extents
         ]
 
@@ -80,10 +81,10 @@ class MappedFile:
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
 
 
-class MappedSource:
+class MappedSource(AbstractSource):
     """Rows that lie in one mapped file, gathered from there."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(self, file: MappedFile, arrays: Sequence[Array], structure: Structure) -> None:
         self.structure = structure
@@ -104,14 +105,14 @@ class MappedSource:
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]
 
-    def extents(self) -> list[list[Extent]]:
+    def memory_extents(self) -> list[list[MemoryExtent]]:
         return extents_of(self._arrays, own_pages=True)
 
-    def stored(self) -> list[list[Stored]]:
-        return self._file.stored(self.extents())
+    def file_extents(self) -> list[list[FileExtent]]:
+        return self._file.file_extents(self.memory_extents())
 
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last gather under way is done with it."""

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from forebay.core.source import Source
+from forebay.core.source import AbstractSource
 from forebay.errors import SourceError
 
 __all__ = ["SourcePool"]
@@ -18,7 +18,7 @@ class SourcePool:
     that the bounds give way until one is done.
     """
 
-    def __init__(self, openers: Sequence[Callable[[], Source]], *, max_open: int, max_held_nbytes: int) -> None:
+    def __init__(self, openers: Sequence[Callable[[], AbstractSource]], *, max_open: int, max_held_nbytes: int) -> None:
         self._openers = openers
         self._max_open, self._max_held_nbytes = max_open, max_held_nbytes
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class SourcePool:
         return len(self._entries)
 
     @contextmanager
-    def use(self, number: int) -> Iterator[Source]:
+    def use(self, number: int) -> Iterator[AbstractSource]:
         """The source of this number, open until the block ends."""
         entry = self._acquire(number)
         try:
@@ -58,7 +58,7 @@ class SourcePool:
     def _release(self, entry: "_Entry") -> None:
         with self._lock:
             entry.users -= 1
-            held = getattr(entry.source, "held_nbytes", 0)
+            held = entry.source.held_nbytes
             self._held_nbytes += held - entry.held_nbytes
             entry.held_nbytes = held
             self._close_surplus()
@@ -82,5 +82,5 @@ class SourcePool:
 class _Entry:
     __slots__ = ("held_nbytes", "source", "users")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AbstractSource) -> None:
         self.source, self.users, self.held_nbytes = source, 0, 0

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.core.source import Source
+from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Tree
 from forebay.errors import SourceChangedError
 from forebay.sources.files.many_files import open_files
 from forebay.sources.files.paths import Paths, expand_paths, is_address
-from forebay.sources.objects.redact import scrub_url
+from forebay.sources.objects.redact import redact_url
 
 __all__ = ["Opening"]
 
@@ -29,7 +29,7 @@ class Opening:
         return f"Opening({self})"
 
     def __str__(self) -> str:
-        return scrub_url(str(self.paths))
+        return redact_url(str(self.paths))
 
     def everywhere(self) -> "Opening":
         """The same files by names that mean the same in another directory and on another machine."""
@@ -37,10 +37,10 @@ class Opening:
             return self
         return Opening([str(path.absolute()) for path in expand_paths(self.paths)], self.spec, self.options)
 
-    def open(self, rows: int, specs: Iterable[ArraySpec]) -> Source:
+    def open(self, rows: int, specs: Iterable[ArraySpec]) -> AbstractSource:
         """The source again, if it still is what it was."""
         source = open_files(self.paths, spec=self.spec, **self.options)
-        if self.version and getattr(source, "version", "") != self.version:
+        if self.version and source.version != self.version:
             source.close()
             raise SourceChangedError(f"{self} was replaced since the feed was made. Make the pipeline again.")
         if len(source) == rows and tuple(source.specs) == tuple(specs):

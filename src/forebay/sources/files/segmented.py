@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array, Extent, Region, Rows
-from forebay.core.spec import ArraySpec
+from forebay.core.rows import Rows
+from forebay.core.source import MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec
 from forebay.sources.arrays import gather_leaf, memory_region
 
 __all__ = ["PiecesLeaf"]
@@ -53,18 +54,18 @@ class PiecesLeaf:
         if self._swapped:
             out.byteswap(inplace=True)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """The file, since its rows lie in it."""
         return [memory_region(self._memory)] if self._extents_are_plain else []
 
-    def extents(self) -> list[Extent]:
+    def extents(self) -> list[MemoryExtent]:
         """Where the rows of each piece lie."""
         if not self._extents_are_plain:
             return []
         address = self._memory.__array_interface__["data"][0]
         pieces = zip(self._starts[:-1].tolist(), np.diff(self._starts).tolist(), self._offsets.tolist(), strict=True)
         return [
-            Extent(first, rows, address + offset, self._row_nbytes, writable=False, own_pages=True)
+            MemoryExtent(first, rows, address + offset, self._row_nbytes, writable=False, own_pages=True)
             for first, rows, offset in pieces
             if rows
         ]

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from forebay.core.source import Array
-from forebay.core.spec import Tree
+from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.chunked import ChunkedLeaf
 from forebay.sources.files.columns import Leaf, LeavesSource, OpenFile, named

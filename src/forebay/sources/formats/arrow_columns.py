@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec, Tree, as_specs
+from forebay.core.spec import Array, ArraySpec, Tree, as_specs
 from forebay.errors import SourceError, SpecError
 from forebay.sources.files.columns import check_chosen
 

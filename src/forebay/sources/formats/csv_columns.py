@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec, Structure, Tree, as_specs
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs
 from forebay.errors import SourceError, SpecError
 
 __all__ = ["Columns", "deal_columns"]

@@ -5,11 +5,13 @@ held, so that each line is parsed once; of a larger one only the lines asked for
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from forebay.core.source import Array, Region, Rows
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.arrays import gather_leaf
 from forebay.sources.files.mapped import MappedFile
@@ -23,10 +25,10 @@ _BLOCK_ROWS = 32  # few, since a shuffled batch needs a block for each of its ro
 _PIECE_ROWS = 4096  # lines parsed in one go: their text is in memory meanwhile
 
 
-class TableSource:
+class TableSource(AbstractSource):
     """One text table: its lines are found by an index and parsed by its columns."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(self, file: MappedFile, index: LineIndex, columns: Columns) -> None:
         self.specs, self.structure = columns.specs, columns.structure
@@ -57,7 +59,7 @@ class TableSource:
             wanted, back = np.unique(rows, return_inverse=True)
             _deal(reader.pick(wanted)[back], out)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """Nothing: the rows lie in no memory until they are parsed."""
         return []
 
@@ -65,9 +67,9 @@ class TableSource:
         """Let go of the file and of what was parsed."""
         self._reader = self._kept = None
 
-    def reopen(self) -> "TableSource":
+    def reopener(self) -> Callable[[], AbstractSource]:
         """The same file again, without looking for its lines a second time if it is unchanged."""
-        return self._reopen()
+        return self._reopen
 
 
 class _Reader:

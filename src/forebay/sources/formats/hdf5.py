@@ -13,8 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec, Tree
+from forebay.core.spec import Array, ArraySpec, Tree
 from forebay.errors import ForebayError, SourceError
 from forebay.sources.files.chunked import ChunkedLeaf
 from forebay.sources.files.columns import Leaf, LeavesSource, MappedLeaf, OpenFile, choose_members, named

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from isal import isal_zlib  # twice as fast as zlib
 
-from forebay.core.source import Array
+from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
 

@@ -7,8 +7,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec
+from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
 
 try:

@@ -7,8 +7,9 @@ of the GIL while it decodes and resizes, so threads help.
 from collections.abc import Sequence
 from pathlib import Path
 
-from forebay.core.source import Array, Region, Rows
-from forebay.core.spec import Structure, Tree
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.spec import Array, Structure, Tree
 from forebay.errors import SourceChangedError
 from forebay.sources.files.mapped import PathName, check_is_file
 from forebay.sources.files.match_spec import fit_spec
@@ -18,7 +19,7 @@ __all__ = ["ImageSource", "open_image"]
 
 
 class _OpenImage:
-    """Opens one image, or (`together`) many as one source: a source a row would cost more than the row."""
+    """Opens one image, or (`open_many`) many as one source: a source a row would cost more than the row."""
 
     def __call__(
         self,
@@ -34,9 +35,9 @@ class _OpenImage:
         `channels=1`, `3` or `4` converts. `size=(height, width)` resizes (bilinear, antialiased). Of an animation the
         first frame is taken; orientation tags are not applied.
         """
-        return self.together([path], spec=spec, size=size, channels=channels)
+        return self.open_many([path], spec=spec, size=size, channels=channels)
 
-    def together(
+    def open_many(
         self,
         paths: Sequence[PathName],
         *,
@@ -51,10 +52,10 @@ class _OpenImage:
 open_image = _OpenImage()
 
 
-class ImageSource:
+class ImageSource(AbstractSource):
     """Images of one size and number of channels, a row each."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(
         self, paths: Sequence[Path], *, spec: Tree | None, size: tuple[int, int] | None, channels: int | None
@@ -74,7 +75,7 @@ class ImageSource:
         for place, number in enumerate(numbers):
             self._decode(self._paths[number], images[place])
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """Nothing: the rows lie in no memory until they are decoded."""
         return []
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array
+from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
 

@@ -14,13 +14,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from forebay.core.decision import Reason
-from forebay.core.source import Array, Region, Rows, Stored
-from forebay.core.spec import Tree, as_specs, flatten
+from forebay.core.chunk_policy import ChunkPolicy
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, FileExtent, MemoryRegion
+from forebay.core.spec import Array, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
 from forebay.sources.arrays import GatherLeaf, extents_of, gather_leaf, memory_region
-from forebay.sources.files.chunk_policy import Chunking
-from forebay.sources.files.decompress_ahead import Unpacking
+from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.match_spec import fit_spec
 from forebay.sources.formats.inflate import Deflated, codec_told
@@ -46,10 +47,10 @@ def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str]
     return NpzSource(file, [_open_member(file, found[name]) for name in members], list(members), spec)
 
 
-class NpzSource:
+class NpzSource(AbstractSource):
     """The members of one archive, row by row."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
         self._length = common_length(file.path, [member.length for member in members], names)
@@ -58,8 +59,8 @@ class NpzSource:
         self._file = file
         self._members = list(members)
         self._deflated = [member for member in members if isinstance(member, _Inflated)]
-        self.unpacked_nbytes = sum(member.unpacked_nbytes for member in self._deflated)
-        self.chunking, self.reads = self._told(file)
+        self.decompressed_nbytes = sum(member.decompressed_nbytes for member in self._deflated)
+        self.chunk_policy, self.read_decision = self._told(file)
 
     def __len__(self) -> int:
         return self._length
@@ -77,49 +78,49 @@ class NpzSource:
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
 
-    def unpack(self) -> None:
+    def decompress(self) -> None:
         """Inflate whatever is deflated; beside others who do so, each takes members that nobody has begun."""
         for member in self._deflated:
-            member.unpack(wait=False)
+            member.decompress(wait=False)
         for member in self._deflated:
-            member.unpack()
+            member.decompress()
 
-    def foresee(self, coming: Iterator[Rows]) -> Unpacking | None:
+    def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Inflate all members ahead of need, several at once, until what is returned is closed."""
-        sizes = [member.unpacked_nbytes for member in self._deflated]
+        sizes = [member.decompressed_nbytes for member in self._deflated]
         if len(sizes) < 2:
             return None
         all_members = dict.fromkeys(range(len(sizes)), 1)
-        return Unpacking(
-            coming,
+        return DecompressAhead(
+            upcoming,
             lambda rows: all_members,
             lambda number: nullcontext(self._deflated[number]),
             nbytes=sizes,
             budget_nbytes=sum(sizes),
         )
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """The mapped members, where all of them are."""
         regions = [member.memory() for member in self._members]
         return list(chain(*regions)) if all(regions) else []
 
-    def stored(self) -> list[list[Stored]]:
+    def file_extents(self) -> list[list[FileExtent]]:
         """Where members lie in the archive, where all of them are stored."""
         arrays = [member.array for member in self._members if isinstance(member, _Mapped)]
-        return self._file.stored(extents_of(arrays)) if len(arrays) == len(self._members) else []
+        return self._file.file_extents(extents_of(arrays)) if len(arrays) == len(self._members) else []
 
     def close(self) -> None:
         """Let go of the file and of what was inflated, once the last gather under way is done."""
         self._members, self._deflated = [], []
 
-    def _told(self, file: MappedFile) -> tuple[Chunking, Reason | None]:
+    def _told(self, file: MappedFile) -> tuple[ChunkPolicy, Decision | None]:
         """What a shuffle of many such files makes of it, and what `explain()` says of one."""
         if not self._deflated:
-            return Chunking(), None
+            return ChunkPolicy(), None
         row_nbytes = sum(member.spec.nbytes for member in self._deflated)
         how = f"members are inflated {codec_told()}, as many at once as there are cores, and none in parts"
         of = f"{len(self._deflated)} of {len(self._members)} members of {file.path.name} are deflated"
-        return Chunking(self._length, row_nbytes, (how,)), Reason("reads", "inflated", f"{of}; {how}")
+        return ChunkPolicy(self._length, row_nbytes, (how,)), Decision("reads", "inflated", f"{of}; {how}")
 
 
 class _Mapped:
@@ -134,7 +135,7 @@ class _Mapped:
         self.length, self.spec = header.shape[0], header.row_spec
         self.gather = gather_leaf(self.array)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return [memory_region(self.array)]
 
 
@@ -147,7 +148,7 @@ class _Inflated:
         self._header = parse_header(self._deflated.head(min(zipped.nbytes, HEAD_NBYTES)), name)
         check_nbytes(self._header, name, zipped)
         self.length, self.spec = self._header.shape[0], self._header.row_spec
-        self.held_nbytes, self.unpacked_nbytes = 0, zipped.nbytes
+        self.held_nbytes, self.decompressed_nbytes = 0, zipped.nbytes
         self._lock = threading.Lock()
         self._gather: GatherLeaf | None = None
 
@@ -155,10 +156,10 @@ class _Inflated:
         gather = self._gather or self._inflate()
         gather(rows, out)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         return []
 
-    def unpack(self, *, wait: bool = True) -> None:
+    def decompress(self, *, wait: bool = True) -> None:
         """Inflate it now, if nobody did; unless told to wait, leave it to who has begun."""
         if self._gather is None and (wait or not self._lock.locked()):
             self._inflate()

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forebay.core.source import Array
-from forebay.core.spec import Tree
+from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.chunked import ChunkedLeaf, Unpack
 from forebay.sources.files.columns import LeavesSource, OpenFile, named

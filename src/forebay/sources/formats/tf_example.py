@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array
+from forebay.core.spec import Array
 
 __all__ = ["Feature", "Kind", "parse_example", "read_varints"]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec
+from forebay.core.spec import Array, ArraySpec
 from forebay.errors import SpecError
 from forebay.sources.formats.tf_example import Feature, Kind, read_varints
 

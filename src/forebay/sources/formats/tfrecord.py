@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import google_crc32c
 import numpy as np
 
-from forebay.core.source import Array, Region, Rows
-from forebay.core.spec import Tree
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.match_spec import fit_spec
@@ -63,10 +64,10 @@ def _open(path: PathName, max_held_nbytes: int) -> AnyFile:
     return file if plain else open_any(path, max_held_nbytes)
 
 
-class RecordSource:
+class RecordSource(AbstractSource):
     """The records of one file, a row each."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(
         self, file: AnyFile, spans: Array, reader: RecordReader, spec: Tree | None, max_held_nbytes: int
@@ -93,14 +94,17 @@ class RecordSource:
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         self._reader.read(numbers, read_records(file, numbers, self._spans[numbers]), out)
 
-    def memory(self) -> list[Region]:
+    def memory(self) -> list[MemoryRegion]:
         """Nothing: the rows lie in no memory until they are taken apart."""
         return []
 
     def close(self) -> None:
         self._file = None
 
-    def reopen(self) -> "RecordSource":
+    def reopener(self) -> Callable[[], AbstractSource]:
+        return self._reopen
+
+    def _reopen(self) -> "RecordSource":
         """The same file again, without looking for its records a second time if it is unchanged."""
         file = _open(self._path, self._max_held_nbytes)
         spans = self._spans if file.stamp == self._stamp else scan_records(file)

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec, Structure, Tree, as_specs, flatten
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
 from forebay.sources.files.columns import check_chosen, named
 from forebay.sources.formats.tf_example import Feature, parse_example

@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Array, Region, Rows
-from forebay.core.spec import ArraySpec, Tree, as_specs
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array, ArraySpec, Tree, as_specs
 from forebay.errors import SourceError, SpecError
 from forebay.sources.files.columns import check_chosen, named
 from forebay.sources.files.mapped import PathName
@@ -58,10 +59,10 @@ def open_webdataset(
     return TarSource(file, samples, members, makers, spec, max_held_nbytes)
 
 
-class TarSource:
+class TarSource(AbstractSource):
     """The samples of one archive, a row each."""
 
-    fixed = True  # what lies in a file stays as it is
+    immutable = True  # what lies in a file stays as it is
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class TarSource:
         self._path = file.path
         self._members = [[sample.members[part] for part in parts] for sample in samples]
         self._makers = makers
-        self.reopen = partial(_reopen, file.path, file.stamp, samples, parts, makers, spec, max_held_nbytes)
+        self._reopen = partial(_reopen, file.path, file.stamp, samples, parts, makers, spec, max_held_nbytes)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -97,9 +98,8 @@ class TarSource:
             for maker, member, leaf in zip(self._makers, self._members[number], out, strict=True):
                 maker.make(_name(file, member), file.read(member.offset, member.nbytes), leaf[place : place + 1])
 
-    def memory(self) -> list[Region]:
-        """Nothing: the rows lie in no memory until they are decoded."""
-        return []
+    def reopener(self) -> Callable[[], AbstractSource]:
+        return self._reopen
 
     def close(self) -> None:
         self._file = None

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from forebay.core.source import Array
-from forebay.core.spec import ArraySpec, Structure, Tree
+from forebay.core.spec import Array, ArraySpec, Structure, Tree
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.files.chunked import ChunkedLeaf
 from forebay.sources.files.columns import LeavesSource, OpenFile, choose_members, named

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.source import PipelineInput
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SourceError, SpecError
 
 __all__ = ["BatchReader", "BatchStream"]
 
 
-class BatchStream:
+class BatchStream(PipelineInput):
     """Batches as they come; each may have its own number of rows. Every pass iterates the loader anew."""
 
     def __init__(self, loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> None:
@@ -91,6 +92,10 @@ class BatchReader:
 
     def skip(self, batches: int) -> int:
         return sum(1 for _ in range(batches) if self.next_batch() is not None)
+
+    def state_dict(self) -> None:
+        """Return None: a loader has no state of its own."""
+        return
 
     def close(self) -> None:
         close = getattr(self._iterator, "close", None)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Array, row_views
-from forebay.core.spec import ArraySpec, Structure, Tree, as_specs, flatten
+from forebay.core.rows import row_views
+from forebay.core.source import AbstractStream
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
 
 __all__ = ["RowReader", "RowStream"]
 
 
-class RowStream:
+class RowStream(AbstractStream):
     """Rows that `make()` gives, called anew for each pass.
 
     Where the iterator has `state_dict` and `load_state_dict`, resuming uses them; otherwise rows are read again and

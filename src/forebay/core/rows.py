@@ -1,0 +1,72 @@
+"""Row numbers, and how they split at the boundaries of files, chunks and segments."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from forebay.core.spec import Array
+
+__all__ = ["Rows", "row_count", "row_numbers", "row_views", "select_rows", "split_by_owner", "split_slice"]
+
+# Row numbers in any order, or a slice (start and stop, no step) for consecutive rows.
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice
+
+
+def row_count(rows: Rows) -> int:
+    """Count the rows of a request."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def row_numbers(rows: Rows) -> Sequence[int]:
+    """Return the row numbers as Python integers."""
+    return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+
+
+def select_rows(rows: Rows, start: int, stop: int) -> Rows:
+    """Return the rows at positions `start` to `stop` of a request."""
+    if not isinstance(rows, slice):
+        return rows[start:stop]
+    return slice(rows.start + start, min(rows.start + stop, rows.stop))
+
+
+def row_views(array: Array) -> list[Array]:
+    """Return a view of each row.
+
+    Assigning to a prepared view takes a third of the time of assigning to an index.
+    """
+    return [array[row, ...] for row in range(len(array))]
+
+
+def split_slice(rows: slice, boundaries: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """Split consecutive rows at sorted boundaries; yield the part's index and its rows.
+
+    Part `i` holds the rows from `boundaries[i]` to `boundaries[i + 1]`. Empty parts are not yielded.
+
+    >>> list(split_slice(slice(2, 7), [0, 3, 3, 5, 9]))
+    [(0, slice(2, 3, None)), (2, slice(3, 5, None)), (3, slice(5, 7, None))]
+    """
+    start: int = rows.start
+    while start < rows.stop:
+        part = bisect_right(boundaries, start) - 1
+        stop = min(rows.stop, int(boundaries[part + 1]))
+        yield part, slice(start, stop)
+        start = stop
+
+
+def split_by_owner(owners: Array) -> Iterator[tuple[int, slice]]:
+    """Split positions into runs that have the same owner; yield the owner and the positions.
+
+    `owners[i]` is the file, chunk or byte range that holds row `i` of a request. In sorted `owners`, each owner has
+    one run.
+
+    >>> list(split_by_owner(np.asarray([4, 4, 7, 9, 9])))
+    [(4, slice(0, 2, None)), (7, slice(2, 3, None)), (9, slice(3, 5, None))]
+    """
+    if len(owners) == 0:
+        return
+    changes = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+    for start, stop in pairwise([0, *changes.tolist(), len(owners)]):
+        yield int(owners[start]), slice(start, stop)

@@ -1,0 +1,119 @@
+"""Sources from other packages, adapted to `AbstractSource`.
+
+Version 0.1 found optional features by their names on any object with the methods of `Source`. Only this module still
+knows these names. New sources derive from `AbstractSource`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows
+from forebay.core.source import (
+    AbstractSource,
+    Closeable,
+    FileExtent,
+    MemoryExtent,
+    MemoryRegion,
+    MultiFileOpener,
+    Source,
+)
+from forebay.core.spec import Array
+from forebay.sources.items import ItemSource
+
+__all__ = ["ForeignSource", "adapt_source", "find_multi_file_opener"]
+
+Value = TypeVar("Value")
+
+
+def adapt_source(source: Any) -> AbstractSource:
+    """Return a source as `AbstractSource`: itself, or wrapped in an adapter."""
+    if isinstance(source, AbstractSource):
+        return source
+    return ForeignSource(source) if isinstance(source, Source) else ItemSource(source)
+
+
+def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
+    """Return the function that opens many files as one source, or None if the format has none."""
+    if isinstance(opener, MultiFileOpener):
+        return opener.open_many
+    together: Callable[..., Any] | None = getattr(opener, "together", None)
+    return together
+
+
+class ForeignSource(AbstractSource):
+    """A source that follows the protocol of version 0.1. Its optional names are read once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source: Any = source
+        self.specs, self.structure = source.specs, source.structure
+        self.immutable = bool(self._optional("fixed", False))
+        self.version = str(self._optional("version", ""))
+        self.needs_cluster = bool(self._optional("needs_cluster", False))
+        self.read_decision: Decision | None = self._optional("reads", None)
+        self.shuffle_blocks = _as_shuffle_blocks(self._optional("blocks", None))
+        self.chunk_policy = _as_chunk_policy(self._optional("chunking", None))
+        self.decompressed_nbytes = int(self._optional("unpacked_nbytes", 0))
+        self._reopen: Callable[[], Any] | None = self._optional("reopen", None)
+        self._gather_rows: Callable[[Rows], list[list[Array]]] = self._optional("gather_rows", super().gather_rows)
+        self._prefetch: Callable[[Iterator[Rows]], Closeable | None] = self._optional("foresee", super().prefetch)
+        self._decompress: Callable[[], None] = self._optional("unpack", super().decompress)
+        self._counters: Callable[[], dict[str, int]] = self._optional("counts", super().counters)
+        self._decisions: Callable[[], Sequence[Decision]] = self._optional("reasons", super().decisions)
+        self._memory_extents: Callable[[], Sequence[Sequence[MemoryExtent]]] = self._optional("extents", list)
+        self._file_extents: Callable[[], Sequence[Sequence[FileExtent]]] = self._optional("stored", list)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        self._source.gather(rows, out)
+
+    def gather_rows(self, rows: Rows) -> list[list[Array]]:
+        return self._gather_rows(rows)
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
+        return self._prefetch(upcoming)
+
+    def decompress(self) -> None:
+        self._decompress()
+
+    def reopener(self) -> Callable[[], AbstractSource] | None:
+        reopen = self._reopen
+        return None if reopen is None else lambda: adapt_source(reopen())
+
+    @property
+    def held_nbytes(self) -> int:
+        return int(self._optional("held_nbytes", 0))  # changes while rows are read
+
+    def memory(self) -> Sequence[MemoryRegion]:
+        regions: Sequence[MemoryRegion] = self._source.memory()
+        return regions
+
+    def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
+        return self._memory_extents()
+
+    def file_extents(self) -> Sequence[Sequence[FileExtent]]:
+        return self._file_extents()
+
+    def counters(self) -> dict[str, int]:
+        return self._counters()
+
+    def decisions(self) -> Sequence[Decision]:
+        return self._decisions()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _optional(self, name: str, default: Value) -> Value:
+        value: Value = getattr(self._source, name, default)
+        return value
+
+
+def _as_shuffle_blocks(blocks: Any) -> ShuffleBlocks | None:
+    return None if blocks is None else ShuffleBlocks(blocks.rows, blocks.held)
+
+
+def _as_chunk_policy(chunking: Any) -> ChunkPolicy:
+    return ChunkPolicy() if chunking is None else ChunkPolicy(chunking.rows, chunking.row_nbytes, chunking.notes)
