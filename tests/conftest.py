@@ -1,46 +1,80 @@
-"""What takes longest is begun first, so that no worker ends with it; every file finds a process as it would alone."""
+"""Test tiers, framework processes, and a clean process state for every file of tests.
+
+`pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser.
+"""
 
 import gc
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from tests.support import profiles  # noqa: F401  # loads the Hypothesis profile
+from tests.support.framework_processes import FrameworkProcesses
 
 from forebay.feed import runner
 from forebay.transforms.workers import process_handle, process_pool
 
-# Clusters, and processes of frameworks that import for seconds: they mostly wait, beside whatever comes after.
-FIRST = ("transforms/workers", "pipeline/ranks", "doctor", "adapters/keras", "examples", "measure/bench", "adapters")
+# The longest files start first, so that no test worker ends with one of them alone.
+FIRST = ("transforms/workers/on_ray", "pipeline/ranks", "doctor", "examples", "adapters", "measure/bench", "compat")
+# Folders and files whose tests start frameworks, clusters or browsers. Other slow tests carry the marker themselves.
+SLOW = (
+    "transforms/workers/on_ray",
+    "pipeline/ranks/test_processes",
+    "pipeline/ranks/test_ray_train",
+    "examples",
+    "gpu",
+)
 
-
-# A machine that does something else for a second makes nothing false.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# Nor does a thread or a process hang that waits some seconds for a core, so none is given up for that.
+# A busy machine may keep a thread or a process from its core for seconds. That is no hang.
 runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("untimed")
     if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False  # which would begin with the files that have most tests
+        config.option.loadscopereorder = False  # keep our order; the default starts files with the most tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _turn(item.path))
+    for item in items:
+        waits = "framework_processes" in getattr(item, "fixturenames", ())
+        if waits:
+            item.add_marker(pytest.mark.timeout(3000))  # all other framework processes may come before its own
+        if waits or _relative(item).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=_turn)
 
 
-def _turn(path: Path) -> int:
-    part = path.relative_to(Path(__file__).parent).as_posix()
-    return next((turn for turn, folder in enumerate(FIRST) if part.startswith(f"{folder}/")), len(FIRST))
+def _turn(item: pytest.Item) -> int:
+    return next((turn for turn, folder in enumerate(FIRST) if _relative(item).startswith(folder)), len(FIRST))
+
+
+def _relative(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).as_posix()
+
+
+@pytest.fixture(scope="session")
+def framework_processes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FrameworkProcesses]:
+    """All processes that the collected files name in PROCESSES start when the first test asks for one."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "framework_processes"
+    shared.mkdir(exist_ok=True)
+    processes = FrameworkProcesses(shared)
+    modules = dict.fromkeys(getattr(item, "module", None) for item in request.session.items)
+    processes.start(name for module in modules for name in getattr(module, "PROCESSES", ()))
+    yield processes
+    processes.close()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _afresh() -> None:
-    """As in a process of its own, whatever ran before."""
-    # Ray leaves handlers of its own behind, and who is started in the background ignores Ctrl-C.
+def _clean_process_state() -> None:
+    """Undo what other files of tests left in this process."""
+    # Ray leaves signal handlers behind, and a process started in the background ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Tests that collect garbage look at their own: with all frameworks imported, the rest takes half a second.
+    # Tests that collect garbage then look only at their own objects. With all frameworks imported, others take 0.5 s.
     gc.collect()
     gc.freeze()

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.core.handoff import Mark
+from forebay.core.handoff import StreamMarker
 from forebay.engines.cuda import engine, memory, row_mover, run_ahead, staging_buffers
 from forebay.engines.cuda.page_locks import PageLocks
 from forebay.engines.cuda.pull import fetcher, resident, row_locations, staged_rows
@@ -239,7 +239,7 @@ class Device:
     def __exit__(self, *error):
         self.machine.inside.depth -= 1
 
-    def stay(self):
+    def make_current(self):
         self.__enter__()
 
     def memory(self):
@@ -255,7 +255,7 @@ class Device:
     def kernel(self, name):
         return Kernel(self.machine, name)
 
-    def lock(self, address, nbytes, *, read_only=False):
+    def page_lock(self, address, nbytes, *, read_only=False):
         machine = self.machine
         machine.before_lock(address, nbytes)
         overlaps = any(start < address + nbytes and address < stop for start, stop in _spans(machine.locked))
@@ -263,11 +263,11 @@ class Device:
             raise DeviceError(f"page-locking {nbytes} bytes was refused")
         machine.locked[address] = nbytes
 
-    def unlock(self, address):
+    def page_unlock(self, address):
         if self.machine.locked.pop(address, None) is None:
             raise self.machine.fault("memory was unlocked that was not locked")
 
-    def is_locked(self, address):
+    def is_page_locked(self, address):
         return any(start <= address < stop for start, stop in _spans(self.machine.locked))
 
 
@@ -284,12 +284,12 @@ class Event:
         self.point = point
 
     @property
-    def fired(self):
+    def has_fired(self):
         self.machine.check_current()
         return self.point is None or self.point.reached
 
     def wait(self):
-        if not self.fired:
+        if not self.has_fired:
             point = self.point
             self.machine.finish(point.queue.handle, lambda: point.reached)
 
@@ -306,7 +306,7 @@ class Event:
 class Stream:
     made = 0
 
-    def __init__(self, device, *, urgent=False):
+    def __init__(self, device, *, high_priority=False):
         Stream.made += 1
         self.machine, self.handle = device.machine, Stream.made % (TELLING - 1) + 1
 
@@ -340,7 +340,7 @@ class Stream:
 class BatchCopy:
     """Many copies in one call; the arrays are read before it returns."""
 
-    at_once = True
+    is_single_call = True
 
     def upload(self, stream, targets, sources, nbytes):
         stream.machine.check_current()
@@ -353,7 +353,7 @@ class BatchCopy:
 class OneByOne(BatchCopy):
     """As with drivers that have no such call."""
 
-    at_once = False
+    is_single_call = False
 
 
 class Kernel:
@@ -369,13 +369,13 @@ class Kernel:
         self._machine.put(stream.handle, Work(partial(self._act, self._machine, held)))
 
 
-def captures(machine, stream):
+def is_capturing(machine, stream):
     machine.check_current()
     return machine.queue(stream).capturing
 
 
-def wait_on_foreign(machine, stream, event):
-    if captures(machine, stream):
+def make_stream_wait(machine, stream, event):
+    if is_capturing(machine, stream):
         return False
     event.hold(stream)
     return True
@@ -392,7 +392,7 @@ def _array(machine, pointer, count, dtype):
 
 
 def _rows(machine, job):
-    return _array(machine, job.rows, job.count, np.int64 if job.wide_rows else np.int32).astype(np.int64)
+    return _array(machine, job.rows, job.count, np.int64 if job.needs_int64 else np.int32).astype(np.int64)
 
 
 def _sources(machine, job):
@@ -403,7 +403,7 @@ def _sources(machine, job):
     return table[which, 1] + rows * table[which, 2]
 
 
-def gather_any(machine, job):
+def gather_unaligned(machine, job):
     sources = _sources(machine, job)
     turns = _array(machine, job.order, job.count, np.uint32) if job.order else np.arange(job.count)
     batch, row = np.divmod(np.arange(job.count), job.batch_rows)
@@ -416,25 +416,25 @@ def gather_any(machine, job):
             ctypes.memmove(int(targets[i]) + start, int(sources[i]) + start, nbytes)
 
 
-def gather_wide(machine, job):
+def gather_aligned(machine, job):
     table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
     wide = not (table[:, 1:] % 16).any() and not (job.out | job.batch_stride | job.row_nbytes | job.piece_nbytes) % 16
     if not wide:
         raise machine.fault("a kernel was given rows that cannot be read sixteen bytes at a time")
-    gather_any(machine, job)
+    gather_unaligned(machine, job)
 
 
 def gather_bulk(machine, job):
     if machine.capability < (9, 0) or job.piece_nbytes > 8192:
         raise machine.fault("bulk copies were asked of a device that has none, or of more than a stage has room for")
     machine.check_device(_sources(machine, job), np.full(job.count, job.row_nbytes), "a bulk copy reads")
-    gather_wide(machine, job)
+    gather_aligned(machine, job)
 
 
 def narrow_numbers(machine, job):
-    wide = _array(machine, job.source, job.count, np.float64 if job.real else np.int64)
+    wide = _array(machine, job.source, job.count, np.float64 if job.is_float else np.int64)
     with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32 if job.real else np.int32)
+        narrow = wide.astype(np.float32 if job.is_float else np.int32)
     for start in range(0, job.count, job.batch_numbers):
         batch, target = (
             narrow[start : start + job.batch_numbers],
@@ -444,7 +444,7 @@ def narrow_numbers(machine, job):
         ctypes.memmove(target, batch.ctypes.data, batch.nbytes)
 
 
-def draw_rows(machine, job):
+def permute_rows(machine, job):
     number = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
     open_ = np.ones(job.count, bool)
     while open_.any():
@@ -454,21 +454,21 @@ def draw_rows(machine, job):
             drawn ^= drawn >> np.uint64(job.shift)
         number[open_] = drawn
         open_[open_] = drawn >= job.length
-    _array(machine, job.rows, job.count, np.int64 if job.wide_rows else np.int32)[...] = number
+    _array(machine, job.rows, job.count, np.int64 if job.needs_int64 else np.int32)[...] = number
 
 
-def count_stretches(machine, job):
-    starts = _array(machine, job.starts, job.stretches, np.uint32)
-    starts += np.bincount(_rows(machine, job) >> job.shift, minlength=job.stretches).astype(np.uint32)
+def count_buckets(machine, job):
+    starts = _array(machine, job.starts, job.buckets, np.uint32)
+    starts += np.bincount(_rows(machine, job) >> job.shift, minlength=job.buckets).astype(np.uint32)
 
 
-def start_stretches(machine, job):
-    starts = _array(machine, job.starts, job.stretches, np.uint32)
+def start_buckets(machine, job):
+    starts = _array(machine, job.starts, job.buckets, np.uint32)
     starts[...] = np.cumsum(starts) - starts
 
 
-def place_rows(machine, job):
-    starts = _array(machine, job.starts, job.stretches, np.uint32)
+def order_rows(machine, job):
+    starts = _array(machine, job.starts, job.buckets, np.uint32)
     places = _array(machine, job.order, job.count, np.uint32)
     for i, stretch in reversed(list(enumerate((_rows(machine, job) >> job.shift).tolist()))):
         places[starts[stretch]] = i
@@ -476,7 +476,7 @@ def place_rows(machine, job):
 
 
 KERNELS = {made.__name__: made for made in (
-    gather_wide, gather_any, gather_bulk, narrow_numbers, draw_rows, count_stretches, start_stretches, place_rows,
+    gather_aligned, gather_unaligned, gather_bulk, narrow_numbers, permute_rows, count_buckets, start_buckets, order_rows,
 )}  # fmt: skip
 
 
@@ -486,14 +486,14 @@ KERNELS = {made.__name__: made for made in (
 class Side:
     """What both kinds of frameworks share: arrays are NumPy's, read by work that is queued like any other."""
 
-    name, index, waits_on_import = "plain", 0, False
+    name, index, syncs_on_import = "plain", 0, False
 
     def __init__(self, machine, *, available=1 << 28):
         self.machine, self._available = machine, available
         self.refuse = lambda nbytes: False
         self.kept_for = []
 
-    def held_dtype(self, dtype):
+    def framework_dtype(self, dtype):
         return dtype
 
     def check(self, specs, names):
@@ -561,7 +561,7 @@ class Telling(Side):
     def stream(self):
         return self.current
 
-    def keep_for(self, owner):
+    def record_stream(self, owner):
         owner.streams.add(self.current)
         self.kept_for.append(self.current)
 
@@ -586,24 +586,24 @@ class Marking(Side):
     def stream(self):
         return None
 
-    def keep_for(self, owner):
+    def record_stream(self, owner):
         raise AssertionError("it tells no stream")
 
     def mark(self):
         with self._mutex:
             self._value = (self._value + 1) % (1 << 32)
             self.machine.put(MARKING, Work(partial(self._set, self._value)))
-            return Mark(self._counter.pointer, self._value)
+            return StreamMarker(self._counter.pointer, self._value)
 
 
 class Holding(Marking):
     """Like JAX: its stream waits for arrivals, and what its queued work reads is held until that is done."""
 
-    waits_on_import = True
+    syncs_on_import = True
 
     def hand_off(self, roots):
         for root in roots:
-            root._memory.hold_back(MARKING)
+            root._memory.make_stream_wait_for_arrival(MARKING)
         return super().hand_off(roots)
 
     def queue_read(self, array):
@@ -624,7 +624,9 @@ _THREADS_BEFORE = []  # what other tests left running
 
 
 @contextmanager
-def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 << 28, capability=(9, 0), few_cores=0):
+def plain_cuda(
+    *, kind=Telling, pace="late", seed=0, is_single_call=True, available=1 << 28, capability=(9, 0), few_cores=0
+):
     """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
     machine = Machine(pace, seed, capability)
     device = Device(machine)
@@ -636,17 +638,17 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
         for module in (engine, run_ahead):
             patch.setattr(module, "Stream", Stream)
         patch.setattr(engine, "device_at", lambda index: device)
-        patch.setattr(row_locations, "page_locks", lambda device: locks)
-        patch.setattr(engine, "captures", partial(captures, machine))
-        patch.setattr(memory, "wait_on_foreign", partial(wait_on_foreign, machine))
-        patch.setattr(row_mover, "BatchCopy", BatchCopy if at_once else OneByOne)
+        patch.setattr(row_locations, "process_page_locks", lambda device: locks)
+        patch.setattr(engine, "is_capturing", partial(is_capturing, machine))
+        patch.setattr(memory, "make_stream_wait", partial(make_stream_wait, machine))
+        patch.setattr(row_mover, "BatchCopy", BatchCopy if is_single_call else OneByOne)
         patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
         patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
         patch.setattr(transport, "FEW_CORES", few_cores)
         patch.setattr(row_locations, "PIECE_NBYTES", 8192)
-        patch.setattr(fetcher, "FEWEST_SORTED", 16)
-        patch.setattr(row_mover, "STRETCH_NBYTES", 1024)
-        patch.setattr(row_mover, "BULK_FROM_NBYTES", 1024)
+        patch.setattr(fetcher, "MIN_SORTED_ROWS", 16)
+        patch.setattr(row_mover, "BUCKET_NBYTES", 1024)
+        patch.setattr(row_mover, "MIN_BULK_ROW_NBYTES", 1024)
         patch.setattr(staged_rows, "PIECE_NBYTES", 8192)
         patch.setattr(resident, "STEP_NBYTES", 16384)
         forget_orders()
@@ -662,8 +664,8 @@ def plain_cuda(*, kind=Telling, pace="late", seed=0, at_once=True, available=1 <
 
 def forget_orders():
     """Those drawn with another length of tables."""
-    permutation.drawn_permutation.cache_clear()
-    block_shuffle.stretches_of.cache_clear()
+    permutation.cached_permutation.cache_clear()
+    block_shuffle.cached_epoch.cache_clear()
 
 
 def prepared():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from forebay.engines.cuda.kernel_workspace import Workspace
+from forebay.engines.cuda.kernel_workspace import KernelWorkspace
 
 
 class Kernel:
@@ -35,10 +35,10 @@ class Device:
     def kernel(self, name):
         return Kernel(name, self.launched)
 
-    def lock(self, address, nbytes):
+    def page_lock(self, address, nbytes):
         self.locked[address] = nbytes
 
-    def unlock(self, address):
+    def page_unlock(self, address):
         del self.locked[address]
 
 
@@ -86,7 +86,7 @@ class Event:
         self.calls.append(("close",))
 
 
-def workspace(device, *, rows=100, tables=(3, 20), wide_rows=False):
+def workspace(device, *, rows=100, tables=(3, 20), needs_int64=False):
     """One whose device side is plain memory, kept as its owner."""
-    owner = np.zeros(Workspace.nbytes(rows, tables), np.uint8)
-    return Workspace(device, owner.ctypes.data, owner, rows=rows, extents=tables, wide_rows=wide_rows)
+    owner = np.zeros(KernelWorkspace.nbytes(rows, tables), np.uint8)
+    return KernelWorkspace(device, owner.ctypes.data, owner, rows=rows, extents=tables, needs_int64=needs_int64)

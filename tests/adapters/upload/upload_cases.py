@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from forebay.adapters.upload.upload_once import _remembered, forget, upload_once
+from forebay.adapters.upload.upload_once import _cache, forget, upload_once
 from forebay.errors import SpecError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
@@ -110,10 +110,10 @@ def test_the_tensor_outlives_the_array():
 
 
 def test_nothing_is_remembered_of_arrays_that_are_gone():
-    before = len(_remembered)
+    before = len(_cache)
     found = [float(to_numpy(upload_once(np.full(10, i, np.float32), FRAMEWORK))[0]) for i in range(200)]
     assert found == list(range(200))
-    assert len(_remembered) == before
+    assert len(_cache) == before
 
 
 def test_the_tensor_is_not_the_array_itself():

@@ -8,9 +8,9 @@ from typing import Any
 from tests.support.paths import DOCTOR
 
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.events import Event, Line
+from forebay.doctor.model.events import LedgerEvent, Line
 
 SCRIPTS = DOCTOR / "scripts"
 
@@ -19,7 +19,7 @@ SCRIPTS = DOCTOR / "scripts"
 class Seen:
     """What the ledger holds after a run, and what the run came to."""
 
-    events: list[Event]
+    events: list[LedgerEvent]
     lines: list[Line]
     notes: list[str]
     result: Any
@@ -28,10 +28,10 @@ class Seen:
     def of_capture(cls, capture: Capture) -> "Seen":
         return cls([*capture.events], [*capture.lines], [*capture.notes], None)
 
-    def of(self, kind: str, api: str | None = None) -> list[Event]:
+    def of(self, kind: str, api: str | None = None) -> list[LedgerEvent]:
         return [event for event in self.events if event.kind == kind and api in (None, event.api)]
 
-    def text(self, event: Event) -> str:
+    def text(self, event: LedgerEvent) -> str:
         """What stands on the line that is said to have done it."""
         return self.lines[event.line].text
 
@@ -42,7 +42,7 @@ class Seen:
 
 def watched(run: Callable[[], Any]) -> Seen:
     """Watch a function from its beginning to its end."""
-    session = Session(Stepping(steps=10**9, seconds=1e9))
+    session = Session(StepDetector(steps=10**9, seconds=1e9))
     session.start()
     try:
         result = run()

@@ -14,7 +14,7 @@ from forebay.doctor.capture.device.ledger import profiler_at_work
 from forebay.doctor.capture.hooks import op_counter
 from forebay.doctor.capture.hooks.op_counter import Counts
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.capture.step_detector import StepDetector
 
 
 def test_a_changed_type_is_a_reason():
@@ -284,7 +284,7 @@ def test_a_hook_that_fails_is_a_note(monkeypatch):
 def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
     monkeypatch.setattr(op_counter, "TOGETHER_NS", 10**12)  # or on a slow machine the lines before the loop are one too
     at_once = {"patience_seconds": 0.0, "glance_seconds": 0.0, "short_seconds": 0.0}
-    session = Session(Stepping(warm_up=2, steps=5, untraced_steps=5, **at_once))
+    session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
     bare_script(f"jax/{script}")
     session.stop()

@@ -21,7 +21,7 @@ from forebay.doctor.capture.device.ledger import profiler_at_work
 from forebay.doctor.capture.hooks.op_counter import Counts
 from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
 from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
-from forebay.doctor.capture.memory_samples import limits_of_tensorflow
+from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 from forebay.doctor.capture.process_facts import process_facts
 
 OWNERS = (
@@ -64,7 +64,7 @@ def test_jax_that_tensorflow_imports_by_itself_is_not_started():
 
 def test_what_may_be_taken_of_a_device_is_known():
     tf.constant(1)
-    assert limits_of_tensorflow()["CPU:0"] > 0
+    assert tensorflow_memory_limits()["CPU:0"] > 0
 
 
 def test_a_function_is_traced_as_often_as_without_the_doctor():

@@ -6,22 +6,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.model.events import Event
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.model.events import LedgerEvent
 
 
 class Seen:
     """A watch that goes on, and what it has seen."""
 
     def __init__(self) -> None:
-        self.session = Session(Stepping(steps=10**9, seconds=1e9))
+        self.session = Session(StepDetector(steps=10**9, seconds=1e9))
 
     @property
     def notes(self) -> list[str]:
         """Without what other frameworks say, which Keras may have loaded."""
         return [note for note in self.session.ledger.notes if "JAX" not in note]
 
-    def of(self, kind: str, api: str | None = None) -> list[Event]:
+    def of(self, kind: str, api: str | None = None) -> list[LedgerEvent]:
         return [event for event in self.session.ledger.events if event.kind == kind and api in (None, event.api)]
 
     def apis(self, kind: str) -> set[str]:

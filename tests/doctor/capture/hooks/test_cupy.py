@@ -4,22 +4,17 @@ import json
 
 import pytest
 from tests.doctor.capture.hooks.hook_scripts import Seen
-from tests.doctor.processes import WAITING
 from tests.support.paths import DOCTOR
 
-PROCESSES = ("cases cupy", "scripts cupy")
+PROCESSES = ("scripts cupy",)
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "cupy").glob("*.py"))
 FAULTS = ("conversion_in_loop", "host_check", "many_small_copies", "read_back", "rebuilt", "repeated_upload")
 FAULTS += ("wide_dtype",)
-pytestmark = WAITING
 
 
-def seen(processes, script):
-    return Seen.of_capture(processes.capture("cupy", script))
+def seen(framework_processes, script):
+    return Seen.of_capture(framework_processes.capture("cupy", script))
 
-
-def test_every_case_holds(processes):
-    processes.wait("cases cupy")
 
 
 @pytest.mark.parametrize(
@@ -37,22 +32,22 @@ def test_every_case_holds(processes):
         ("many_small_copies", "sync", "cupy.cuda.Stream.synchronize", 60, "cupy.cuda.Stream.null.synchronize()"),
     ],
 )
-def test_a_fault_is_written_down_with_its_line(processes, script, kind, api, times, line):
-    found = seen(processes, script)
+def test_a_fault_is_written_down_with_its_line(framework_processes, script, kind, api, times, line):
+    found = seen(framework_processes, script)
     assert [found.text(event).startswith(line) for event in found.of(kind, api)].count(True) == times
 
 
 @pytest.mark.parametrize("script", FAULTS)
 @pytest.mark.parametrize("kind", ["upload", "download", "build", "compile", "sync"])
-def test_a_healthy_script_does_nothing_in_its_loop(processes, script, kind):
-    assert len(seen(processes, f"{script}_healthy").of(kind)) <= 2
+def test_a_healthy_script_does_nothing_in_its_loop(framework_processes, script, kind):
+    assert len(seen(framework_processes, f"{script}_healthy").of(kind)) <= 2
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_watched_script_comes_to_the_same_result(processes, script):
-    watched, bare = json.loads(processes.kept("cupy", script, "answers").read_text())
+def test_a_watched_script_comes_to_the_same_result(framework_processes, script):
+    watched, bare = json.loads(framework_processes.script_result("cupy", script, "answers").read_text())
     assert watched == bare
 
 
-def test_the_same_data_has_the_same_key(processes):
-    assert len(set(seen(processes, "repeated_upload").details("upload", "key"))) == 1
+def test_the_same_data_has_the_same_key(framework_processes):
+    assert len(set(seen(framework_processes, "repeated_upload").details("upload", "key"))) == 1

@@ -9,8 +9,8 @@ from tests.doctor.rules.test_rules import findings
 
 import forebay as fb
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.model.events import FEED, Kind
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.model.events import FEED_API, EventKind
 
 FOR_EVER = {"steps": 10**9, "seconds": 1e9, "patience_seconds": 1e9}
 
@@ -22,7 +22,7 @@ def slow(rows):
 
 @pytest.fixture
 def seen():
-    session = Session(Stepping(**FOR_EVER))
+    session = Session(StepDetector(**FOR_EVER))
     session.start()
     yield session
     session.stop()
@@ -36,9 +36,9 @@ def test_every_batch_is_a_wait_for_input_at_the_line_of_the_loop(seen):
     with fb.from_arrays(np.zeros((40, 5), np.float32)).batch(4).feed("numpy", device="cpu") as feed:
         for _ in feed:
             pass
-    waits = events(seen, Kind.INPUT)
+    waits = events(seen, EventKind.INPUT)
     assert len(waits) == 10
-    assert {event.api for event in waits} == {FEED}
+    assert {event.api for event in waits} == {FEED_API}
     assert waits[0].nbytes == 4 * 5 * 4
     assert waits[0].detail["loader"] == "forebay"
     assert waits[0].detail["batch_rows"] == 4
@@ -49,13 +49,13 @@ def test_every_batch_is_a_wait_for_input_at_the_line_of_the_loop(seen):
 def test_the_map_is_seen_on_the_threads_that_run_it(seen):
     with fb.from_arrays(np.zeros(40, np.float32)).batch(4).map(slow).feed("numpy", device="cpu") as feed:
         assert len(list(feed)) == 10
-    maps = events(seen, Kind.PREPARE)
+    maps = events(seen, EventKind.PREPARE)
     assert len(maps) >= 10
     assert seen.ledger.lines.read()[maps[0].line].function == "slow"
 
 
 def test_nothing_is_left_behind():
-    session = Session(Stepping(**FOR_EVER))
+    session = Session(StepDetector(**FOR_EVER))
     session.start()
     session.stop()
     with fb.from_arrays(np.zeros(8, np.float32)).batch(4).map(slow).feed("numpy", device="cpu") as feed:
@@ -64,17 +64,17 @@ def test_nothing_is_left_behind():
 
 
 def test_a_map_that_a_feed_runs_in_threads_is_sent_to_processes():
-    made = batch(FEED, 8, loader="forebay", prefetch=4, batch_rows=64).containing(prepare("map", 7.9))
+    made = batch(FEED_API, 8, loader="forebay", prefetch=4, batch_rows=64).containing(prepare("map", 7.9))
     (finding,) = findings(loop(made), "input_bound")
     assert "waits for a forebay feed" in finding.title
     assert 'pipeline.batch(64).map(prepare, where="process")' in finding.cures[0].code
 
 
 def test_a_map_that_has_processes_already_needs_more_machines():
-    (finding,) = findings(loop(batch(FEED, 8, loader="forebay", workers=4, prefetch=4)), "input_bound")
+    (finding,) = findings(loop(batch(FEED_API, 8, loader="forebay", workers=4, prefetch=4)), "input_bound")
     assert 'where="ray"' in finding.cures[0].code
 
 
 def test_a_feed_without_a_map_is_asked_itself():
-    (finding,) = findings(loop(batch(FEED, 8, loader="forebay", prefetch=4)), "input_bound")
+    (finding,) = findings(loop(batch(FEED_API, 8, loader="forebay", prefetch=4)), "input_bound")
     assert finding.cures[0].code == "print(feed.explain())"

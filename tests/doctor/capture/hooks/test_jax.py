@@ -4,20 +4,15 @@ import json
 
 import pytest
 from tests.doctor.capture.hooks.hook_scripts import Seen
-from tests.doctor.processes import WAITING
 from tests.support.paths import DOCTOR
 
-PROCESSES = ("cases jax", "scripts jax")
+PROCESSES = ("scripts jax",)
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "jax").glob("*.py"))
-pytestmark = WAITING
 
 
-def seen(processes, script):
-    return Seen.of_capture(processes.capture("jax", script))
+def seen(framework_processes, script):
+    return Seen.of_capture(framework_processes.capture("jax", script))
 
-
-def test_every_case_holds(processes):
-    processes.wait("cases jax")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +31,8 @@ def test_every_case_holds(processes):
         ("read_back", "run", "jax.jit", 60, "weights, loss = step(weights, images, "),
     ],
 )
-def test_a_fault_is_written_down_with_its_line(processes, script, kind, api, times, line):
-    found = seen(processes, script)
+def test_a_fault_is_written_down_with_its_line(framework_processes, script, kind, api, times, line):
+    found = seen(framework_processes, script)
     assert [found.text(event).startswith(line) for event in found.of(kind, api)].count(True) == times
 
 
@@ -54,42 +49,42 @@ def test_a_fault_is_written_down_with_its_line(processes, script, kind, api, tim
         ("wide_dtype", "upload"),
     ],
 )
-def test_a_healthy_script_does_it_once_or_twice_in_all(processes, script, kind):
-    assert len(seen(processes, f"{script}_healthy").of(kind)) <= 2
+def test_a_healthy_script_does_it_once_or_twice_in_all(framework_processes, script, kind):
+    assert len(seen(framework_processes, f"{script}_healthy").of(kind)) <= 2
 
 
 @pytest.mark.parametrize("script", ["rebuilt", "retracing", "retracing_value"])
-def test_a_healthy_script_is_compiled_for_once(processes, script):
-    assert seen(processes, f"{script}_healthy").details("compile", "reason").count("first") == 1
+def test_a_healthy_script_is_compiled_for_once(framework_processes, script):
+    assert seen(framework_processes, f"{script}_healthy").details("compile", "reason").count("first") == 1
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_watched_script_comes_to_the_same_result_by_as_many_compilations(processes, script):
-    watched, bare = json.loads(processes.kept("jax", script, "answers").read_text())
+def test_a_watched_script_comes_to_the_same_result_by_as_many_compilations(framework_processes, script):
+    watched, bare = json.loads(framework_processes.script_result("jax", script, "answers").read_text())
     assert watched == bare
     assert watched["compilations"]
 
 
-def test_the_same_data_has_the_same_key(processes):
-    assert len(set(seen(processes, "repeated_upload").details("upload", "key", "jax.jit: step(table)"))) == 1
+def test_the_same_data_has_the_same_key(framework_processes):
+    assert len(set(seen(framework_processes, "repeated_upload").details("upload", "key", "jax.jit: step(table)"))) == 1
 
 
-def test_fresh_data_has_fresh_keys(processes):
-    assert len(set(seen(processes, "wide_dtype").details("upload", "key", "jax.jit: step(batch)"))) == 120
+def test_fresh_data_has_fresh_keys(framework_processes):
+    assert len(set(seen(framework_processes, "wide_dtype").details("upload", "key", "jax.jit: step(batch)"))) == 120
 
 
-def test_narrowed_data_tells_what_it_was(processes):
-    found = seen(processes, "wide_dtype")
+def test_narrowed_data_tells_what_it_was(framework_processes):
+    found = seen(framework_processes, "wide_dtype")
     assert set(found.details("upload", "from_dtype", "jax.jit: step(batch)")) == {"float64"}
     assert set(found.details("upload", "dtype", "jax.jit: step(batch)")) == {"float32"}
 
 
-def test_bytes_are_those_that_arrive(processes):
-    assert {event.nbytes for event in seen(processes, "wide_dtype").of("upload")} == {512 * 784 * 4}
+def test_bytes_are_those_that_arrive(framework_processes):
+    assert {event.nbytes for event in seen(framework_processes, "wide_dtype").of("upload")} == {512 * 784 * 4}
 
 
 @pytest.mark.parametrize(("script", "reason"), [("retracing", "shape"), ("retracing_value", "value")])
-def test_a_compilation_tells_its_function_and_its_reason(processes, script, reason):
-    events = [event.detail for event in seen(processes, script).of("compile") if "reason" in event.detail]
+def test_a_compilation_tells_its_function_and_its_reason(framework_processes, script, reason):
+    events = [event.detail for event in seen(framework_processes, script).of("compile") if "reason" in event.detail]
     assert [detail["reason"] for detail in events] == ["first"] + [reason] * (len(events) - 1)
     assert len({detail["signature"] for detail in events}) == len(events)

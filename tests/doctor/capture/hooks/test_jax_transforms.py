@@ -4,8 +4,8 @@ import pytest
 from tests.doctor import device_rig as rig
 from tests.doctor.captures import JAX, happening, loop, ops, run
 
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.model.events import Kind
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import EventKind
 
 KERNELS, KERNEL_US = 80, 10
 GRADIENT, LAYER = 6, 4  # lines
@@ -13,7 +13,7 @@ JAX_GPU = {"jax": {"gpus": 1, "devices": 1, "jit_disabled": False}}
 
 
 def gradient(ms, *inside):
-    return happening(Kind.TRANSFORM, "jax.grad", ms, line=GRADIENT, function="loss").containing(*inside)
+    return happening(EventKind.TRANSFORM, "jax.grad", ms, line=GRADIENT, function="loss").containing(*inside)
 
 
 def operations(count, ms, **given):
@@ -25,9 +25,9 @@ def by_operations(machine, *, python_us=400):
     for _ in range(KERNELS):
         machine.python(python_us)
         machine.launch(KERNEL_US, host_us=20)
-    machine._event(Kind.TRANSFORM, "jax.grad", GRADIENT, began)
+    machine._event(EventKind.TRANSFORM, "jax.grad", GRADIENT, began)
     detail = {"count": KERNELS, "tiny": 0, "calling_seconds": KERNELS * 20e-6}
-    machine._event(Kind.OPS, "jax operations", LAYER, machine.now - 20 * rig.US, 0, detail)
+    machine._event(EventKind.OPS, "jax operations", LAYER, machine.now - 20 * rig.US, 0, detail)
 
 
 def compiled(machine):
@@ -37,7 +37,7 @@ def compiled(machine):
 
 
 def main_of(capture):
-    return judge(capture).main
+    return diagnose(capture).main
 
 
 def test_the_line_that_takes_the_gradient_is_named_wherever_its_operations_are_written():
@@ -62,23 +62,23 @@ def test_a_gradient_of_few_long_operations_is_left_alone():
 
 
 def test_a_loop_with_a_compiled_step_is_left_alone():
-    every_tenth = happening(Kind.TRANSFORM, "jax.grad", 1, line=GRADIENT, every=10)
+    every_tenth = happening(EventKind.TRANSFORM, "jax.grad", 1, line=GRADIENT, every=10)
     assert main_of(loop(run("jax.jit", 9), every_tenth, frameworks=JAX)) is None
 
 
 @pytest.mark.parametrize("python_us", [50, 400, 2_000])
 def test_compiling_leaves_what_the_device_computes(python_us):
     capture = rig.run(lambda machine: by_operations(machine, python_us=python_us), frameworks=JAX_GPU)
-    verdict = judge(capture)
-    best, truly = verdict.main.cures[0], rig.step_seconds(compiled)
-    fast, slow = (verdict.case.step_seconds - won for won in (best.high, best.low))
-    assert verdict.main.rule == "eager"
+    diagnosis = diagnose(capture)
+    best, truly = diagnosis.main.cures[0], rig.step_seconds(compiled)
+    fast, slow = (diagnosis.view.step_seconds - won for won in (best.high, best.low))
+    assert diagnosis.main.rule == "eager"
     assert fast <= truly <= slow * 1.01
     assert fast >= 0.5 * KERNELS * KERNEL_US * 1e-6
 
 
 def test_it_is_the_same_where_launches_were_not_recorded():
     capture = rig.without_calls(rig.run(by_operations, frameworks=JAX_GPU))
-    verdict = judge(capture)
-    best, truly = verdict.main.cures[0], rig.step_seconds(compiled)
-    assert verdict.case.step_seconds - best.high <= truly <= (verdict.case.step_seconds - best.low) * 1.05
+    diagnosis = diagnose(capture)
+    best, truly = diagnosis.main.cures[0], rig.step_seconds(compiled)
+    assert diagnosis.view.step_seconds - best.high <= truly <= (diagnosis.view.step_seconds - best.low) * 1.05

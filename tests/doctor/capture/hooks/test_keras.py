@@ -1,19 +1,18 @@
 """Keras's hooks: what they write of each script, with TensorFlow as its backend."""
 
 import pytest
-from tests.doctor.processes import WAITING, Captures
+from tests.support.framework_processes import Captures
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "keras").glob("*.py"))
 PROCESSES = ("scripts keras",)
-pytestmark = WAITING
 
 
 @pytest.fixture
-def captures(processes):
-    return Captures(processes, "keras")
+def captures(framework_processes):
+    return Captures(framework_processes, "keras")
 
 
 def events(capture, kind, api=None, line=""):
@@ -26,7 +25,7 @@ def events(capture, kind, api=None, line=""):
 
 def steps(capture):
     """Those that were watched in full."""
-    return [event for event in events(capture, Kind.STEP) if event.end <= capture.window.end]
+    return [event for event in events(capture, EventKind.STEP) if event.end <= capture.window.end]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -48,10 +47,10 @@ def test_a_script_runs_to_its_end_and_all_is_seen(captures, script):
 )
 def test_a_fit_tells_how_long_it_waited_for_what(captures, script, api, loader):
     capture = captures[script]
-    waits = events(capture, Kind.INPUT, api, line="model.fit(")
+    waits = events(capture, EventKind.INPUT, api, line="model.fit(")
     assert len(waits) >= len(steps(capture)) - 10
     assert {event.detail["loader"] for event in waits} == {loader}
-    runs = [(event.start, event.end) for event in events(capture, Kind.RUN)]
+    runs = [(event.start, event.end) for event in events(capture, EventKind.RUN)]
     assert all(any(start <= wait.start <= wait.end <= end for start, end in runs) for wait in waits)
 
 
@@ -59,34 +58,34 @@ def test_after_the_window_only_steps_are_timed(captures):
     capture = captures["fit_arrays"]
     assert capture.window.anchor[:2] == ("step", "Model.fit")
     assert len(capture.window.untraced) >= 60
-    assert [event for event in events(capture, Kind.RUN) if event.start > capture.window.end] == []
+    assert [event for event in events(capture, EventKind.RUN) if event.start > capture.window.end] == []
 
 
 def test_pipelines_say_how_they_were_put_together(captures):
-    (built,) = events(captures["fit_tf_data"], Kind.BUILD, "Dataset.from_tensor_slices")
+    (built,) = events(captures["fit_tf_data"], EventKind.BUILD, "Dataset.from_tensor_slices")
     assert built.detail == {"what": "Dataset", "shuffle_rows": 500, "batch_rows": 32, "prefetch": -1}
     assert built.nbytes == 2000 * 33 * 4
-    assert {event.detail["batch_rows"] for event in events(captures["fit_arrays"], Kind.INPUT)} == {32}
+    assert {event.detail["batch_rows"] for event in events(captures["fit_arrays"], EventKind.INPUT)} == {32}
 
 
 def test_the_users_python_is_seen_beside_the_loop(captures):
     capture = captures["input_bound"]
-    made = events(capture, Kind.PREPARE, "PyDataset.__getitem__", line="def __getitem__(self, index):")
+    made = events(capture, EventKind.PREPARE, "PyDataset.__getitem__", line="def __getitem__(self, index):")
     assert len(made) >= 60
     assert len({event.thread for event in made} - {event.thread for event in steps(capture)}) >= 1
-    assert len(events(captures["input_bound_generator"], Kind.PREPARE, "generator", line="def batches():")) >= 60
-    assert events(captures["input_bound_healthy"], Kind.PREPARE) == []
+    assert len(events(captures["input_bound_generator"], EventKind.PREPARE, "generator", line="def batches():")) >= 60
+    assert events(captures["input_bound_healthy"], EventKind.PREPARE) == []
 
 
 def test_the_same_arrays_given_again_have_the_same_keys(captures):
-    again = events(captures["repeated_upload"], Kind.UPLOAD, "Model.train_on_batch", line="model.train_on_batch(x, y)")
+    again = events(captures["repeated_upload"], EventKind.UPLOAD, "Model.train_on_batch", line="model.train_on_batch(x, y)")
     assert (len(again), len({event.detail["key"] for event in again})) == (120, 2)
-    assert events(captures["repeated_upload_healthy"], Kind.UPLOAD, line="model.train_on_batch(x, y)") == []
+    assert events(captures["repeated_upload_healthy"], EventKind.UPLOAD, line="model.train_on_batch(x, y)") == []
 
 
 def test_operations_are_counted_where_a_model_runs_eagerly(captures):
     eager, compiled = (
-        sum(event.detail["count"] for event in events(captures[name], Kind.OPS, line="model.fit("))
+        sum(event.detail["count"] for event in events(captures[name], EventKind.OPS, line="model.fit("))
         for name in ("eager", "eager_healthy")
     )
     assert eager > 30 * 50
@@ -94,6 +93,6 @@ def test_operations_are_counted_where_a_model_runs_eagerly(captures):
 
 
 def test_a_model_that_is_compiled_again_is_traced_again(captures):
-    assert len(events(captures["rebuilt"], Kind.BUILD, "Model.compile")) == 8
-    assert len(events(captures["rebuilt"], Kind.COMPILE, "Model.fit")) == 8
-    assert len(events(captures["rebuilt_healthy"], Kind.COMPILE, "Model.fit")) == 1
+    assert len(events(captures["rebuilt"], EventKind.BUILD, "Model.compile")) == 8
+    assert len(events(captures["rebuilt"], EventKind.COMPILE, "Model.fit")) == 8
+    assert len(events(captures["rebuilt_healthy"], EventKind.COMPILE, "Model.fit")) == 1

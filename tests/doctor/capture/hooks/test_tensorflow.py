@@ -5,21 +5,20 @@ import subprocess
 import sys
 
 import pytest
-from tests.doctor.processes import SETTINGS, WAITING, Captures
+from tests.support.framework_processes import SETTINGS, Captures
 from tests.support.paths import DOCTOR
 
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "tensorflow").glob("*.py"))
 FAULTS = [script for script in SCRIPTS if f"{script}_healthy" in SCRIPTS]
-PROCESSES = ("cases tensorflow", "scripts tensorflow")
-pytestmark = WAITING
+PROCESSES = ("scripts tensorflow",)
 
 
 @pytest.fixture
-def captures(processes):
-    return Captures(processes, "tensorflow")
+def captures(framework_processes):
+    return Captures(framework_processes, "tensorflow")
 
 
 def events(capture, kind, api=None, line=""):
@@ -33,9 +32,6 @@ def events(capture, kind, api=None, line=""):
 def details(found, name):
     return [(event.detail or {}).get(name) for event in found]
 
-
-def test_all_cases_hold(processes):
-    processes.wait("cases tensorflow")
 
 
 def test_every_fault_has_a_healthy_twin():
@@ -107,21 +103,21 @@ def test_a_healthy_twin_does_none_of_it_in_its_loop(captures, script, kinds):
 
 
 def test_the_same_data_is_known_again_and_fresh_data_is_not(captures):
-    again = events(captures["repeated_upload"], Kind.UPLOAD)
+    again = events(captures["repeated_upload"], EventKind.UPLOAD)
     assert (len(set(details(again, "key"))), {event.nbytes for event in again}) == (1, {3_000_000})
-    fresh = events(captures["conversion_in_loop"], Kind.UPLOAD)
+    fresh = events(captures["conversion_in_loop"], EventKind.UPLOAD)
     assert (len(set(details(fresh, "key"))), {event.nbytes for event in fresh}) == (60, {4096 * 256 * 4})
-    fed = events(captures["repeated_upload_session"], Kind.UPLOAD)
+    fed = events(captures["repeated_upload_session"], EventKind.UPLOAD)
     assert (len(set(details(fed, "key"))), {event.nbytes for event in fed}) == (1, {800_000})
 
 
 def test_a_session_hands_arrays_back(captures):
-    handed = events(captures["rebuilt_session"], Kind.DOWNLOAD, "Session.run")
+    handed = events(captures["rebuilt_session"], EventKind.DOWNLOAD, "Session.run")
     assert [event.nbytes for event in handed] == [4] * 30
 
 
 def test_traces_say_why(captures):
-    values, shapes = (events(captures[name], Kind.COMPILE) for name in ("retracing", "retracing_shape"))
+    values, shapes = (events(captures[name], EventKind.COMPILE) for name in ("retracing", "retracing_shape"))
     assert details(values, "reason") == ["first"] + ["value"] * 29
     assert set(details(values, "signature")) == {"rate: float"}
     assert details(shapes, "reason") == ["first"] + ["shape"] * 29
@@ -130,39 +126,39 @@ def test_traces_say_why(captures):
 
 
 def test_arrays_in_graphs_are_counted(captures):
-    (traced,) = events(captures["constants"], Kind.COMPILE)
+    (traced,) = events(captures["constants"], EventKind.COMPILE)
     assert traced.detail["constants_nbytes"] >= 50_000 * 500 * 4
-    assert details(events(captures["constants_healthy"], Kind.COMPILE), "constants_nbytes") == [None]
+    assert details(events(captures["constants_healthy"], EventKind.COMPILE), "constants_nbytes") == [None]
 
 
 def test_pipelines_say_how_they_were_put_together(captures):
-    (careless,) = events(captures["loader"], Kind.BUILD, "Dataset.from_tensor_slices")
+    (careless,) = events(captures["loader"], EventKind.BUILD, "Dataset.from_tensor_slices")
     mapped = captures["loader"].lines[careless.detail.pop("mapped_at")]
     assert mapped.text.startswith("for batch in tf.data.Dataset")
     assert careless.detail == {"what": "Dataset", "shuffle_rows": 1280, "batch_rows": 32}
     assert careless.nbytes == 1280 * 64 * 64 * 3
-    waits = events(captures["loader"], Kind.INPUT)
+    waits = events(captures["loader"], EventKind.INPUT)
     assert (set(details(waits, "prefetch")), set(details(waits, "loader"))) == ({0}, {"tf.data"})
     assert {event.nbytes for event in waits} == {32 * 64 * 64 * 3 * 4}
-    assert set(details(events(captures["loader_healthy"], Kind.INPUT), "prefetch")) == {-1}
-    assert set(details(events(captures["input_bound_generator"], Kind.INPUT), "loader")) == {"generator"}
+    assert set(details(events(captures["loader_healthy"], EventKind.INPUT), "prefetch")) == {-1}
+    assert set(details(events(captures["input_bound_generator"], EventKind.INPUT), "loader")) == {"generator"}
 
 
 def test_the_users_python_runs_beside_the_loop(captures):
     capture = captures["input_bound"]
-    loop = {event.thread for event in events(capture, Kind.INPUT)}
-    assert loop.isdisjoint(event.thread for event in events(capture, Kind.PREPARE))
+    loop = {event.thread for event in events(capture, EventKind.INPUT)}
+    assert loop.isdisjoint(event.thread for event in events(capture, EventKind.PREPARE))
 
 
 def test_operations_of_an_eager_step_are_counted(captures):
-    assert sum(details(events(captures["eager"], Kind.OPS), "count")) > 30 * 100
-    assert events(captures["eager_healthy"], Kind.OPS, line="train_step()") == []
-    assert events(captures["eager_healthy"], Kind.STEP) == []
+    assert sum(details(events(captures["eager"], EventKind.OPS), "count")) > 30 * 100
+    assert events(captures["eager_healthy"], EventKind.OPS, line="train_step()") == []
+    assert events(captures["eager_healthy"], EventKind.STEP) == []
 
 
 def test_moves_name_the_operation_and_both_devices(captures):
     there, back = (
-        events(captures["placement"], Kind.MOVE, line=line)[0] for line in ("clipped =", "loss = tf.reduce_mean")
+        events(captures["placement"], EventKind.MOVE, line=line)[0] for line in ("clipped =", "loss = tf.reduce_mean")
     )
     assert there.detail | {"op": ""} == {
         "op": "",
@@ -181,5 +177,5 @@ def test_the_command_keeps_a_capture(tmp_path):
     done = subprocess.run(command, env=os.environ | SETTINGS, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     capture = Capture.load(tmp_path / "kept")
-    assert (capture.ended, len(events(capture, Kind.STEP))) == ("done", 30)
+    assert (capture.ended, len(events(capture, EventKind.STEP))) == ("done", 30)
     assert {line.file for line in capture.lines} == {str(script)}

@@ -3,12 +3,11 @@
 from collections import Counter
 
 import pytest
-from tests.doctor.processes import WAITING, Captures
+from tests.support.framework_processes import Captures
 
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-PROCESSES = ("cases torch", "scripts torch")
-pytestmark = WAITING
+PROCESSES = ("scripts torch",)
 FAULTS = (
     "conversion_in_loop",
     "input_bound",
@@ -23,8 +22,8 @@ FAULTS = (
 
 
 @pytest.fixture
-def captures(processes):
-    return Captures(processes, "torch")
+def captures(framework_processes):
+    return Captures(framework_processes, "torch")
 
 
 def events(capture, kind, api=None):
@@ -33,7 +32,7 @@ def events(capture, kind, api=None):
 
 def per_step(capture, kind, api=None):
     """How often it happens between the first and the last step that were watched."""
-    steps = [event.end for event in events(capture, Kind.STEP) if event.end <= capture.window.end]
+    steps = [event.end for event in events(capture, EventKind.STEP) if event.end <= capture.window.end]
     inside = [event for event in events(capture, kind, api) if steps[0] < event.end < steps[-1]]
     return len(inside) / (len(steps) - 1)
 
@@ -41,9 +40,6 @@ def per_step(capture, kind, api=None):
 def text(capture, event):
     return capture.lines[event.line].text
 
-
-def test_all_cases_hold(processes):
-    processes.wait("cases torch")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -53,7 +49,7 @@ def test_a_script_and_its_twin_run_to_their_end_and_all_is_seen(captures, fault)
 
 
 def test_repeated_upload(captures):
-    again, once = (events(captures[name], Kind.UPLOAD) for name in ("repeated_upload", "repeated_upload_healthy"))
+    again, once = (events(captures[name], EventKind.UPLOAD) for name in ("repeated_upload", "repeated_upload_healthy"))
     assert len({event.detail["key"] for event in again}) == 1
     assert {(event.nbytes, text(captures["repeated_upload"], event)) for event in again} == {
         (12_000_000, "tensor = torch.tensor(data)")
@@ -62,59 +58,59 @@ def test_repeated_upload(captures):
 
 
 def test_read_back(captures):
-    assert per_step(captures["read_back"], Kind.DOWNLOAD, "Tensor.item") == 1
-    assert {event.detail["device"] for event in events(captures["read_back"], Kind.DOWNLOAD)} == {"cpu"}
-    assert per_step(captures["read_back_healthy"], Kind.DOWNLOAD) == 0
+    assert per_step(captures["read_back"], EventKind.DOWNLOAD, "Tensor.item") == 1
+    assert {event.detail["device"] for event in events(captures["read_back"], EventKind.DOWNLOAD)} == {"cpu"}
+    assert per_step(captures["read_back_healthy"], EventKind.DOWNLOAD) == 0
 
 
 def test_conversion_in_loop(captures):
-    uploads = events(captures["conversion_in_loop"], Kind.UPLOAD)
+    uploads = events(captures["conversion_in_loop"], EventKind.UPLOAD)
     assert {event.detail["from_dtype"] for event in uploads} == {"list"}
     assert len({event.detail["key"] for event in uploads}) == len(uploads)
-    assert per_step(captures["conversion_in_loop"], Kind.UPLOAD) == 1
-    assert per_step(captures["conversion_in_loop_healthy"], Kind.UPLOAD) == 0
+    assert per_step(captures["conversion_in_loop"], EventKind.UPLOAD) == 1
+    assert per_step(captures["conversion_in_loop_healthy"], EventKind.UPLOAD) == 0
 
 
 def test_input_bound(captures):
     capture = captures["input_bound"]
-    assert per_step(capture, Kind.INPUT) == per_step(capture, Kind.PREPARE, "Dataset.__getitem__") == 1
-    rows = events(capture, Kind.PREPARE, "Dataset.__getitem__")
+    assert per_step(capture, EventKind.INPUT) == per_step(capture, EventKind.PREPARE, "Dataset.__getitem__") == 1
+    rows = events(capture, EventKind.PREPARE, "Dataset.__getitem__")
     assert Counter(text(capture, event) for event in rows) == {"def __getitem__(self, index):": len(rows)}
-    assert per_step(captures["input_bound_healthy"], Kind.INPUT) == 0
+    assert per_step(captures["input_bound_healthy"], EventKind.INPUT) == 0
 
 
 def test_loader(captures):
     capture = captures["loader"]
-    uploads, waits = events(capture, Kind.UPLOAD), events(capture, Kind.INPUT)
+    uploads, waits = events(capture, EventKind.UPLOAD), events(capture, EventKind.INPUT)
     assert {(event.detail["non_blocking"], event.detail["pinned"]) for event in uploads} == {(True, False)}
     assert {(event.detail["workers"], event.detail["batch_rows"]) for event in waits} == {(0, 64)}
-    healthy = events(captures["loader_healthy"], Kind.INPUT)
+    healthy = events(captures["loader_healthy"], EventKind.INPUT)
     assert {(event.detail["workers"], event.detail["prefetch"]) for event in healthy} == {(1, 8)}
 
 
 def test_rebuilt(captures):
-    assert per_step(captures["rebuilt"], Kind.BUILD, "DataLoader(...)") == 1
-    assert per_step(captures["rebuilt"], Kind.BUILD, "iter(DataLoader)") == 1
-    assert per_step(captures["rebuilt_healthy"], Kind.BUILD) == 0
+    assert per_step(captures["rebuilt"], EventKind.BUILD, "DataLoader(...)") == 1
+    assert per_step(captures["rebuilt"], EventKind.BUILD, "iter(DataLoader)") == 1
+    assert per_step(captures["rebuilt_healthy"], EventKind.BUILD) == 0
 
 
 def test_retracing(captures):
-    compilations = events(captures["retracing"], Kind.COMPILE)
+    compilations = events(captures["retracing"], EventKind.COMPILE)
     assert [event.detail["reason"] for event in compilations] == ["first"] + ["shape"] * 23
     assert {text(captures["retracing"], event) for event in compilations} == {"loss = loss_of(torch.rand(length, 16))"}
-    assert per_step(captures["retracing"], Kind.RUN) == 1
-    assert len(events(captures["retracing_healthy"], Kind.COMPILE)) == 1
+    assert per_step(captures["retracing"], EventKind.RUN) == 1
+    assert len(events(captures["retracing_healthy"], EventKind.COMPILE)) == 1
 
 
 def test_many_small_copies(captures):
     faulty, healthy = captures["many_small_copies"], captures["many_small_copies_healthy"]
-    assert per_step(faulty, Kind.UPLOAD, "torch.tensor") == per_step(faulty, Kind.UPLOAD, "Tensor.to") == 100
-    assert {event.nbytes for event in events(faulty, Kind.UPLOAD)} == {256}
-    assert per_step(healthy, Kind.UPLOAD, "Tensor.to") == 1
-    assert {event.nbytes for event in events(healthy, Kind.UPLOAD, "torch.from_numpy")} == {0}
+    assert per_step(faulty, EventKind.UPLOAD, "torch.tensor") == per_step(faulty, EventKind.UPLOAD, "Tensor.to") == 100
+    assert {event.nbytes for event in events(faulty, EventKind.UPLOAD)} == {256}
+    assert per_step(healthy, EventKind.UPLOAD, "Tensor.to") == 1
+    assert {event.nbytes for event in events(healthy, EventKind.UPLOAD, "torch.from_numpy")} == {0}
 
 
 def test_wide_dtype(captures):
-    wide, narrow = (events(captures[name], Kind.UPLOAD, "Tensor.to") for name in ("wide_dtype", "wide_dtype_healthy"))
+    wide, narrow = (events(captures[name], EventKind.UPLOAD, "Tensor.to") for name in ("wide_dtype", "wide_dtype_healthy"))
     assert {(event.nbytes, event.detail["dtype"]) for event in wide} == {(500 * 2048 * 8, "float64")}
     assert {(event.nbytes, event.detail["dtype"]) for event in narrow} == {(500 * 2048 * 4, "float32")}

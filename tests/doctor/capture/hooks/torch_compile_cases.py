@@ -11,7 +11,7 @@ from tests.doctor.capture.hooks.torch_watched import watched
 from torch._dynamo import convert_frame, eval_frame
 from torch._dynamo.callback import callback_handler
 
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 ARRAY = np.ones(3, dtype="float32")
 ONE_GRAPH = {
@@ -97,7 +97,7 @@ def test_one_graph_stays_one_graph(name):
     with watched() as seen:
         assert graphs_of(ONE_GRAPH[name]) == plain
         whole = graphs_of(ONE_GRAPH[name], fullgraph=True)
-        assert [event for event in seen.of(Kind.UPLOAD, Kind.DOWNLOAD) if event.nbytes] == []
+        assert [event for event in seen.of(EventKind.UPLOAD, EventKind.DOWNLOAD) if event.nbytes] == []
     assert graphs_of(ONE_GRAPH[name], fullgraph=True) == whole
 
 
@@ -106,14 +106,14 @@ def test_as_many_pieces_as_ever(name):
     plain = graphs_of(PIECES[name])
     with watched() as seen:
         assert graphs_of(PIECES[name]) == plain
-    functions = {event.detail["function"] for event in seen.of(Kind.COMPILE)}
+    functions = {event.detail["function"] for event in seen.of(EventKind.COMPILE)}
     assert all("lambda" in function or "resume" in function for function in functions)  # none of ours is compiled
 
 
 def test_what_is_read_between_pieces_is_seen(seen):
     compiled = torch.compile(read_between, backend="eager")
     compiled(torch.ones(3)), compiled(torch.ones(3))
-    reads = seen.of(Kind.DOWNLOAD)
+    reads = seen.of(EventKind.DOWNLOAD)
     assert [event.api for event in reads] == ["Tensor.item"] * 2
     assert seen.line(reads[0]).function == "read_between"
 
@@ -130,7 +130,7 @@ def test_methods_inside_cause_no_compilation_afterwards():
 def test_each_compilation_says_its_function_and_why(seen):
     compiled = torch.compile(double, backend="eager", dynamic=False)
     compiled(torch.ones(3)), compiled(torch.ones(4)), compiled(torch.ones(4, dtype=torch.float64))
-    first, shape, dtype = seen.of(Kind.COMPILE)
+    first, shape, dtype = seen.of(EventKind.COMPILE)
     assert first.detail == {"function": "double", "reason": "first"}
     assert (shape.detail["reason"], dtype.detail["reason"]) == ("shape", "dtype")
     assert "expected 3, actual 4" in shape.detail["signature"]
@@ -140,13 +140,13 @@ def test_each_compilation_says_its_function_and_why(seen):
 def test_a_value_that_is_compiled_in_is_a_reason_but_not_repeated(seen):
     compiled = torch.compile(scaled, backend="eager")
     compiled(torch.ones(3), "one"), compiled(torch.ones(3), "other")
-    assert seen.of(Kind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
+    assert seen.of(EventKind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
 
 
 def test_a_backward_pass_is_compiled_when_first_needed(seen):
     compiled = torch.compile(double, backend="aot_eager")
     compiled(torch.ones(3, requires_grad=True)).sum().backward()
-    assert [event.detail["function"] for event in seen.of(Kind.COMPILE)] == ["double", "backward"]
+    assert [event.detail["function"] for event in seen.of(EventKind.COMPILE)] == ["double", "backward"]
 
 
 def test_each_call_of_a_compiled_function_is_a_run(seen):
@@ -155,8 +155,8 @@ def test_each_call_of_a_compiled_function_is_a_run(seen):
         return x * 3
 
     triple(torch.ones(3)), triple(torch.ones(3))
-    (made,) = seen.of(Kind.BUILD)
-    runs = seen.of(Kind.RUN)
+    (made,) = seen.of(EventKind.BUILD)
+    runs = seen.of(EventKind.RUN)
     assert (made.api, made.detail["what"]) == ("torch.compile", "function")
     assert [event.api for event in runs] == ["compiled function"] * 2
     assert runs[0].detail["function"].endswith("triple")
@@ -168,17 +168,17 @@ def test_a_compiled_module_is_known_by_its_class(seen):
     torch.compile(network, backend="eager")(torch.ones(3))
     network.compile(backend="eager")
     network(torch.ones(3))
-    names = [event.detail["function"] for event in seen.of(Kind.RUN)]
+    names = [event.detail["function"] for event in seen.of(EventKind.RUN)]
     assert names[0] == "Network"
     assert len(names) == 2
-    assert seen.of(Kind.COMPILE)[0].detail["function"] == "Network.forward"
+    assert seen.of(EventKind.COMPILE)[0].detail["function"] == "Network.forward"
 
 
 def test_a_compiled_function_inside_another_is_part_of_it(seen):
     inner = torch.compile(double, backend="eager")
     outer = torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
     assert outer(torch.ones(1)).item() == 3
-    assert len(seen.of(Kind.RUN)) == 1
+    assert len(seen.of(EventKind.RUN)) == 1
 
 
 def test_a_compiled_module_is_copied_and_pickled_as_ever(seen):
@@ -209,7 +209,7 @@ def test_nothing_is_left_in_the_compiler_afterwards():
         compiled = torch.compile(double, backend="eager")
         compiled(torch.ones(3))
     compiled(torch.ones(3)), compiled(torch.ones(4))
-    assert (len(seen.of(Kind.RUN)), len(seen.of(Kind.COMPILE))) == (1, 1)
+    assert (len(seen.of(EventKind.RUN)), len(seen.of(EventKind.COMPILE))) == (1, 1)
     assert (convert_frame._compile, eval_frame.OptimizeContext.__call__) == (compile_frame, wrap)
     assert type(convert_frame._compile) is FunctionType
     assert callback_handler.start_callbacks == callback_handler.end_callbacks == []
@@ -220,4 +220,4 @@ def test_an_error_inside_passes_and_the_next_call_is_seen(seen):
     with pytest.raises(RuntimeError):
         compiled(torch.ones(3, 3))
     torch.ones(()).item()
-    assert seen.apis(Kind.DOWNLOAD) == ["Tensor.item"]
+    assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]

@@ -10,8 +10,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimiz
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.model.events import EventKind
 
 
 class Rows(Dataset):
@@ -70,7 +70,7 @@ def optimizer_of(*shape):
 
 def test_each_batch_is_one_wait_with_its_bytes(seen):
     assert drained(DataLoader(Rows(), batch_size=4)) == 3
-    waits = seen.of(Kind.INPUT)
+    waits = seen.of(EventKind.INPUT)
     assert [(event.api, event.nbytes) for event in waits] == [("DataLoader", 4 * 8 * 4 + 4 * 8)] * 3
     assert waits[0].detail == {
         "loader": "DataLoader",
@@ -84,7 +84,7 @@ def test_each_batch_is_one_wait_with_its_bytes(seen):
 
 def test_rows_and_collation_are_one_event_a_batch_where_they_are_written(seen):
     drained(DataLoader(Rows(), batch_size=4, collate_fn=stacked))
-    rows, collations = seen.of(Kind.PREPARE)[0::2], seen.of(Kind.PREPARE)[1::2]
+    rows, collations = seen.of(EventKind.PREPARE)[0::2], seen.of(EventKind.PREPARE)[1::2]
     assert [event.detail for event in rows] == [{"what": "row", "count": 4}] * 3
     assert [event.detail for event in collations] == [{"what": "collate", "count": 4}] * 3
     assert seen.line(rows[0]).function == "Rows.__getitem__"
@@ -94,18 +94,18 @@ def test_rows_and_collation_are_one_event_a_batch_where_they_are_written(seen):
 
 def test_preparation_lies_inside_the_wait(seen):
     drained(DataLoader(Rows(), batch_size=12))
-    (wait,), prepared = seen.of(Kind.INPUT), seen.of(Kind.PREPARE)
+    (wait,), prepared = seen.of(EventKind.INPUT), seen.of(EventKind.PREPARE)
     assert all(wait.start <= event.start <= event.end <= wait.end for event in prepared)
 
 
 def test_what_a_dataset_converts_is_no_upload(seen):
     drained(DataLoader(Rows(), batch_size=4, shuffle=True))
-    assert seen.apis(Kind.UPLOAD, Kind.DOWNLOAD) == []
+    assert seen.apis(EventKind.UPLOAD, EventKind.DOWNLOAD) == []
 
 
 def test_what_a_dataset_moves_to_a_device_is_one(seen):
     drained(DataLoader(Moving(), batch_size=4))
-    assert seen.apis(Kind.UPLOAD) == ["Tensor.to"] * 12
+    assert seen.apis(EventKind.UPLOAD) == ["Tensor.to"] * 12
 
 
 @pytest.mark.parametrize(
@@ -121,25 +121,25 @@ def test_what_a_dataset_moves_to_a_device_is_one(seen):
 )
 def test_rows_are_charged_to_the_users_dataset(seen, dataset, function):
     drained(DataLoader(dataset, batch_size=4))
-    assert seen.line(seen.of(Kind.PREPARE)[0]).function.startswith(function)
+    assert seen.line(seen.of(EventKind.PREPARE)[0]).function.startswith(function)
 
 
 def test_batches_may_be_trees(seen):
     drained(DataLoader(Stream(), batch_size=4))
-    assert [(event.nbytes, event.detail["batch_rows"]) for event in seen.of(Kind.INPUT)] == [(128, 4)] * 3
+    assert [(event.nbytes, event.detail["batch_rows"]) for event in seen.of(EventKind.INPUT)] == [(128, 4)] * 3
 
 
 def test_workers_prepare_unseen_but_their_batches_are_waited_for(seen):
     assert drained(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3)) == 3
-    waits = seen.of(Kind.INPUT)
+    waits = seen.of(EventKind.INPUT)
     assert [(event.detail["workers"], event.detail["prefetch"]) for event in waits] == [(1, 3)] * 3
-    assert seen.of(Kind.PREPARE) == []
+    assert seen.of(EventKind.PREPARE) == []
 
 
 def test_a_loader_and_each_of_its_epochs_are_built(seen):
     loader = DataLoader(Rows(), batch_size=4)
     drained(loader), drained(loader)
-    made, *epochs = seen.of(Kind.BUILD)
+    made, *epochs = seen.of(EventKind.BUILD)
     assert (made.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
     settings = {"workers": 0, "pinned": False, "prefetch": None, "persistent": False, "batch_rows": 4}
     assert made.detail == {"what": "DataLoader", **settings}
@@ -149,13 +149,13 @@ def test_an_error_of_a_dataset_passes_and_the_next_loader_is_seen(seen):
     with pytest.raises(LookupError, match="no row 0"):
         drained(DataLoader(Broken(), batch_size=4))
     drained(DataLoader(Rows(), batch_size=4))
-    assert len(seen.of(Kind.INPUT)) == 3
+    assert len(seen.of(EventKind.INPUT)) == 3
 
 
 def test_a_step_ends_where_the_optimizer_steps(seen):
     optimizer = optimizer_of(3)
     optimizer.step()
-    (step,) = seen.of(Kind.STEP)
+    (step,) = seen.of(EventKind.STEP)
     assert (step.api, seen.line(step).text) == ("optimizer.step", "optimizer.step()")
 
 
@@ -163,7 +163,7 @@ def test_two_optimizers_in_turn_make_one_step_together(seen):
     first, second = optimizer_of(3), optimizer_of(4)
     for _ in range(5):
         first.step(), second.step()
-    assert len(seen.of(Kind.STEP)) == 5
+    assert len(seen.of(EventKind.STEP)) == 5
 
 
 def test_the_next_optimizer_counts_once_the_first_is_at_rest(seen):
@@ -171,7 +171,7 @@ def test_the_next_optimizer_counts_once_the_first_is_at_rest(seen):
     first.step()
     for _ in range(20):
         second.step()
-    assert len(seen.of(Kind.STEP)) == 1 + 20 - 7
+    assert len(seen.of(EventKind.STEP)) == 1 + 20 - 7
 
 
 def test_the_next_optimizer_counts_at_once_when_the_first_is_gone(seen):
@@ -180,7 +180,7 @@ def test_the_next_optimizer_counts_at_once_when_the_first_is_gone(seen):
     del first
     gc.collect()
     optimizer_of(4).step()
-    assert len(seen.of(Kind.STEP)) == 2
+    assert len(seen.of(EventKind.STEP)) == 2
 
 
 def test_a_scaled_step_is_one_step(seen):
@@ -189,13 +189,13 @@ def test_a_scaled_step_is_one_step(seen):
     scaler.scale(optimizer.param_groups[0]["params"][0].sum()).backward()
     scaler.step(optimizer)
     scaler.update()
-    assert len(seen.of(Kind.STEP)) == 1
-    assert seen.apis(Kind.DOWNLOAD) == []
+    assert len(seen.of(EventKind.STEP)) == 1
+    assert seen.apis(EventKind.DOWNLOAD) == []
 
 
 def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
     calls = []
-    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
+    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
     theirs = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
     optimizer = optimizer_of(3)
@@ -206,11 +206,11 @@ def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
     session.stop()
     assert (len(calls), len(_global_optimizer_post_hooks)) == (6, 0)
     assert session.stepping.phase == "over"
-    assert len([event for event in session.ledger.events if event.kind == Kind.STEP]) == 4
+    assert len([event for event in session.ledger.events if event.kind == EventKind.STEP]) == 4
 
 
 def test_the_hook_on_steps_is_gone_when_a_watch_ends_inside_one():
-    session = Session(Stepping(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
+    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
     optimizer = optimizer_of(3)
     for _ in range(6):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
 from forebay.doctor.capture.device.ledger import profiler_at_work
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 OWNERS = (
     torch,
@@ -140,7 +140,7 @@ def test_errors_pass_unchanged(wrong):
             wrong()
         torch.ones(()).item()
     assert str(found.value) == str(plain.value)
-    assert seen.apis(Kind.DOWNLOAD) == ["Tensor.item"]
+    assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]
 
 
 def test_gradients_flow_through():
@@ -211,7 +211,7 @@ def test_a_subclass_does_not_notice_that_it_is_watched():
     plain = calls_of_a_subclass()
     with watched() as seen:
         assert calls_of_a_subclass() == plain
-    assert seen.apis(Kind.UPLOAD) == ["Tensor.to"]
+    assert seen.apis(EventKind.UPLOAD) == ["Tensor.to"]
 
 
 def calls_of_a_mode():
@@ -238,7 +238,7 @@ def test_nor_does_a_mode_that_sees_every_operation():
     plain = calls_of_a_dispatch_mode()
     with watched() as seen:
         assert calls_of_a_dispatch_mode() == plain
-    assert seen.apis(Kind.UPLOAD) == ["Tensor.to", "torch.tensor"]
+    assert seen.apis(EventKind.UPLOAD) == ["Tensor.to", "torch.tensor"]
 
 
 def test_what_is_scripted_while_watched_can_be_scripted_afterwards():

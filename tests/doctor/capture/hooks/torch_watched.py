@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from forebay.doctor.capture.hooks.torch import install
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Event, Kind, Line
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["Seen", "watched"]
 
@@ -17,18 +17,18 @@ class Seen:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    def of(self, *kinds: Kind) -> list[Event]:
+    def of(self, *kinds: EventKind) -> list[LedgerEvent]:
         return [event for event in self.ledger.events if event.kind in kinds]
 
-    def apis(self, *kinds: Kind) -> list[str]:
+    def apis(self, *kinds: EventKind) -> list[str]:
         return [event.api for event in self.of(*kinds)]
 
     @property
-    def one(self) -> Event:
+    def one(self) -> LedgerEvent:
         (event,) = self.ledger.events
         return event
 
-    def line(self, event: Event) -> Line:
+    def line(self, event: LedgerEvent) -> Line:
         return self.ledger.lines.read()[event.line]
 
 

@@ -1,0 +1,197 @@
+"""Framework processes: each framework is imported once, in a process that runs all of its cases.
+
+Frameworks clash in one process, and importing one takes seconds. So the cases of a framework are collected in files
+named `*cases.py` and run by one pytest process per framework. A test waits for that process and checks one file:
+
+    def test_every_framework_passes_the_same_cases(framework_processes, framework):
+        framework_processes.check_cases(framework, CASES)
+
+`scripts NAME` profiles all scripts of `tests/doctor/scripts/NAME` and keeps their captures.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from tests.support.paths import DOCTOR, ROOT, TESTS
+
+from forebay.doctor.model.capture import Capture
+
+__all__ = ["CASES", "SETTINGS", "Captures", "FrameworkProcesses"]
+
+SIDE_BY_SIDE = 2  # processes; each mostly uses one core
+LONGEST_SECONDS = 900
+# OMP: one thread each. Where several threads wait for each other and have no core, a step takes arbitrarily long.
+SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
+
+_HOOKS, _HANDOFF = "doctor/capture/hooks", "adapters/handoff"
+_EVERY_FRAMEWORK = (
+    f"{_HANDOFF}/cases.py",
+    "adapters/upload/upload_cases.py",
+    "adapters/readback/readback_cases.py",
+    "measure/bench/device_cases.py",
+)
+_KERAS = (
+    f"{_HOOKS}/keras_cases.py",
+    "doctor/keras_callback_cases.py",
+    "adapters/keras/keras_cases.py",
+    "measure/bench/keras_fit_cases.py",
+)
+# The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
+CASES = {
+    "torch": (
+        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile")),
+        "doctor/emulate/torch_cases.py",
+        *_EVERY_FRAMEWORK,
+    ),
+    "jax": (
+        *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage")),
+        "doctor/emulate/jax_cases.py",
+        f"{_HANDOFF}/jax_cases.py",
+        *_EVERY_FRAMEWORK,
+    ),
+    "tensorflow": (
+        f"{_HOOKS}/tensorflow_cases.py",
+        "doctor/emulate/tensorflow_cases.py",
+        f"{_HANDOFF}/function_cases.py",
+        *_EVERY_FRAMEWORK,
+    ),
+    "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy
+    "keras on tensorflow": _KERAS,
+    "keras on jax": _KERAS,
+    "keras on torch": _KERAS,
+}
+
+
+class FrameworkProcesses:
+    """Starts processes by name and keeps their results: `cases torch`, `cases keras on jax`, `scripts torch`.
+
+    Test workers that share the folder share the results, so one of them runs each process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
+        self._started: dict[str, Future[None]] = {}
+        self._running: set[subprocess.Popen[str]] = set()
+        with _locked(folder / "lock"):
+            if not (stand_in := folder / "site-packages").exists():
+                stand_in.symlink_to(DOCTOR / "stand_in")  # the doctor takes code in site-packages for a library's
+        self.capture = cache(self._load_capture)
+
+    def start(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._started:
+                self._started[name] = self._pool.submit(self._run_once, name)
+
+    def check_cases(self, framework: str, file: str | Path) -> None:
+        """Wait for the framework's process; fail with the failures of the cases in this file."""
+        name = f"cases {framework}"
+        self._wait(name)
+        results = self._folder / f"{name}.xml"
+        assert results.exists(), self._output(name)
+        path = Path(file).relative_to(ROOT).as_posix() if Path(file).is_absolute() else f"tests/{file}"
+        found = [case for case in ElementTree.parse(results).iter("testcase") if case.get("file") == path]
+        assert found, f"{name} ran no case of {path}:\n{self._output(name)}"
+        failures = [part.text or "" for case in found for part in case if part.tag in ("failure", "error")]
+        assert not failures, "\n\n".join(failures)[-8000:]
+
+    def script_result(self, framework: str, script: str, kind: str) -> Path:
+        """A file that the profiled run of a script left: its capture or its answers."""
+        name = f"scripts {framework}"
+        self._wait(name)
+        path = self._folder / framework / f"{script}.{kind}"
+        assert path.exists(), self._output(name)
+        return path
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in [*self._running]:
+            process.kill()
+        self._pool.shutdown()
+
+    def _load_capture(self, framework: str, script: str) -> Capture:
+        return Capture.load(self.script_result(framework, script, "capture"))
+
+    def _wait(self, name: str) -> None:
+        self.start([name])
+        self._started[name].result()
+
+    def _output(self, name: str) -> str:
+        return (self._folder / f"{name}.output").read_text()[-8000:]
+
+    def _run_once(self, name: str) -> None:
+        output = self._folder / f"{name}.output"
+        with _locked(self._folder / f"{name}.lock"):
+            if not output.exists():
+                text = self._run(name)
+                output.write_text(text)
+
+    def _run(self, name: str) -> str:
+        kind, _, framework = name.partition(" ")
+        process = subprocess.Popen(
+            [sys.executable, "-m", *(self._scripts(framework) if kind == "scripts" else self._cases(framework))],
+            env=os.environ | self._environment(framework),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._running.add(process)
+        try:
+            output, _ = process.communicate(timeout=LONGEST_SECONDS)
+        finally:
+            process.kill()
+            self._running.discard(process)
+        return f"{output}\n{name} ended with status {process.returncode}"
+
+    def _environment(self, framework: str) -> dict[str, str]:
+        settings = SETTINGS | {"FOREBAY_FRAMEWORK": framework}
+        if framework == "cupy":
+            return settings | {"PYTHONPATH": str(self._folder / "site-packages")}
+        _, on, backend = framework.partition(" on ")
+        if not on:
+            return settings
+        # Most cases compile the same small model, which JAX then compiles once.
+        cache_folder = str(self._folder / "jax_cache")
+        settings |= {"JAX_COMPILATION_CACHE_DIR": cache_folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        return settings | {"KERAS_BACKEND": backend}
+
+    def _scripts(self, framework: str) -> list[str]:
+        results = self._folder / framework
+        shutil.rmtree(results, ignore_errors=True)  # left by a test worker that was stopped
+        results.mkdir()
+        return ["tests.doctor.watch_scripts", framework, str(results)]
+
+    def _cases(self, framework: str) -> list[Any]:
+        results = ["-o", "junit_family=xunit1", "--junitxml", str(self._folder / f"cases {framework}.xml")]
+        files = [str(TESTS / file) for file in CASES[framework]]
+        return ["pytest", "-q", "-p", "no:cacheprovider", *results, *files]
+
+
+class Captures:
+    """The captures of one framework's scripts, by script."""
+
+    def __init__(self, processes: FrameworkProcesses, framework: str) -> None:
+        self._processes, self._framework = processes, framework
+
+    def __getitem__(self, script: str) -> Capture:
+        return self._processes.capture(self._framework, script)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that the operating system releases when its holder ends."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,17 @@
+"""Hypothesis profiles: `dev` for every run, `ci` for the long one. Choose with HYPOTHESIS_PROFILE."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["FEW_EXAMPLES"]
+
+# A busy machine may pause for a second, so no example has a deadline.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("dev", _UNTIMED, max_examples=30)
+settings.register_profile("ci", _UNTIMED, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# For properties whose single example takes a large part of a second.
+FEW_EXAMPLES = settings(max_examples=max(10, settings.default.max_examples // 10))

@@ -1,0 +1,21 @@
+"""The cases of every framework, one process a framework (see `support/framework_processes.py`)."""
+
+import pytest
+from tests.support.framework_processes import CASES
+from tests.support.paths import TESTS
+
+PROCESSES = tuple(f"cases {framework}" for framework in CASES)
+
+
+@pytest.mark.parametrize(
+    ("framework", "file"), [(framework, file) for framework, files in CASES.items() for file in files]
+)
+def test_every_case_passes(framework_processes, framework, file):
+    framework_processes.check_cases(framework, file)
+
+
+def test_every_file_of_cases_belongs_to_a_framework():
+    found = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*cases.py")}
+    listed = {file for files in CASES.values() for file in files}
+    elsewhere = {file for file in found if file.startswith("gpu/") or "test_" in file} | {"measure/simulate/cases.py"}
+    assert found - elsewhere == listed
