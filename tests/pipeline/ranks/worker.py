@@ -1,15 +1,17 @@
 """One rank: joins the others as its framework does, and meets them after every step of an epoch that it is fed."""
 
+import itertools
 import json
 import os
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
 import forebay as fb
-from forebay.pipeline.ranks import read_rank
+from forebay.pipeline.ranks import detect_rank
 
 
 def join_torch(job):
@@ -50,7 +52,23 @@ def join_tensorflow(job):
     return lambda: int(meet()), lambda: None, strategy.scope
 
 
-JOIN = {"torch": join_torch, "jax": join_jax, "tensorflow": join_tensorflow}
+def join_environment(job):
+    """As torchrun starts a rank, before any framework is imported. Ranks meet in a folder."""
+    os.environ |= {"RANK": str(job["rank"]), "WORLD_SIZE": str(job["count"])}
+    folder, met = Path(job["store"]), itertools.count()
+    folder.mkdir(exist_ok=True)
+
+    def meet():
+        step = next(met)
+        (folder / f"{step}.{job['rank']}").touch()
+        while (present := len([*folder.glob(f"{step}.*")])) < job["count"]:
+            time.sleep(0.005)
+        return present
+
+    return meet, lambda: None, nullcontext
+
+
+JOIN = {"torch": join_torch, "jax": join_jax, "tensorflow": join_tensorflow, "numpy": join_environment}
 
 
 def main(job):
@@ -58,7 +76,7 @@ def main(job):
     pipeline = fb.from_arrays({"row": np.arange(job["rows"])}).shuffle(seed=5).shard("auto")
     feed = pipeline.batch(job["batch_rows"]).feed(job["framework"])
     with scope():
-        job["told_in_scope"] = read_rank().told_by
+        job["reported_in_scope"] = detect_rank().reported_by
     if "state" in job:
         feed.load_state_dict(job["state"])
     batches, met = [], []
@@ -80,7 +98,7 @@ def main(job):
 
 def write(job, batches, met, feed):
     told = {"batches": batches, "met": met, "state": feed.state_dict(), "explain": feed.explain()}
-    told["told_in_scope"] = job["told_in_scope"]
+    told["reported_in_scope"] = job["reported_in_scope"]
     Path(job["out"]).write_text(json.dumps(told))
 
 
