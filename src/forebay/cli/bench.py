@@ -1,6 +1,6 @@
-"""`forebay bench`: this feed beside tf.data, DataLoader, Grain and others, on this machine, in one table.
+"""`forebay bench`: compare Forebay with tf.data, DataLoader, Grain and others on this machine.
 
-`--device cuda` measures how batches reach a GPU; without it, how they reach the CPU.
+By default it measures batches on the CPU. `--device cuda` measures how batches reach a GPU.
 """
 
 import argparse
@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forebay.cli.console import console, print_json, talk
+from forebay.cli.console import error_console, print_json, result_console
 from forebay.measure.bench.cases.cpu import CASES
 from forebay.measure.bench.cases.gpu import GPU_CASES
-from forebay.measure.bench.choose import choose
 from forebay.measure.bench.gpu_facts import gpu_facts
-from forebay.measure.bench.meters import Pace
-from forebay.measure.bench.model import Case, quicker
-from forebay.measure.bench.results import Results
+from forebay.measure.bench.meters import RunSettings
+from forebay.measure.bench.model import Case, select_cases, with_fewer_rows
+from forebay.measure.bench.results import BenchResults
 from forebay.measure.bench.results_file import from_json, to_json
 from forebay.measure.bench.run import run_cases
 from forebay.measure.bench.table import render
@@ -24,95 +23,95 @@ from forebay.measure.bench.table import render
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "bench"
-HELP = "measure this feed beside tf.data, DataLoader, Grain, ... on this machine (ten minutes; --quick takes two)"
+HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)"
 
-GPU = Pace(seconds=0.4, warm_up_seconds=0.6, repeats=3)  # six minutes in all: time on a GPU is dear
-QUICK = Pace(seconds=0.2, warm_up_seconds=0.1, repeats=3)
-QUICK_FACTOR = 10  # times less data
+GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)  # 6 minutes in total: GPU time is expensive
+QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)
+QUICK_FACTOR = 10  # divides the number of rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="where batches are wanted (default: cpu)"
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where batches must arrive (default: cpu)"
     )
-    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; may be repeated")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case; repeatable")
     parser.add_argument(
         "--contender",
         "--only",
         action="append",
         default=[],
         metavar="NAME",
-        help="only contenders named so, beside the baseline; may be repeated",
+        help="run only contenders with NAME in their name, and the baseline; repeatable",
     )
-    parser.add_argument("--quick", action="store_true", help="less data and less time, for a first look")
-    parser.add_argument("--repeats", type=_positive, metavar="N", help="rounds to take the median of")
-    parser.add_argument("--targets", action="store_true", help="show what this project promises beside what it gave")
-    parser.add_argument("--list", action="store_true", help="list cases and contenders, measure nothing")
+    parser.add_argument("--quick", action="store_true", help="use less data and less time, for a first impression")
+    parser.add_argument("--repeats", type=_positive, metavar="N", help="number of rounds; the table shows medians")
+    parser.add_argument("--targets", action="store_true", help="also show the project's targets and if they are met")
+    parser.add_argument("--list", action="store_true", help="list cases and contenders without measuring")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write the results as JSON to a file")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="show saved results, measure nothing")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the results to FILE as JSON")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="show saved results without measuring")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         known = GPU_CASES if arguments.device == "cuda" else CASES
-        cases = choose(known, case_names=arguments.case, contenders=arguments.contender)
+        cases = select_cases(known, case_names=arguments.case, contenders=arguments.contender)
         results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
     except (OSError, ValueError) as error:
-        where = f"{arguments.show} is not a file of results: " if arguments.show else ""
-        _say(f"forebay bench: {where}{error}")
+        prefix = f"{arguments.show} is not a file of bench results: " if arguments.show else ""
+        _report_progress(f"forebay bench: {prefix}{error}")
         return 2
     if arguments.list:
         return _list(cases)
     if results is None and arguments.device == "cuda" and not gpu_facts():
-        _say("forebay bench: no GPU that CUDA can use is here. Leave --device out to measure on the CPU.")
+        _report_progress("forebay bench: CUDA finds no usable GPU. Omit --device to measure on the CPU.")
         return 2
     return _report(results or _measure(cases, arguments), arguments)
 
 
-def _measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
-    full = GPU if arguments.device == "cuda" else Pace()
-    pace = QUICK if arguments.quick else full
+def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:
+    full = GPU_SETTINGS if arguments.device == "cuda" else RunSettings()
+    settings = QUICK_SETTINGS if arguments.quick else full
     if arguments.repeats:
-        pace = Pace(pace.seconds, pace.warm_up_seconds, arguments.repeats)
-    chosen = [quicker(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
-    with _room_for(arguments.save):
-        return run_cases(chosen, pace, device=arguments.device, quick=arguments.quick, say=_say)
+        settings = RunSettings(settings.seconds, settings.warm_up_seconds, arguments.repeats)
+    selected = [with_fewer_rows(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
+    with _writable(arguments.save):
+        return run_cases(selected, settings, device=arguments.device, quick=arguments.quick, report=_report_progress)
 
 
 @contextmanager
-def _room_for(file: Path | None) -> Iterator[None]:
-    """What cannot be written is known before ten minutes of measuring; if those are cut short, nothing stays behind."""
+def _writable(file: Path | None) -> Iterator[None]:
+    """Fail before ten minutes of measuring if the file cannot be written; leave no empty file after an interrupt."""
     if file is None:
         yield
         return
-    made = not file.exists()
+    is_new = not file.exists()
     file.touch()
     try:
         yield
     except BaseException:
-        if made:
+        if is_new:
             file.unlink(missing_ok=True)
         raise
 
 
-def _report(results: Results, arguments: argparse.Namespace) -> int:
+def _report(results: BenchResults, arguments: argparse.Namespace) -> int:
     data = to_json(results)
     if arguments.json:
         print_json(data)
     else:
         for part in render(results, targets=arguments.targets):
-            console().print(part)
-    if arguments.save:  # last, so that a full disk does not take with it what was measured
+            result_console().print(part)
+    if arguments.save:  # after printing, so that a full disk does not lose the results
         arguments.save.write_text(json.dumps(data, indent=2) + "\n")
     return 0 if any(row.status == "measured" for row in results.rows) else 2
 
 
 def _list(cases: list[Case]) -> int:
     for case in cases:
-        console().print(f"{case.name}: {case.title}", style="bold")
+        result_console().print(f"{case.name}: {case.title}", style="bold")
         for entry in case.entries:
-            console().print(f"  {entry.label} ({entry.contender})")
+            result_console().print(f"  {entry.label} ({entry.contender})")
     return 0
 
 
@@ -122,5 +121,5 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _say(line: str) -> None:
-    talk().print(line, markup=False)
+def _report_progress(line: str) -> None:
+    error_console().print(line, markup=False)

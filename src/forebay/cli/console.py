@@ -1,4 +1,4 @@
-"""Where commands talk: results on stdout, for people or as JSON; everything else on stderr."""
+"""Output of the commands: results on stdout, as text or JSON; progress and errors on stderr."""
 
 import json
 import sys
@@ -6,18 +6,18 @@ from typing import Any
 
 from rich.console import Console
 
-__all__ = ["SCHEMA_VERSION", "console", "print_json", "talk"]
+__all__ = ["SCHEMA_VERSION", "error_console", "print_json", "result_console"]
 
 SCHEMA_VERSION = 1
 
 
-def console() -> Console:
-    """For results; rich obeys NO_COLOR and writes plainly into a pipe."""
+def result_console() -> Console:
+    """Return a console for results. Rich respects NO_COLOR and writes plain text into a pipe."""
     return Console(highlight=False, emoji=False)
 
 
-def talk() -> Console:
-    """For progress and errors."""
+def error_console() -> Console:
+    """Return a console for progress and errors."""
     return Console(stderr=True, highlight=False, emoji=False)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 import forebay as fb
-from forebay.cli.console import console, print_json, talk
+from forebay.cli.console import error_console, print_json, result_console
 from forebay.core.spec import Array, format_nbytes
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -30,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    talk().print(f"making {ROWS:,} rows of {WIDTH} float32 ...")
+    error_console().print(f"making {ROWS:,} rows of {WIDTH} float32 ...")
     data = np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npy"
         np.save(path, data)
-        speeds, reasons = _measure(data, path)
+        speeds, decisions = _measure(data, path)
     if arguments.json:
         print_json({"rows_per_second": speeds, "choices": reasons})
     else:
@@ -59,7 +59,7 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
         for _ in range(REPEATS):
             for name, way in ways.items():
                 runs[name].append(_rows_per_second(way()))
-        reasons = [{"name": made.name, "choice": made.choice, "why": made.why} for made in memory.plan.reasons]
+        decisions = [{"name": made.name, "choice": made.choice, "why": made.why} for made in memory.plan.decisions]
     return {name: median(found) for name, found in runs.items()}, reasons
 
 
@@ -83,8 +83,8 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def _show(nbytes: int, speeds: dict[str, float], reasons: list[dict[str, str]]) -> None:
-    out = console()
+def _show(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
+    out = result_console()
     out.print(f"[bold]Shuffled batches of {BATCH} rows[/] out of {format_nbytes(nbytes)}, rows handed over a second:\n")
     slowest = min(speeds.values())
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -96,7 +96,7 @@ def _show(nbytes: int, speeds: dict[str, float], reasons: list[dict[str, str]]) 
     out.print(table)
     out.print("\n[bold]Why[/]: how the feed from memory ran\n")
     table = Table(box=None, pad_edge=False, show_header=False)
-    for made in reasons:
+    for made in decisions:
         table.add_row(made["name"], made["choice"], made["why"])
     out.print(table)
     out.print("\nEvery row once an epoch, in an order that the seed alone decides; memory reused.")

@@ -9,15 +9,15 @@ from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from forebay.cli.console import console
+from forebay.cli.console import result_console
 from forebay.cli.doctor_io import OUTPUTS, name_by_rank, say, settle_outputs, verified, watch, write
-from forebay.doctor.analyse.steps import FEWEST
+from forebay.doctor.analyse.steps import FEWEST_STEPS
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
-from forebay.doctor.diagnosis.diagnose import Verdict, judge
+from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.predict.machines import check_machine
+from forebay.doctor.predict.machines import validate_machine
 from forebay.doctor.report.compare import Document, compare, read_document
-from forebay.doctor.report.document import document_of
+from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal import render
 from forebay.doctor.report.terminal_compare import render_comparison
 from forebay.doctor.report.terminal_ranks import render_ranks
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module, as with python -m")
     parser.add_argument("--stop", action="store_true", help="end the script once enough was seen")
     parser.add_argument(
-        "--steps", type=_at_least(FEWEST + 1), default=50, metavar="N", help="steady steps to watch (default: 50)"
+        "--steps", type=_at_least(FEWEST_STEPS + 1), default=50, metavar="N", help="steady steps to watch (default: 50)"
     )
     parser.add_argument(
         "--warm-up", type=_at_least(1), default=10, metavar="N", help="steps before those (default: 10)"
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         return _compare(arguments)
     settle_outputs(arguments)
-    check_machine(arguments.device, arguments.link)
+    validate_machine(arguments.device, arguments.link)
     if arguments.verify and arguments.script and _is_capture(arguments.script):
         raise CaptureError(f"--verify runs the script again, and {arguments.script} is a capture: give the script.")
     if _captures(arguments):
@@ -98,12 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
     capture = _capture(arguments)
     if capture.rank is not None and not _is_capture(arguments.script):
         name_by_rank(arguments, capture.rank)
-    verdict = _judge(capture, arguments)
+    diagnosis = _judge(capture, arguments)
     if arguments.verify:
-        verdict = verified(verdict, arguments, partial(say, style="dim"))
-    written = write(verdict, arguments)
-    console().print(render(verdict, width=console().width))
-    return _exit_code(verdict, arguments.fail_on) if written else 2
+        diagnosis = verified(diagnosis, arguments, partial(say, style="dim"))
+    written = write(diagnosis, arguments)
+    result_console().print(render(diagnosis, width=result_console().width))
+    return _exit_code(diagnosis, arguments.fail_on) if written else 2
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -114,18 +114,18 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise CaptureError(f"--compare reads two files and runs nothing: leave {', '.join(given)} out.")
     before, after = arguments.compare
     comparison = compare(_read(before), _read(after))
-    console().print(render_comparison(comparison, (before, after), width=console().width))
-    return int(arguments.fail_on != "never" and comparison.worse(arguments.fail_on))
+    result_console().print(render_comparison(comparison, (before, after), width=result_console().width))
+    return int(arguments.fail_on != "never" and comparison.is_worse(arguments.fail_on))
 
 
 def _read(path: str) -> Document:
     """A verdict, or a capture that is judged now."""
-    return document_of(judge(Capture.load(path))) if _is_capture(path) else read_document(path)
+    return to_document(diagnose(Capture.load(path))) if _is_capture(path) else read_document(path)
 
 
-def _judge(capture: Capture, arguments: argparse.Namespace) -> Verdict:
+def _judge(capture: Capture, arguments: argparse.Namespace) -> Diagnosis:
     told = capture.without_text() if arguments.no_source else capture
-    return judge(told, device=arguments.device, link=arguments.link)
+    return diagnose(told, device=arguments.device, link=arguments.link)
 
 
 def _captures(arguments: argparse.Namespace) -> list[str]:
@@ -140,11 +140,11 @@ def _compare_ranks(arguments: argparse.Namespace) -> int:
         raise CaptureError("--capture keeps what was seen of one run: leave it out where several captures are read.")
     captures = [Capture.load(path) for path in _captures(arguments)]
     ranks = compare_ranks([_judge(each, arguments) for each in captures])
-    verdict = ranks.slowest.verdict
-    written = write(verdict, arguments, ranks)
-    console().print(render_ranks(ranks, width=console().width))
-    console().print(render(verdict, width=console().width))
-    return _exit_code(verdict, arguments.fail_on) if written else 2
+    diagnosis = ranks.slowest.diagnosis
+    written = write(diagnosis, arguments, ranks)
+    result_console().print(render_ranks(ranks, width=result_console().width))
+    result_console().print(render(diagnosis, width=result_console().width))
+    return _exit_code(diagnosis, arguments.fail_on) if written else 2
 
 
 def _capture(arguments: argparse.Namespace) -> Capture:
@@ -179,10 +179,10 @@ def _is_capture(path: str) -> bool:
     return False
 
 
-def _exit_code(verdict: Verdict, fail_on: str) -> int:
-    if verdict.case.capture.ended not in ("done", "interrupted"):
+def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
+    if diagnosis.view.capture.ended not in ("done", "interrupted"):
         return 2
-    found = {verdict.severity(finding) for finding in verdict.findings}
+    found = {diagnosis.severity(finding) for finding in diagnosis.findings}
     bad = {"never": set(), "moderate": {"moderate", "severe"}, "severe": {"severe"}}[fail_on]
     return 1 if found & bad else 0
 

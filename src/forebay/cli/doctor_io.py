@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from forebay.cli.console import talk
-from forebay.doctor.capture.run_watched import Run, watch_run
-from forebay.doctor.diagnosis.compare_ranks import Ranks
-from forebay.doctor.diagnosis.diagnose import Verdict
-from forebay.doctor.diagnosis.subprocess_run import watch_apart
+from forebay.cli.console import error_console
+from forebay.doctor.capture.profiled_run import RunRequest, profile_run
+from forebay.doctor.diagnosis.compare_ranks import RankComparison
+from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.subprocess_run import profile_in_subprocess
 from forebay.doctor.diagnosis.verify import verify
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.emulation import Way
-from forebay.doctor.report.document import document_of
+from forebay.doctor.model.emulation import EmulationKind
+from forebay.doctor.report.document import to_document
 from forebay.doctor.report.html import save_page
 from forebay.doctor.report.perfetto import save_trace
 from forebay.errors import CaptureError
@@ -49,13 +49,13 @@ def name_by_rank(arguments: argparse.Namespace, rank: int) -> None:
             setattr(arguments, name, path.with_suffix(f".rank{rank}{path.suffix}"))
 
 
-def write(verdict: Verdict, arguments: argparse.Namespace, ranks: Ranks | None = None) -> bool:
+def write(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: RankComparison | None = None) -> bool:
     """Every file that was asked for; one that fails does not take the others with it."""
     ways: dict[str, Callable[[Path], None]] = {
-        "capture": verdict.case.capture.save,
-        "json": lambda path: _save_json(verdict, path, ranks),
-        "html": lambda path: save_page(verdict, path),
-        "trace": lambda path: save_trace(verdict.case, path),
+        "capture": diagnosis.view.capture.save,
+        "json": lambda path: _save_json(diagnosis, path, ranks),
+        "html": lambda path: save_page(diagnosis, path),
+        "trace": lambda path: save_trace(diagnosis.view, path),
     }
     written = True
     for name, save in ways.items():
@@ -75,29 +75,31 @@ _OPEN_WITH = {"html": " (open it in a browser)", "trace": " (open it in ui.perfe
 
 
 def say(words: str, *, style: str) -> None:
-    talk().print(f"forebay doctor: {words}", style=style, markup=False, soft_wrap=True)  # a path stays one word
+    error_console().print(
+        f"forebay doctor: {words}", style=style, markup=False, soft_wrap=True
+    )  # a path stays one word
 
 
-def _save_json(verdict: Verdict, path: Path, ranks: Ranks | None) -> None:
-    path.write_text(json.dumps(document_of(verdict, ranks), indent=1) + "\n", encoding="utf-8")
+def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -> None:
+    path.write_text(json.dumps(to_document(diagnosis, ranks), indent=1) + "\n", encoding="utf-8")
 
 
 def watch(arguments: argparse.Namespace) -> Capture:
     """Apart where it is to be run again, for a second run needs the memory that the first has taken."""
-    return (watch_apart if arguments.verify else watch_run)(_run_of(arguments))
+    return (profile_in_subprocess if arguments.verify else profile_run)(_run_of(arguments))
 
 
-def verified(verdict: Verdict, arguments: argparse.Namespace, say: Callable[[str], None]) -> Verdict:
+def verified(diagnosis: Diagnosis, arguments: argparse.Namespace, say: Callable[[str], None]) -> Diagnosis:
     """The same verdict with what came of trying its cure."""
 
-    def begin(way: Way) -> None:
-        say(f"running the script again, files it writes and all, with {way.in_words}")
+    def begin(kind: EmulationKind) -> None:
+        say(f"running the script again, files it writes and all, with {kind.description}")
 
-    return replace(verdict, verification=verify(verdict, _run_of(arguments), begin=begin))
+    return replace(diagnosis, verification=verify(diagnosis, _run_of(arguments), begin=begin))
 
 
-def _run_of(arguments: argparse.Namespace) -> Run:
-    return Run(
+def _run_of(arguments: argparse.Namespace) -> RunRequest:
+    return RunRequest(
         arguments.script,
         tuple(arguments.arguments),
         module=arguments.module,

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from forebay import __version__
-from forebay.cli.console import console, print_json
+from forebay.cli.console import print_json, result_console
 from forebay.core.hardware import Hardware
 from forebay.core.machine import Machine, installed_versions
 from forebay.core.spec import format_nbytes
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    machine, hardware, versions = Machine.here(), Hardware.here(), installed_versions()
+    machine, hardware, versions = Machine.detect(), Hardware.detect(), installed_versions()
     if arguments.json:
         facts: dict[str, Any] = {"python": machine.python, "system": machine.system, "cpu": machine.cpu}
         facts |= {"cores": machine.cores, "memory_nbytes": machine.memory_nbytes}
@@ -39,5 +39,5 @@ def run(arguments: argparse.Namespace) -> int:
         table.add_row("GPU", gpu + (f", driver {hardware.driver_version}" if hardware.driver_version else ""))
     for name, version in versions.items():
         table.add_row(name, version)
-    console().print(table)
+    result_console().print(table)
     return 0

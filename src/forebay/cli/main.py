@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from forebay import __version__
-from forebay.cli.console import talk
+from forebay.cli.console import error_console
 from forebay.errors import ForebayError
 
 __all__ = ["main"]
@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ForebayError, OSError) as error:
-        talk().print(f"forebay {parsed.command}: {error}", style="red", markup=False)
+        error_console().print(f"forebay {parsed.command}: {error}", style="red", markup=False)
         return 2
     except KeyboardInterrupt:
-        talk().print("interrupted", style="red")
+        error_console().print("interrupted", style="red")
         return 130
 
 

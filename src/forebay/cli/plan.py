@@ -7,9 +7,10 @@ from typing import Any
 from rich.table import Table
 
 import forebay as fb
-from forebay.cli.console import console, print_json
+from forebay.cli.console import print_json, result_console
 from forebay.core.spec import ArraySpec, format_nbytes
 from forebay.feed.feed import Feed
+from forebay.pipeline.options import FeedOptions
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -28,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-shuffle", action="store_true", help="rows in the order they lie in")
     parser.add_argument("--shape", type=int, nargs="*", default=[], help="shape of a row, for .bin files")
     parser.add_argument("--dtype", help="dtype of a row, for .bin files")
-    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--resident", default="auto", help="keep data on the device: auto, always or never")
-    parser.add_argument("--host-bytes", default="256MiB", help="memory the feed may take (default: 256MiB)")
+    parser.add_argument("--device", default=FeedOptions.device, help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    parser.add_argument("--resident", default=FeedOptions.resident, help="keep data on the device: auto, always or never")
+    parser.add_argument("--host-bytes", default=FeedOptions.host_bytes, help="memory the feed may take (default: 256MiB)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -82,20 +83,20 @@ def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
         "batches": feed.batches,
         "fields": {name: str(spec) for name, spec in zip(feed.structure.paths, feed.specs, strict=True)},
         "planned_nbytes": plan.nbytes,
-        "choices": [{"name": made.name, "choice": made.choice, "why": made.why} for made in plan.reasons],
+        "choices": [{"name": made.name, "choice": made.choice, "why": made.why} for made in plan.decisions],
     }
 
 
 def _show(feed: Feed, rows_per_second: float) -> None:
-    out, document = console(), _document(feed, rows_per_second)
+    out, document = result_console(), _document(feed, rows_per_second)
     fields = ", ".join(f"{name} {spec}" for name, spec in document["fields"].items())
     length = "an unknown number of" if feed.batches is None else f"{feed.batches:,}"
     batches = "batch" if feed.batches == 1 else "batches"
-    out.print(f"{length} {batches} of {feed.plan.demand.batch_rows} rows: {fields}", markup=False)
+    out.print(f"{length} {batches} of {feed.plan.input.batch_rows} rows: {fields}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("what", "choice", "why"):
         table.add_column(column)
-    for made in feed.plan.reasons:
+    for made in feed.plan.decisions:
         table.add_row(made.name, made.choice, made.why)
     out.print(table)
     speed = f"{rows_per_second:,.0f} rows/s, {format_nbytes(document['bytes_per_second'])}/s"

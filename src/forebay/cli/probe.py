@@ -7,8 +7,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forebay.cli.console import console, print_json, talk
-from forebay.core.ceilings import DeviceFigures, Probe, RowSpeeds
+from forebay.cli.console import error_console, print_json, result_console
+from forebay.core.ceilings import DeviceCeilings, Probe, RowSpeeds
 from forebay.core.spec import format_nbytes
 from forebay.measure.probe.measure import measure_machine
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(probe.to_json())
     else:
         for part in render(probe, cached=cached is not None):
-            console().print(part)
+            result_console().print(part)
     if cached is None:  # last, so that a full disk does not take with it what was measured
         probe.save()
     return 0
@@ -89,7 +89,7 @@ def _rows(probe: Probe) -> Table:
     return table
 
 
-def _link(device: DeviceFigures) -> Table:
+def _link(device: DeviceCeilings) -> Table:
     table = _table("", "page-locked", "pageable")
     table.add_row(
         "host to device",
@@ -106,7 +106,7 @@ def _link(device: DeviceFigures) -> Table:
     return table
 
 
-def _latencies(device: DeviceFigures) -> Table:
+def _latencies(device: DeviceCeilings) -> Table:
     return _pairs(
         ("4 KiB to the device, queued", _us(device.small_copy_seconds)),
         ("4 bytes from the device, waited for", _us(device.readback_seconds)),
@@ -149,4 +149,4 @@ def _kind(filesystem: str) -> str:
 
 
 def _say(line: str) -> None:
-    talk().print(line, markup=False)
+    error_console().print(line, markup=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from forebay.cli.console import console, print_json
+from forebay.cli.console import print_json, result_console
 from forebay.core.ceilings import Probe
 from forebay.core.spec import format_nbytes
 from forebay.errors import ScenarioError
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(outcome)
         if probe is not None:
-            console().print(_taken(probe), markup=False)
+            result_console().print(_taken(probe), markup=False)
     return 0
 
 
@@ -91,7 +91,7 @@ def _document(outcome: Outcome, probe: Probe | None) -> dict[str, Any]:
 
 
 def _show(outcome: Outcome) -> None:
-    out, run, scenario = console(), outcome.run, outcome.run.scenario
+    out, run, scenario = result_console(), outcome.run, outcome.run.scenario
     gpus = f"{scenario.gpus:,} GPU{'s' if scenario.gpus > 1 else ''}"
     out.print(f"{scenario.title or 'a scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
     out.print(

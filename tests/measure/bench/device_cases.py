@@ -1,4 +1,4 @@
-"""What every framework's consumer and step must do, on the CPU; run once for each, in a process of its own."""
+"""Tests of every framework's consumer and step, on the CPU; each framework runs in its own process."""
 
 import importlib
 import os
@@ -9,29 +9,29 @@ import pytest
 
 import forebay as fb
 from forebay.measure.bench.consumers import require_gpu
-from forebay.measure.bench.data import array
+from forebay.measure.bench.data import make_array
 from forebay.measure.bench.device_delivery import Delivery
-from forebay.measure.bench.model import Skip, Work
-from forebay.measure.bench.stamps import WrongRowsError
+from forebay.measure.bench.model import Skip, Workload
+from forebay.measure.bench.row_ids import WrongRowsError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
-EDGE = 8
-IMAGES = Work(96, (6, 6, 3), 16, dtype="uint8", options={"stamped": True})
-ROWS = Work(96, (10,), 16, options={"stamped": True})
+SIZE = 8
+IMAGES = Workload(96, (6, 6, 3), 16, dtype="uint8", options={"stamped": True})
+ROWS = Workload(96, (10,), 16, options={"stamped": True})
 
 
 def make_consumer(work):
     module = importlib.import_module(f"forebay.measure.bench.consumers.{FRAMEWORK}")
     if FRAMEWORK == "tensorflow":
         return module.TensorflowConsumer((work.batch, *work.shape), device="CPU")
-    return module.consumer(work)
+    return module.make_consumer(work)
 
 
 def make_step(monkeypatch):
-    module = importlib.import_module(f"forebay.measure.bench.steps.device_{FRAMEWORK}")
-    monkeypatch.setattr(module, "EDGE", EDGE)
+    module = importlib.import_module(f"forebay.measure.bench.steps.{FRAMEWORK}")
+    monkeypatch.setattr(module, "MATRIX_SIZE", SIZE)
     if FRAMEWORK == "jax":
-        return module.step()
+        return module.make_step()
     return module.TorchStep("cpu") if FRAMEWORK == "torch" else module.TensorflowStep("/CPU:0")
 
 
@@ -40,41 +40,41 @@ def feed(rows, **options):
 
 
 def run_batches(delivery, count):
-    """So many, one by one: each of these stretches is over before it has begun."""
+    """Take this many batches one by one: an interval of zero seconds ends after one batch."""
     return sum(delivery.run(0.0) for _ in range(count))
 
 
 @pytest.mark.parametrize("work", [IMAGES, ROWS], ids=["images", "rows"])
 def test_whole_epochs_arrive_and_add_up(work):
-    with feed(array(work)) as feeding:
-        delivery = Delivery(lambda: feeding, make_consumer(work), work)
-        delivery.first()
+    with feed(make_array(work)) as running_feed:
+        delivery = Delivery(lambda: running_feed, make_consumer(work), work)
+        delivery.take_first()
         assert run_batches(delivery, 2 * work.batches) == 2 * work.batches
 
 
 @pytest.mark.parametrize("work", [IMAGES, ROWS], ids=["images", "rows"])
-def test_rows_that_are_lost_are_noticed(work):
-    rows = array(work)
-    with feed(rows[rows.shape[0] // 2 :]) as feeding:
-        delivery = Delivery(lambda: feeding, make_consumer(work), work)
-        delivery.first()
-        with pytest.raises(WrongRowsError, match="an epoch sums to"):
+def test_missing_rows_raise(work):
+    rows = make_array(work)
+    with feed(rows[rows.shape[0] // 2 :]) as running_feed:
+        delivery = Delivery(lambda: running_feed, make_consumer(work), work)
+        delivery.take_first()
+        with pytest.raises(WrongRowsError, match="an epoch has the sum"):
             run_batches(delivery, work.batches)
 
 
-def test_a_batch_comes_back_as_it_was():
-    with feed(array(ROWS)) as feeding:
-        batch = next(iter(feeding))
+def test_a_downloaded_batch_equals_the_batch():
+    with feed(make_array(ROWS)) as running_feed:
+        batch = next(iter(running_feed))
         assert np.array_equal(make_consumer(ROWS).download(batch), np.asarray(batch))
 
 
-def test_a_step_multiplies_as_often_as_asked(monkeypatch):
+def test_a_step_multiplies_as_often_as_requested(monkeypatch):
     step = make_step(monkeypatch)
-    with feed(array(IMAGES)) as feeding:
-        batch = next(iter(feeding))
+    with feed(make_array(IMAGES)) as running_feed:
+        batch = next(iter(running_feed))
         step.run(batch, 3)
         step.wait()
-        pixels = np.asarray(batch).reshape(-1)[: EDGE * EDGE].reshape(EDGE, EDGE).astype(np.float64)
+        pixels = np.asarray(batch).reshape(-1)[: SIZE * SIZE].reshape(SIZE, SIZE).astype(np.float64)
         weights = np.asarray(step._weights, np.float64)
         assert np.allclose(np.asarray(step._hidden), pixels @ weights @ weights @ weights, rtol=1e-2, atol=1e-2)
 

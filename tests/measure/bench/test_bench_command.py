@@ -1,4 +1,4 @@
-"""`forebay bench` as a command."""
+"""The command `forebay bench`."""
 
 import argparse
 import json
@@ -34,7 +34,9 @@ def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
 
 
 def test_it_fails_only_if_nothing_could_run(tiny_case, monkeypatch, capsys):
-    monkeypatch.setitem(CONTENDERS, "absent", Contender("absent", "absent", ("no_such_framework",), "pip install it"))
+    monkeypatch.setitem(
+        CONTENDERS, "absent", Contender("absent", "absent:contender", ("no_such_framework",), "pip install it")
+    )
     monkeypatch.setattr(bench, "CASES", (tiny_case(Entry("absent", "absent")),))
     assert call("--quick") == 2
     assert "pip install it" in capsys.readouterr().out
@@ -50,7 +52,7 @@ def test_an_unknown_case_is_refused_on_stderr(capsys):
     assert "no case is called 'nonsense'" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
+def test_a_file_without_results_is_refused(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{}")
     assert call("--show", str(tmp_path / "other.json")) == 2
     assert "schema_version None" in capsys.readouterr().err
@@ -65,15 +67,15 @@ def test_a_file_that_is_no_results_is_refused(tmp_path, capsys):
         lambda data: data | {"cases": [data["cases"][0] | {"taken_share": "much"}]},
     ],
 )
-def test_a_damaged_file_is_refused_with_the_way_out(fixed_results, tmp_path, capsys, damage):
+def test_a_damaged_file_is_refused_with_advice(fixed_results, tmp_path, capsys, damage):
     (tmp_path / "damaged.json").write_text(json.dumps(damage(to_json(fixed_results))))
     assert call("--show", str(tmp_path / "damaged.json")) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "is not a file of results: " in said
-    assert said.endswith("run `forebay bench --save` again.")
+    assert "is not a file of bench results: " in said
+    assert said.endswith("Run `forebay bench --save` again.")
 
 
-def test_measuring_that_is_cut_short_leaves_no_file_and_keeps_one_that_was_there(tiny, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_no_new_file_and_keeps_an_existing_one(tiny, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -85,7 +87,7 @@ def test_measuring_that_is_cut_short_leaves_no_file_and_keeps_one_that_was_there
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("before.json", "{}")]
 
 
-def test_cases_of_a_gpu_are_listed_for_the_device(capsys):
+def test_gpu_cases_are_listed_with_device_cuda(capsys):
     assert call("--device", "cuda", "--list", "--case", "gpu-images", "--only", "grain") == 0
     assert capsys.readouterr().out.splitlines() == [
         "gpu-images: 4 GiB of 224x224x3 uint8, batch 256, shuffled, streamed",
@@ -94,19 +96,19 @@ def test_cases_of_a_gpu_are_listed_for_the_device(capsys):
     ]
 
 
-def test_cases_of_a_gpu_are_unknown_without_the_device(capsys):
+def test_gpu_cases_are_unknown_without_device_cuda(capsys):
     assert call("--case", "gpu-images") == 2
     assert "no case is called 'gpu-images'" in capsys.readouterr().err
 
 
-def test_a_machine_without_a_gpu_is_told_so_before_anything_runs(monkeypatch, capsys, tmp_path):
+def test_without_a_gpu_the_command_fails_before_it_measures(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(bench, "gpu_facts", dict)
     assert call("--device", "cuda", "--save", str(tmp_path / "results.json")) == 2
-    assert "no GPU that CUDA can use is here" in capsys.readouterr().err
+    assert "CUDA finds no usable GPU" in capsys.readouterr().err
     assert not (tmp_path / "results.json").exists()
 
 
-def test_results_of_a_gpu_are_shown_where_there_is_none(fixed_gpu_results, monkeypatch, capsys, tmp_path):
+def test_gpu_results_are_shown_on_a_machine_without_a_gpu(fixed_gpu_results, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(bench, "gpu_facts", dict)
     (tmp_path / "results.json").write_text(json.dumps(to_json(fixed_gpu_results)))
     assert call("--show", str(tmp_path / "results.json"), "--targets") == 0

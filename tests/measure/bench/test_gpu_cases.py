@@ -1,10 +1,9 @@
-"""The cases of `--device cuda`: what they promise can be looked up, and they can be made smaller."""
+"""The cases of `--device cuda`: names, targets and sizes."""
 
 from forebay.measure.bench.cases.cpu import CASES
 from forebay.measure.bench.cases.gpu import GPU_CASES
-from forebay.measure.bench.choose import choose
 from forebay.measure.bench.contenders import CONTENDERS
-from forebay.measure.bench.model import quicker
+from forebay.measure.bench.model import select_cases, with_fewer_rows
 
 
 def test_every_entry_and_target_of_every_case_is_known():
@@ -23,14 +22,14 @@ def test_no_case_shares_a_name_with_another():
     assert len(set(names)) == len(names)
 
 
-def test_every_case_promises_something():
+def test_every_case_has_a_target():
     assert [case.name for case in GPU_CASES if not case.targets] == []
 
 
-def test_epochs_are_whole_batches_also_when_cut_short():
+def test_epochs_are_whole_batches_also_with_fewer_rows():
     assert [case.work.rows % case.work.batch for case in GPU_CASES] == [0] * len(GPU_CASES)
-    assert [quicker(case, 10).work.rows % case.work.batch for case in GPU_CASES] == [0] * len(GPU_CASES)
-    assert [quicker(case, 10**9).work.batches for case in GPU_CASES] == [4] * len(GPU_CASES)
+    assert [with_fewer_rows(case, 10).work.rows % case.work.batch for case in GPU_CASES] == [0] * len(GPU_CASES)
+    assert [with_fewer_rows(case, 10**9).work.batches for case in GPU_CASES] == [4] * len(GPU_CASES)
 
 
 def test_streamed_data_is_four_gigabytes_and_rows_can_be_numbered_in_float32():
@@ -40,11 +39,11 @@ def test_streamed_data_is_four_gigabytes_and_rows_can_be_numbered_in_float32():
     assert rows.rows < 2**24
 
 
-def test_one_contender_can_be_chosen_beside_the_peak():
-    (case,) = choose(GPU_CASES, case_names=["gpu-images"], contenders=["spdl"])
+def test_the_baseline_stays_when_one_contender_is_selected():
+    (case,) = select_cases(GPU_CASES, case_names=["gpu-images"], contenders=["spdl"])
     assert [entry.label for entry in case.entries] == ["page-locked DMA peak", "SPDL 12 threads, pinned"]
 
 
-def test_every_contender_of_the_gpu_takes_part_in_some_case():
-    taking_part = {entry.contender for case in GPU_CASES for entry in case.entries}
-    assert {name for name in CONTENDERS if name.startswith("gpu_")} == taking_part
+def test_every_gpu_contender_is_in_some_case():
+    used = {entry.contender for case in GPU_CASES for entry in case.entries}
+    assert {name for name in CONTENDERS if name.startswith("gpu_")} == used

@@ -1,19 +1,19 @@
-"""What is worked out from the samples, and the way to JSON and back."""
+"""Values computed from the samples, and results as JSON."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from forebay.measure.bench.results import Row
+from forebay.measure.bench.results import ResultRow
 from forebay.measure.bench.results_file import SCHEMA_VERSION, from_json, to_json
 
 
-def test_results_come_back_from_json_as_they_were(fixed_results):
+def test_results_survive_json(fixed_results):
     assert from_json(json.loads(json.dumps(to_json(fixed_results)))) == fixed_results
 
 
-def test_results_of_a_gpu_come_back_from_json_as_they_were(fixed_gpu_results):
+def test_gpu_results_survive_json(fixed_gpu_results):
     assert from_json(json.loads(json.dumps(to_json(fixed_gpu_results)))) == fixed_gpu_results
 
 
@@ -23,18 +23,18 @@ def test_results_saved_before_cases_had_a_timeout_can_still_be_read(fixed_result
     assert from_json(data) == fixed_results
 
 
-def test_what_others_took_is_kept_with_the_results(fixed_results):
-    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=0.25),))
-    assert from_json(to_json(results)).cases[0].taken_share == 0.25
+def test_the_cpu_steal_share_is_saved(fixed_results):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], cpu_steal_share=0.25),))
+    assert from_json(to_json(results)).cases[0].cpu_steal_share == 0.25
 
 
-def test_results_saved_before_others_were_looked_at_can_still_be_read(fixed_results):
+def test_results_without_a_cpu_steal_share_can_still_be_read(fixed_results):
     data = to_json(fixed_results)
     del data["cases"][0]["taken_share"]
-    assert from_json(data).cases[0].taken_share is None
+    assert from_json(data).cases[0].cpu_steal_share is None
 
 
-def test_json_says_where_and_how_it_was_measured(fixed_results):
+def test_json_contains_machine_and_settings(fixed_results):
     data = to_json(fixed_results)
     assert data["schema_version"] == SCHEMA_VERSION
     assert data["machine"]["cores"] == 2
@@ -55,8 +55,8 @@ def test_ratios_are_taken_round_by_round(fixed_results):
 
 def test_a_target_without_a_measurement_is_neither_met_nor_missed(fixed_results):
     (result,) = fixed_results.cases
-    assert [result.met(target) for target in result.case.targets] == [False, False, None]
+    assert [result.is_met(target) for target in result.case.targets] == [False, False, None]
 
 
 def test_spread_is_half_the_range_over_the_median():
-    assert Row("a", "b", samples={"c": (10.0, 9.0, 12.0)}).spread("c") == pytest.approx(0.15)
+    assert ResultRow("a", "b", samples={"c": (10.0, 9.0, 12.0)}).spread("c") == pytest.approx(0.15)

@@ -1,14 +1,14 @@
-"""Rows that carry their number, and what is noticed by it."""
+"""Rows that contain their row number, and the errors that the numbers reveal."""
 
 import numpy as np
 import pytest
 
-from forebay.measure.bench.data import array, source_array, write_file
-from forebay.measure.bench.model import Work
-from forebay.measure.bench.stamps import WrongRowsError, check_rows, first_elements_total, stamped
+from forebay.measure.bench.data import make_array, open_array, write_file
+from forebay.measure.bench.model import Workload
+from forebay.measure.bench.row_ids import WrongRowsError, check_rows, make_numbered_rows, sum_first_elements
 
-IMAGES = stamped(600, (5, 5, 3), "uint8")
-FLOATS = stamped(600, (9,), "float32")
+IMAGES = make_numbered_rows(600, (5, 5, 3), "uint8")
+FLOATS = make_numbered_rows(600, (9,), "float32")
 
 
 def test_rows_are_numbered_and_otherwise_random():
@@ -19,48 +19,48 @@ def test_rows_are_numbered_and_otherwise_random():
 
 
 def test_data_larger_than_the_random_block_repeats_it():
-    rows = stamped(3000, (16384,), "uint8")
+    rows = make_numbered_rows(3000, (16384,), "uint8")
     assert np.array_equal(rows[2048, 4:], rows[0, 4:])
     assert rows[2999, :4].view("<u4") == 2999
 
 
 @pytest.mark.parametrize("source", [IMAGES, FLOATS], ids=["bytes", "floats"])
-def test_rows_of_the_source_in_any_order_are_right(source):
+def test_rows_of_the_source_pass_in_any_order(source):
     check_rows(source[np.random.default_rng(0).permutation(600)[:100]], source)
 
 
 @pytest.mark.parametrize("source", [IMAGES, FLOATS], ids=["bytes", "floats"])
-def test_a_row_that_comes_twice_is_noticed(source):
-    with pytest.raises(WrongRowsError, match="only 2 different ones"):
+def test_a_duplicate_row_raises(source):
+    with pytest.raises(WrongRowsError, match="only 2 different rows"):
         check_rows(source[[5, 7, 5]], source)
 
 
 @pytest.mark.parametrize("source", [IMAGES, FLOATS], ids=["bytes", "floats"])
-def test_a_single_wrong_byte_is_noticed(source):
+def test_a_single_wrong_byte_raises(source):
     batch = source[:50].copy()
     batch.reshape(-1)[-1] += 1
-    with pytest.raises(WrongRowsError, match="differs from the rows"):
+    with pytest.raises(WrongRowsError, match="differs from the source rows"):
         check_rows(batch, source)
 
 
-def test_a_number_beyond_the_source_is_noticed():
-    with pytest.raises(WrongRowsError, match="differs from the rows"):
+def test_a_row_number_beyond_the_source_raises():
+    with pytest.raises(WrongRowsError, match="differs from the source rows"):
         check_rows(FLOATS[500:], FLOATS[:550])
 
 
-def test_an_epoch_comes_to_the_sum_of_the_first_elements():
-    assert first_elements_total(FLOATS) == 600 * 599 // 2
-    assert first_elements_total(IMAGES) == sum(row % 256 for row in range(600))
+def test_the_sum_of_an_epoch_is_that_of_the_first_elements():
+    assert sum_first_elements(FLOATS) == 600 * 599 // 2
+    assert sum_first_elements(IMAGES) == sum(row % 256 for row in range(600))
 
 
-def test_floats_are_only_numbered_as_far_as_they_are_exact():
+def test_more_rows_than_float32_can_number_are_refused():
     with pytest.raises(ValueError, match="is not exact"):
-        stamped(2**24 + 1, (1,), "float32")
+        make_numbered_rows(2**24 + 1, (1,), "float32")
 
 
-def test_a_case_gets_stamped_rows_in_memory_and_in_files(tmp_path):
-    work = Work(64, (3, 3, 3), 16, dtype="uint8", options={"stamped": True})
+def test_numbered_rows_are_the_same_in_memory_and_in_files(tmp_path):
+    work = Workload(64, (3, 3, 3), 16, dtype="uint8", options={"stamped": True})
     path = write_file(work, "npy", tmp_path)
-    mapped = source_array(Work(64, (3, 3, 3), 16, dtype="uint8", path=str(path)))
-    assert np.array_equal(mapped, array(work))
-    assert first_elements_total(mapped) == sum(range(64))
+    mapped = open_array(Workload(64, (3, 3, 3), 16, dtype="uint8", path=str(path)))
+    assert np.array_equal(mapped, make_array(work))
+    assert sum_first_elements(mapped) == sum(range(64))

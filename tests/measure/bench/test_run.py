@@ -7,41 +7,40 @@ import pytest
 
 from forebay.measure.bench import run
 from forebay.measure.bench.cases.gpu import GPU_CASES
-from forebay.measure.bench.choose import choose
 from forebay.measure.bench.contenders import CONTENDERS, Contender
-from forebay.measure.bench.meters import Pace
-from forebay.measure.bench.model import Entry
+from forebay.measure.bench.meters import RunSettings
+from forebay.measure.bench.model import Entry, select_cases
 from forebay.measure.bench.run import run_cases
 
-QUICKEST = Pace(seconds=0.02, warm_up_seconds=0.01, repeats=2)
+QUICKEST = RunSettings(seconds=0.02, warm_up_seconds=0.01, repeats=2)
 FLOOR = Entry("np.take loop", "floor")
 LOOP = Entry("loop into an array", "row_loop")
 
 
 @pytest.fixture
 def contender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Registers a contender with this code, importable in its process."""
+    """Return a function that registers a contender with this code."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
 
     def register(name: str, code: str, *, requires: tuple[str, ...] = (), install: str = "") -> Entry:
         (tmp_path / f"{name}.py").write_text(code)
-        monkeypatch.setitem(CONTENDERS, name, Contender(name, name, requires, install))
+        monkeypatch.setitem(CONTENDERS, name, Contender(name, f"{name}:contender", requires, install))
         return Entry(name, name)
 
     return register
 
 
-def test_the_floor_and_a_contender_are_measured_in_every_round(tiny_case):
+def test_the_baseline_and_a_contender_are_measured_in_every_round(tiny_case):
     (result,) = run_cases([tiny_case(FLOOR, LOOP)], QUICKEST).cases
     assert [row.status for row in result.rows] == ["measured", "measured"]
     assert {name: len(values) for name, values in result.rows[1].samples.items()} == {"idle": 2, "busy": 2, "step": 2}
     assert result.ratio("loop into an array", "np.take loop", "idle") > 0
 
 
-def test_what_others_take_of_the_machine_is_looked_at_before_every_round(tiny_case, monkeypatch):
-    monkeypatch.setattr(run, "taken_share", iter([0.25, 0.75]).__next__)
+def test_the_cpu_steal_share_is_measured_before_every_round(tiny_case, monkeypatch):
+    monkeypatch.setattr(run, "cpu_steal_share", iter([0.25, 0.75]).__next__)
     (result,) = run_cases([tiny_case(FLOOR)], QUICKEST).cases
-    assert result.taken_share == 0.5
+    assert result.cpu_steal_share == 0.5
 
 
 def test_a_contender_that_is_not_installed_says_how_to_install_it(tiny_case, contender):
@@ -53,23 +52,23 @@ def test_a_contender_that_is_not_installed_says_how_to_install_it(tiny_case, con
     ]
 
 
-def test_a_contender_that_raises_is_shown_with_its_reason_and_the_others_go_on(tiny_case, contender):
-    raising = contender("raising", "def epochs(work): raise ValueError('no batches today')")
+def test_a_contender_that_raises_is_shown_with_its_reason_and_the_others_continue(tiny_case, contender):
+    raising = contender("raising", "def contender(work): raise ValueError('no batches today')")
     (result,) = run_cases([tiny_case(raising, FLOOR)], QUICKEST).cases
     assert (result.rows[0].status, result.rows[0].reason) == ("failed", "ValueError: no batches today")
     assert result.rows[1].status == "measured"
 
 
-def test_a_contender_whose_process_dies_is_shown_with_its_last_words(tiny_case, contender):
-    code = "import os, sys\ndef epochs(work):\n    print('out of luck', file=sys.stderr, flush=True)\n    os.abort()"
+def test_a_contender_whose_process_dies_is_shown_with_its_last_line(tiny_case, contender):
+    code = "import os, sys\ndef contender(work):\n    print('out of luck', file=sys.stderr, flush=True)\n    os.abort()"
     (result,) = run_cases([tiny_case(contender("dying", code), FLOOR)], QUICKEST).cases
     assert result.rows[0].status == "failed"
     assert "SIGABRT" in result.rows[0].reason
     assert result.rows[1].status == "measured"
 
 
-def test_a_contender_that_dies_in_mid_round_loses_its_samples_only(tiny_case, contender):
-    code = "def epochs(work):\n    yield_none = [1]\n    return lambda: [0] * 3 if yield_none.pop() else []"
+def test_a_contender_that_fails_during_a_round_loses_only_its_own_samples(tiny_case, contender):
+    code = "def contender(work):\n    yield_none = [1]\n    return lambda: [0] * 3 if yield_none.pop() else []"
     (result,) = run_cases([tiny_case(FLOOR, contender("fading", code))], QUICKEST).cases
     assert result.rows[1].status == "failed"
     assert result.rows[1].samples == {}
@@ -77,13 +76,13 @@ def test_a_contender_that_dies_in_mid_round_loses_its_samples_only(tiny_case, co
 
 
 def test_a_contender_may_skip_what_it_cannot_do(tiny_case, contender):
-    code = "from forebay.measure.bench.model import Skip\ndef epochs(work): raise Skip('only on Sundays')"
-    (result,) = run_cases([tiny_case(FLOOR, contender("idler", code))], QUICKEST).cases
+    code = "from forebay.measure.bench.model import Skip\ndef contender(work): raise Skip('only on Sundays')"
+    (result,) = run_cases([tiny_case(FLOOR, contender("skipping", code))], QUICKEST).cases
     assert (result.rows[1].status, result.rows[1].reason) == ("skipped", "only on Sundays")
 
 
-def test_what_a_contender_prints_disturbs_nobody(tiny_case, contender):
-    code = "print('hello')\ndef epochs(work): return lambda: [print('batch')] * 3"
+def test_the_output_of_a_contender_is_ignored(tiny_case, contender):
+    code = "print('hello')\ndef contender(work): return lambda: [print('batch')] * 3"
     (result,) = run_cases([tiny_case(FLOOR, contender("chatty", code))], QUICKEST).cases
     assert result.rows[1].status == "measured"
 
@@ -91,35 +90,35 @@ def test_what_a_contender_prints_disturbs_nobody(tiny_case, contender):
 def test_an_entry_may_limit_its_processors_and_set_its_environment_and_backend(tiny_case, contender):
     code = (
         "import os\nfrom forebay.measure.bench.model import Skip\n"
-        "told = len(os.sched_getaffinity(0)), os.environ['BENCH_TEST'], os.environ['KERAS_BACKEND']\n"
-        "def epochs(work): raise Skip(str(told))"
+        "seen = len(os.sched_getaffinity(0)), os.environ['BENCH_TEST'], os.environ['KERAS_BACKEND']\n"
+        "def contender(work): raise Skip(str(seen))"
     )
     options = {"cpus": 1, "environment": {"BENCH_TEST": "set"}, "backend": "jax"}
-    entry = replace(contender("telling", code), options=options)
+    entry = replace(contender("showing", code), options=options)
     (result,) = run_cases([tiny_case(entry)], QUICKEST).cases
     assert result.rows[0].reason == "(1, 'set', 'jax')"
 
 
-def test_a_contender_that_takes_longer_than_its_case_allows_is_given_up(tiny_case, contender):
-    slow = contender("slow", "import time\ndef epochs(work): time.sleep(600)")
+def test_a_contender_that_exceeds_the_timeout_fails(tiny_case, contender):
+    slow = contender("slow", "import time\ndef contender(work): time.sleep(600)")
     (result,) = run_cases([replace(tiny_case(slow), timeout_seconds=1.0)], QUICKEST).cases
     assert (result.rows[0].status, result.rows[0].reason) == ("failed", "gave no answer in 1 s")
 
 
-def test_a_part_of_a_package_that_is_not_installed_is_missing():
+def test_a_submodule_of_a_package_that_is_not_installed_is_missing():
     assert Contender("absent", "absent", ("no_such_package.part", "json"), "").missing() == ("no_such_package.part",)
 
 
-def test_where_a_framework_sees_no_gpu_its_entries_are_skipped_before_data_is_made(monkeypatch):
+def test_without_a_gpu_entries_are_skipped_before_data_is_made(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    (case,) = choose(GPU_CASES, case_names=["gpu-resident"], contenders=["index_select"])
+    (case,) = select_cases(GPU_CASES, case_names=["gpu-resident"], contenders=["index_select"])
     (result,) = run_cases([case], QUICKEST).cases
     assert [(row.status, row.reason) for row in result.rows] == [("skipped", "torch sees no GPU")]
 
 
-def test_results_of_a_gpu_say_which_it_was(tiny_case, monkeypatch):
+def test_gpu_results_contain_the_name_of_the_gpu(tiny_case, monkeypatch):
     monkeypatch.setattr(run, "gpu_facts", lambda: {"gpu": "A GPU", "cuda": "13.0"})
-    monkeypatch.setattr(run, "peer_versions", lambda: {"spdl-core": "0.8.0"})
+    monkeypatch.setattr(run, "gpu_package_versions", lambda: {"spdl-core": "0.8.0"})
     results = run_cases([tiny_case(FLOOR)], QUICKEST, device="cuda")
     assert results.machine["gpu"] == "A GPU"
     assert results.versions["spdl-core"] == "0.8.0"

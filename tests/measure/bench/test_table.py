@@ -1,4 +1,4 @@
-"""The tables as people see them."""
+"""The printed tables."""
 
 from dataclasses import replace
 from io import StringIO
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from forebay.measure.bench.results import Results
+from forebay.measure.bench.results import BenchResults
 from forebay.measure.bench.table import format_amount, render
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 
-def draw(results: Results, width: int, *, targets: bool) -> str:
+def draw(results: BenchResults, width: int, *, targets: bool) -> str:
     out = StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False)
     for part in render(results, targets=targets):
@@ -24,19 +24,21 @@ def draw(results: Results, width: int, *, targets: bool) -> str:
 @pytest.mark.parametrize(
     ("name", "width", "targets"), [("table_80", 80, False), ("table_80_targets", 80, True), ("table_120", 120, False)]
 )
-def test_the_table_looks_as_agreed(fixed_results, name, width, targets):
+def test_the_table_equals_its_snapshot(fixed_results, name, width, targets):
     assert draw(fixed_results, width, targets=targets) == (SNAPSHOTS / f"{name}.txt").read_text()
 
 
-def test_results_of_a_gpu_look_as_agreed(fixed_gpu_results):
+def test_the_table_of_gpu_results_equals_its_snapshot(fixed_gpu_results):
     assert draw(fixed_gpu_results, 80, targets=True) == (SNAPSHOTS / "table_80_gpu.txt").read_text()
 
 
-@pytest.mark.parametrize(("taken", "said"), [(None, False), (0.004, False), (0.25, True)])
-def test_what_others_took_is_told_of_below_the_table(fixed_results, taken, said):
-    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], taken_share=taken),))
+@pytest.mark.parametrize(("share", "is_shown"), [(None, False), (0.004, False), (0.25, True)])
+def test_a_high_cpu_steal_share_is_shown_below_the_table(fixed_results, share, is_shown):
+    results = replace(fixed_results, cases=(replace(fixed_results.cases[0], cpu_steal_share=share),))
     text = " ".join(draw(results, 80, targets=False).split())
-    assert ("Others took 25% of a core's time between rounds: this machine alone is faster." in text) == said
+    assert (
+        "Other processes took 25% of a core between the rounds. Without them, this machine is faster." in text
+    ) == is_shown
 
 
 @pytest.mark.parametrize(

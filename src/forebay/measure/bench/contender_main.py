@@ -1,6 +1,7 @@
-"""The process a contender runs in: set up, then one sample for every request, until nobody asks any more.
+"""The program of a contender process: set up, then take one sample per request.
 
-Everything is said over a pipe, so a framework may print what it likes.
+Requests and replies go over a pipe, so a framework may print whatever it likes. The program ends when the runner
+closes the pipe.
 """
 
 import json
@@ -11,26 +12,26 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from forebay.measure.bench.contenders import load_contender
-from forebay.measure.bench.meters import Gauge, Pace, load_meter
-from forebay.measure.bench.model import Skip, Work
+from forebay.measure.bench.meters import RunSettings, Sampler, load_meter
+from forebay.measure.bench.model import Skip, Workload
 
 __all__ = ["main"]
 
 
 def main(descriptor: int) -> None:
     with Connection(descriptor) as connection:
-        gauge: Gauge | None = None
+        sampler: Sampler | None = None
         while (request := _receive(connection)) is not None:
             try:
-                if gauge is None:
-                    gauge = _open(request)
-                answer = _answer(gauge, request["do"])
+                if sampler is None:
+                    sampler = _set_up(request)
+                reply = _reply(sampler, request["do"])
             except Skip as reason:
-                answer = {"skipped": str(reason)}
-            except Exception as error:  # whatever a peer raises is its result
+                reply = {"skipped": str(reason)}
+            except Exception as error:  # an exception of a contender is its result
                 traceback.print_exc()
-                answer = {"failed": f"{type(error).__name__}: {error}"}
-            connection.send_bytes(json.dumps(answer).encode())
+                reply = {"failed": f"{type(error).__name__}: {error}"}
+            connection.send_bytes(json.dumps(reply).encode())
 
 
 def _receive(connection: Connection) -> dict[str, Any] | None:
@@ -41,15 +42,16 @@ def _receive(connection: Connection) -> dict[str, Any] | None:
     return request
 
 
-def _open(request: dict[str, Any]) -> Gauge:
+def _set_up(request: dict[str, Any]) -> Sampler:
     work = dict(request["work"], shape=tuple(request["work"]["shape"]))
-    _settle(work["options"])
-    contender = load_contender(request["module"])
-    return load_meter(request["meter"]).prepare(contender, Work(**work), Pace(**request["pace"]))
+    _apply_process_options(work["options"])
+    contender = load_contender(request["contender"])
+    prepare = load_meter(request["meter"])
+    return prepare(contender, Workload(**work), RunSettings(**request["settings"]))
 
 
-def _settle(options: dict[str, Any]) -> None:
-    """What must hold before a framework is imported and threads are started."""
+def _apply_process_options(options: dict[str, Any]) -> None:
+    """Set environment variables and CPU affinity before a framework is imported and starts threads."""
     os.environ.update(options.get("environment", {}))
     if "backend" in options:
         os.environ["KERAS_BACKEND"] = options["backend"]
@@ -57,12 +59,12 @@ def _settle(options: dict[str, Any]) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options["cpus"]])
 
 
-def _answer(gauge: Gauge, verb: str) -> dict[str, Any]:
+def _reply(sampler: Sampler, verb: str) -> dict[str, Any]:
     if verb == "sample":
-        return {"sample": gauge.sample()}
+        return {"sample": sampler.sample()}
     if verb == "warm_up":
-        gauge.warm_up()
-    return {"consumer": gauge.consumer}
+        sampler.warm_up()
+    return {"consumer": sampler.consumer}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A contender's process as the runner sees it: ask, wait with a limit, and say why when no answer comes."""
+"""The runner's handle of a contender process: send requests, receive replies, end the process."""
 
 import json
 import os
@@ -20,18 +20,18 @@ SECONDS_TO_END = 5.0
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
 
-class ContenderFailed(Exception):  # noqa: N818  it is a result
-    """A contender raised, died or did not answer in time."""
+class ContenderFailed(Exception):  # noqa: N818  a result of the run, not an error of the runner
+    """A contender raised an exception, died, or did not reply in time."""
 
 
 class ContenderProcess:
-    """One contender in a process of its own."""
+    """One contender in its own process."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
         command = [sys.executable, "-m", "forebay.measure.bench.contender_main", str(theirs.fileno())]
-        # A session of its own, so that what the contender starts can be ended with it.
+        # The process leads a new session, so that its child processes can be ended with it.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -44,36 +44,36 @@ class ContenderProcess:
         theirs.close()
         self._deadline = 0.0
 
-    def ask(self, request: Mapping[str, Any]) -> None:
-        """Send a request without waiting; several processes may set up at once."""
+    def send_request(self, request: Mapping[str, Any]) -> None:
+        """Send a request without waiting, so that several processes can set up at the same time."""
         try:
             self._connection.send_bytes(json.dumps(request).encode())
         except OSError as error:
-            raise ContenderFailed(self._death()) from error
+            raise ContenderFailed(self._exit_reason()) from error
 
-    def answer(self, *, timeout_seconds: float) -> dict[str, Any]:
-        """Wait for the answer to the last request."""
+    def receive_reply(self, *, timeout_seconds: float) -> dict[str, Any]:
+        """Wait for the reply to the last request."""
         if not self._connection.poll(timeout_seconds):
             raise ContenderFailed(f"gave no answer in {timeout_seconds:.0f} s")
         try:
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            reply: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            raise ContenderFailed(self._death()) from error
-        if "skipped" in answer:
-            raise Skip(answer["skipped"])
-        if "failed" in answer:
-            raise ContenderFailed(answer["failed"])
-        return answer
+            raise ContenderFailed(self._exit_reason()) from error
+        if "skipped" in reply:
+            raise Skip(reply["skipped"])
+        if "failed" in reply:
+            raise ContenderFailed(reply["failed"])
+        return reply
 
-    def hang_up(self) -> None:
-        """Let it learn that nobody asks any more; from now on it has some seconds to end by itself."""
+    def stop_requests(self) -> None:
+        """Close the connection. The process then has a few seconds to end by itself."""
         if not self._connection.closed:
             self._connection.close()
             self._deadline = monotonic() + SECONDS_TO_END
 
     def close(self) -> None:
-        """End the process and all it started."""
-        self.hang_up()
+        """End the process and its child processes."""
+        self.stop_requests()
         try:
             self._process.wait(max(0.1, self._deadline - monotonic()))
         except subprocess.TimeoutExpired:
@@ -89,9 +89,9 @@ class ContenderProcess:
     ) -> None:
         self.close()
 
-    def _death(self) -> str:
+    def _exit_reason(self) -> str:
         code = self._process.wait()
         self._log.seek(0)
-        last = (self._log.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"its process {how}: {last}"
+        return f"its process {how}: {last_line}"

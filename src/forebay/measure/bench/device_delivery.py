@@ -1,8 +1,8 @@
-"""Batches on their way to the device, without an end, and what their consumer saw in a stretch of time.
+"""Endless delivery of batches to a device, measured in intervals of time.
 
-The loader's epochs follow each other and are never cut: a stretch goes on where the last one stopped. The clock stops
-when the device has done its work on the last batch, so a batch counts when it has arrived. The first batch is brought
-back and compared with the rows it is stamped as; later ones are summed on the device, and whole epochs must come to
+The epochs of a loader follow each other without a cut: each interval continues where the last one stopped. The clock
+stops when the device has processed the last batch, so a batch counts only after its arrival. The first batch is copied
+back and compared with the source, row by row. Later batches are summed on the device, and every whole epoch must give
 the sum of the source.
 """
 
@@ -13,20 +13,20 @@ from time import perf_counter
 from typing import Any
 
 from forebay.measure.bench.consumers import Consumer
-from forebay.measure.bench.data import source_array
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.data import open_array
+from forebay.measure.bench.model import StartEpoch, Workload
 from forebay.measure.bench.proc_stats import CpuClock
-from forebay.measure.bench.stamps import WrongRowsError, check_rows
+from forebay.measure.bench.row_ids import WrongRowsError, check_rows
 
-__all__ = ["Delivery", "Stretch"]
+__all__ = ["DeliveredBatches", "Delivery"]
 
-LEAD = 0.5  # consumed before a stretch and not counted, as a share of it
-MODULUS = 1 << 32  # frameworks add up in types of their own; all of them agree in the lowest 32 bits
+LEAD_SHARE = 0.5  # of an interval: consumed before it and not counted
+MODULUS = 1 << 32  # frameworks sum in different integer types; all of them agree in the lowest 32 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """What arrived in some seconds, and how many cores the host was busy with."""
+class DeliveredBatches:
+    """The batches that arrived in an interval, and how many host cores were busy."""
 
     batches: int
     nbytes: int
@@ -39,48 +39,48 @@ class Stretch:
 
 
 class Delivery:
-    """One loader and one consumer."""
+    """Delivers the batches of one loader to one consumer."""
 
-    def __init__(self, start: StartEpoch, consumer: Consumer, work: Work) -> None:
+    def __init__(self, start_epoch: StartEpoch, consumer: Consumer, work: Workload) -> None:
         self._consumer, self._work = consumer, work
-        self._batches = self._endless(start)
-        self.batch_nbytes = 0  # known from the first batch on
+        self._batches = self._endless_batches(start_epoch)
+        self.batch_nbytes = 0  # known after the first batch
 
-    def first(self) -> Any:
-        """Take the first batch and see that it is what it should be."""
+    def take_first(self) -> Any:
+        """Take the first batch and check its rows."""
         batch = next(self._batches)
         self._consumer.take(batch)
         rows = self._consumer.download(batch)
-        check_rows(rows, source_array(self._work))
+        check_rows(rows, open_array(self._work))
         self.batch_nbytes = rows.nbytes
         return batch
 
     def run(self, seconds: float) -> int:
-        """Consume for this long, and wait until the device has done so; how many batches that were."""
-        batches, totals = self._consumed(perf_counter() + seconds)
+        """Consume for this long, wait for the device, and return the number of batches."""
+        batches, totals = self._consume_until(perf_counter() + seconds)
         self._check(totals)
         return batches
 
-    def measure(self, seconds: float) -> Stretch:
-        """What arrives in so many seconds.
+    def measure(self, seconds: float) -> DeliveredBatches:
+        """Measure what arrives in this many seconds.
 
-        Whatever was read ahead while others had their turn is used up before; and the clock starts at the moment that
-        is done, since a loader reads ahead while anything else is done.
+        First consume what the loader has prefetched while other entries were measured. The clock starts immediately
+        afterwards, because a loader prefetches during any pause.
         """
         clock = CpuClock()
-        _, before = self._consumed(perf_counter() + seconds * LEAD)
-        began = perf_counter()
-        batches, totals = self._consumed(began + seconds)
-        took = perf_counter() - began
+        _, earlier_totals = self._consume_until(perf_counter() + seconds * LEAD_SHARE)
+        start = perf_counter()
+        batches, totals = self._consume_until(start + seconds)
+        elapsed = perf_counter() - start
         cores = clock.stop()
-        self._check(before + totals)
-        return Stretch(batches, batches * self.batch_nbytes, took, cores)
+        self._check(earlier_totals + totals)
+        return DeliveredBatches(batches, batches * self.batch_nbytes, elapsed, cores)
 
-    def _consumed(self, deadline: float) -> tuple[int, list[int]]:
-        """Batches until then, and the sums of the epochs that ended; the device is done with all of them."""
-        return self._consume(deadline), self._consumer.wait()
+    def _consume_until(self, deadline: float) -> tuple[int, list[int]]:
+        """Return the number of batches and the sums of the finished epochs, after the device has processed them."""
+        return self._take_until(deadline), self._consumer.wait()
 
-    def _consume(self, deadline: float) -> int:
+    def _take_until(self, deadline: float) -> int:
         take, count = self._consumer.take, 0
         for batch in self._batches:
             take(batch)
@@ -89,16 +89,18 @@ class Delivery:
                 break
         return count
 
-    def _endless(self, start: StartEpoch) -> Iterator[Any]:
+    def _endless_batches(self, start_epoch: StartEpoch) -> Iterator[Any]:
         while True:
-            yield from start()
+            yield from start_epoch()
             self._consumer.end_epoch()
 
     def _check(self, totals: list[int]) -> None:
         for total in totals:
-            if (total - self._expected) % MODULUS:
-                raise WrongRowsError(f"an epoch sums to {total} on the device and to {self._expected} at its source")
+            if (total - self._expected_total) % MODULUS:
+                raise WrongRowsError(
+                    f"an epoch has the sum {total} on the device, but {self._expected_total} in the source"
+                )
 
     @cached_property
-    def _expected(self) -> int:
-        return self._consumer.expected_total(source_array(self._work))
+    def _expected_total(self) -> int:
+        return self._consumer.expected_total(open_array(self._work))

@@ -1,11 +1,11 @@
-"""Which GPU is measured, and the versions of what is only measured on one. No context is made to find out."""
+"""Name and versions of the GPU under test, found without a CUDA context."""
 
 import ctypes
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["gpu_facts", "peer_versions"]
+__all__ = ["gpu_facts", "gpu_package_versions"]
 
-_PEERS = (
+_GPU_PACKAGES = (
     "cuda-bindings",
     "cuda-core",
     "nvidia-dali-cuda120",
@@ -17,7 +17,7 @@ _PEERS = (
 
 
 def gpu_facts() -> dict[str, str]:
-    """The first GPU's name and the CUDA version of its driver; nothing where there is no GPU."""
+    """Return the first GPU's name and its driver's CUDA version, or nothing without a GPU."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -34,10 +34,10 @@ def gpu_facts() -> dict[str, str]:
     return {"gpu": name.value.decode(), "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}"}
 
 
-def peer_versions() -> dict[str, str]:
-    """Those that are installed."""
-    found = ((name, _version(name)) for name in _PEERS)
-    return {name: told for name, told in found if told is not None}
+def gpu_package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages that only GPU cases use."""
+    versions = ((name, _version(name)) for name in _GPU_PACKAGES)
+    return {name: found for name, found in versions if found is not None}
 
 
 def _version(name: str) -> str | None:

@@ -1,42 +1,61 @@
-"""How much of the host's processors a contender uses, its worker processes included."""
+"""CPU time and memory of a contender, as Linux reports them in /proc."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 
-__all__ = ["CpuClock"]
+__all__ = ["CpuClock", "available_nbytes", "used_nbytes"]
 
-_SESSION, _USER, _SYSTEM = 3, 11, 12  # fields of /proc/*/stat, counted from behind the name
+_SESSION, _USER, _SYSTEM = 3, 11, 12  # positions in /proc/*/stat, counted from the field after the process name
 
 
 class CpuClock:
-    """Started at once; `stop()` tells how many cores were busy on average.
+    """Measures how many cores a contender keeps busy, from creation until `stop()`.
 
-    A contender is the leader of a session of its own, so all it started is found by that. Children are counted in the
-    kernel's ticks of 10 ms, the process itself exactly.
+    A contender leads its own session, so all processes of that session belong to it. The contender's own CPU time is
+    exact. The CPU time of its child processes is counted in kernel ticks of 10 ms.
     """
 
     def __init__(self) -> None:
-        self._others = _others_seconds()
-        self._own, self._began = process_time(), perf_counter()
+        self._children_start = _children_seconds()
+        self._own_start, self._start = process_time(), perf_counter()
 
     def stop(self) -> float:
-        own, wall = process_time() - self._own, perf_counter() - self._began
-        return (own + max(0.0, _others_seconds() - self._others)) / wall
+        """Return the average number of busy cores."""
+        own, wall = process_time() - self._own_start, perf_counter() - self._start
+        return (own + max(0.0, _children_seconds() - self._children_start)) / wall
 
 
-def _others_seconds() -> float:
-    ticks = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-    return sum(_session_ticks()) / ticks
+def used_nbytes() -> int | None:
+    """Return RssAnon + RssShmem of this process. Mapped files do not count: the kernel may drop them at any time."""
+    fields = _memory_fields(Path("/proc/self/status"))
+    return fields["RssAnon"] + fields["RssShmem"] if "RssAnon" in fields else None
 
 
-def _session_ticks() -> Iterator[int]:
+def available_nbytes() -> int | None:
+    """Return how much memory the machine has left."""
+    return _memory_fields(Path("/proc/meminfo")).get("MemAvailable")
+
+
+def _children_seconds() -> float:
+    ticks_per_second = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+    return sum(_children_ticks()) / ticks_per_second
+
+
+def _children_ticks() -> Iterator[int]:
     own_pid, own_session = os.getpid(), os.getsid(0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if int(path.parent.name) != own_pid and int(fields[_SESSION]) == own_session:
             yield int(fields[_USER]) + int(fields[_SYSTEM])
+
+
+def _memory_fields(path: Path) -> dict[str, int]:
+    if not path.exists():
+        return {}
+    lines = (line.split() for line in path.read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(kib) * 1024 for name, kib, _ in lines}

@@ -1,21 +1,21 @@
-"""What a run measured: every sample is kept, medians and ratios are worked out from them."""
+"""Results of a run: every sample, and the medians and ratios computed from the samples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
-from forebay.measure.bench.meters import Pace
-from forebay.measure.bench.model import Case, Target
+from forebay.measure.bench.meters import RunSettings
+from forebay.measure.bench.model import Case, PerformanceTarget
 
-__all__ = ["CaseResult", "Results", "Row", "Status"]
+__all__ = ["BenchResults", "CaseResult", "ResultRow", "Status"]
 
 Status: TypeAlias = Literal["measured", "not installed", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One entry of a case: its samples, or why it has none."""
+class ResultRow:
+    """One entry of a case: its samples, or the reason why it has none."""
 
     label: str
     contender: str
@@ -28,7 +28,7 @@ class Row:
         return median(values) if values else None
 
     def spread(self, column: str) -> float | None:
-        """Half the range of the samples, as a share of their median."""
+        """Return half the range of the samples as a share of their median."""
         values = self.samples.get(column)
         if not values or not median(values):
             return None
@@ -37,17 +37,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case, its rows, and the share of the time that others took from this machine between the rounds."""
+    """A case and its result rows."""
 
     case: Case
-    rows: tuple[Row, ...]
-    taken_share: float | None = None
+    rows: tuple[ResultRow, ...]
+    cpu_steal_share: float | None = None  # CPU time that other processes took from a thread between the rounds
 
-    def row(self, label: str) -> Row | None:
+    def row(self, label: str) -> ResultRow | None:
         return next((row for row in self.rows if row.label == label), None)
 
     def ratio(self, label: str, over: str, column: str) -> float | None:
-        """The median of the ratios taken round by round: what disturbed one round disturbed both."""
+        """Return the median of the ratios of each round: a disturbance of a round affects both entries."""
         row, base = self.row(label), self.row(over)
         if row is None or base is None:
             return None
@@ -55,33 +55,33 @@ class CaseResult:
         ratios = [value / other for value, other in pairs if other]
         return median(ratios) if ratios else None
 
-    def measured(self, target: Target) -> float | None:
-        """What stands beside a target."""
+    def measured(self, target: PerformanceTarget) -> float | None:
+        """Return the measured value of a target."""
         if target.over is not None:
             return self.ratio(target.of, target.over, target.column)
         row = self.row(target.of)
         return row.median(target.column) if row else None
 
-    def met(self, target: Target) -> bool | None:
-        """Whether a target is met; None where it was not measured."""
+    def is_met(self, target: PerformanceTarget) -> bool | None:
+        """Return whether a target is met; None if it was not measured."""
         value = self.measured(target)
         if value is None:
             return None
-        enough = target.at_least is None or value >= target.at_least
-        return enough and (target.at_most is None or value <= target.at_most)
+        is_enough = target.at_least is None or value >= target.at_least
+        return is_enough and (target.at_most is None or value <= target.at_most)
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class BenchResults:
     """One run of the bench."""
 
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
-    pace: Pace
+    settings: RunSettings
     quick: bool
-    consumer: str  # what the busy consumer did
+    consumer: str  # the work of the busy consumer
     cases: tuple[CaseResult, ...]
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ResultRow, ...]:
         return tuple(row for result in self.cases for row in result.rows)

@@ -1,63 +1,63 @@
-"""Results as JSON, and back: what `--json` prints, `--save` writes and `--show` reads."""
+"""Results as JSON: `--json` prints it, `--save` writes it and `--show` reads it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from forebay.measure.bench.meters import Pace
-from forebay.measure.bench.model import Case, Column, Entry, Target, Work
-from forebay.measure.bench.results import CaseResult, Results, Row
+from forebay.measure.bench.meters import RunSettings
+from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
+from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 
 SCHEMA_VERSION = 1
 
 
-def to_json(results: Results) -> dict[str, Any]:
-    """Plain data for `--json` and `--save`."""
+def to_json(results: BenchResults) -> dict[str, Any]:
+    """Convert results to plain data. The keys are those of version 0.1."""
     return {
         "schema_version": SCHEMA_VERSION,
         "machine": dict(results.machine),
         "versions": dict(results.versions),
-        "pace": asdict(results.pace),
+        "pace": asdict(results.settings),
         "quick": results.quick,
         "consumer": results.consumer,
         "cases": [_case_to_json(result) for result in results.cases],
     }
 
 
-def from_json(data: Any) -> Results:
-    """The results that were saved; what is worked out is worked out again."""
+def from_json(data: Any) -> BenchResults:
+    """Read results. Medians and ratios are computed again from the samples."""
     version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise ValueError(
-            f"these results have schema_version {version!r}, this version reads {SCHEMA_VERSION}: "
-            "run `forebay bench --save` again."
+            f"the results have schema_version {version!r}, and this version of Forebay reads {SCHEMA_VERSION}. "
+            "Run `forebay bench --save` again."
         )
     try:
         return _results(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a part is missing or damaged ({error!r}): run `forebay bench --save` again.") from error
+        raise ValueError(f"a part is missing or damaged ({error!r}). Run `forebay bench --save` again.") from error
 
 
 def _case_to_json(result: CaseResult) -> dict[str, Any]:
     targets = [
-        asdict(target) | {"measured": result.measured(target), "met": result.met(target)}
+        asdict(target) | {"measured": result.measured(target), "met": result.is_met(target)}
         for target in result.case.targets
     ]
     return {
         "case": asdict(result.case) | {"targets": targets},
         "rows": [_row_to_json(result, row) for row in result.rows],
-        "taken_share": result.taken_share,
+        "taken_share": result.cpu_steal_share,
     }
 
 
-def _row_to_json(result: CaseResult, row: Row) -> dict[str, Any]:
+def _row_to_json(result: CaseResult, row: ResultRow) -> dict[str, Any]:
     plain = {"label": row.label, "contender": row.contender, "status": row.status, "reason": row.reason}
     return plain | {"columns": {name: _column_to_json(result, row, name) for name in row.samples}}
 
 
-def _column_to_json(result: CaseResult, row: Row, name: str) -> dict[str, Any]:
+def _column_to_json(result: CaseResult, row: ResultRow, name: str) -> dict[str, Any]:
     baseline = result.case.baseline
     ratio = result.ratio(row.label, baseline, name) if baseline else None
     return {
@@ -68,11 +68,11 @@ def _column_to_json(result: CaseResult, row: Row, name: str) -> dict[str, Any]:
     }
 
 
-def _results(data: Mapping[str, Any]) -> Results:
-    return Results(
+def _results(data: Mapping[str, Any]) -> BenchResults:
+    return BenchResults(
         machine=data["machine"],
         versions=data["versions"],
-        pace=Pace(**data["pace"]),
+        settings=RunSettings(**data["pace"]),
         quick=data["quick"],
         consumer=data["consumer"],
         cases=tuple(map(_result, data["cases"])),
@@ -80,13 +80,13 @@ def _results(data: Mapping[str, Any]) -> Results:
 
 
 def _result(data: Mapping[str, Any]) -> CaseResult:
-    taken = data.get("taken_share")
-    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), None if taken is None else float(taken))
+    stolen = data.get("taken_share")  # files from before this was measured do not have it
+    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), None if stolen is None else float(stolen))
 
 
-def _row(data: Mapping[str, Any]) -> Row:
+def _row(data: Mapping[str, Any]) -> ResultRow:
     samples = {name: tuple(map(float, column["samples"])) for name, column in data["columns"].items()}
-    return Row(data["label"], data["contender"], data["status"], data["reason"], samples)
+    return ResultRow(data["label"], data["contender"], data["status"], data["reason"], samples)
 
 
 def _case(data: Mapping[str, Any]) -> Case:
@@ -94,10 +94,10 @@ def _case(data: Mapping[str, Any]) -> Case:
         {key: value for key, value in target.items() if key not in ("measured", "met")} for target in data["targets"]
     )
     parts = {
-        "work": Work(**dict(data["work"], shape=tuple(data["work"]["shape"]))),
-        "columns": tuple(Column(**column) for column in data["columns"]),
+        "work": Workload(**dict(data["work"], shape=tuple(data["work"]["shape"]))),
+        "columns": tuple(ResultColumn(**column) for column in data["columns"]),
         "entries": tuple(Entry(**entry) for entry in data["entries"]),
         "files": tuple(data["files"]),
-        "targets": tuple(Target(**target) for target in targets),
+        "targets": tuple(PerformanceTarget(**target) for target in targets),
     }
     return Case(**{**data, **parts})

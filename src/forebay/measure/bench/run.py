@@ -1,83 +1,197 @@
-"""Takes the turns: all entries of a case set up at once, then one sample each, round after round."""
+"""Run cases: set up all entries of a case at once, then sample them in turn, round after round."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from forebay.core.machine import Machine, installed_versions
+from forebay.measure.bench.contender_process import ContenderFailed, ContenderProcess
 from forebay.measure.bench.contenders import CONTENDERS
 from forebay.measure.bench.data import write_file
-from forebay.measure.bench.gpu_facts import gpu_facts, peer_versions
-from forebay.measure.bench.lane import Lane
-from forebay.measure.bench.meters import Pace
-from forebay.measure.bench.model import Case, Entry
-from forebay.measure.bench.others import taken_share
-from forebay.measure.bench.results import CaseResult, Results
+from forebay.measure.bench.gpu_facts import gpu_facts, gpu_package_versions
+from forebay.measure.bench.meters import RunSettings
+from forebay.measure.bench.model import Case, Entry, Skip
+from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow, Status
 
-__all__ = ["Say", "run_cases"]
+__all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 
-Say: TypeAlias = Callable[[str], None]  # where progress is told
+ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
+
+STEAL_SECONDS = 0.1  # time to look; the kernel lets a thread that has slept run for some milliseconds first
+STEAL_GAP_SECONDS = 100e-6  # reading the clock takes less; a process that takes the core keeps it for milliseconds
 
 
 def run_cases(
-    cases: Sequence[Case], pace: Pace, *, device: str = "cpu", quick: bool = False, say: Say = lambda line: None
-) -> Results:
-    """Measure every case, one after the other."""
-    lanes = [[Lane(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
-    results = tuple(_run_case(case, group, pace, say) for case, group in zip(cases, lanes, strict=True))
-    consumer = next((lane.consumer for group in lanes for lane in group if lane.consumer), "")
-    machine, versions = asdict(Machine.here()), installed_versions()
+    cases: Sequence[Case],
+    settings: RunSettings,
+    *,
+    device: str = "cpu",
+    quick: bool = False,
+    report: ReportProgress = lambda line: None,
+) -> BenchResults:
+    """Measure the cases one after the other."""
+    runs = [[EntryRun(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
+    results = tuple(_run_case(case, group, settings, report) for case, group in zip(cases, runs, strict=True))
+    consumer = next((run.consumer for group in runs for run in group if run.consumer), "")
+    machine, versions = asdict(Machine.detect()), installed_versions()
     if device == "cuda":
-        machine, versions = machine | gpu_facts(), versions | peer_versions()
-    return Results(machine, versions, pace, quick, consumer, results)
+        machine, versions = machine | gpu_facts(), versions | gpu_package_versions()
+    return BenchResults(machine, versions, settings, quick, consumer, results)
 
 
-def _run_case(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> CaseResult:
+def cpu_steal_share(seconds: float = STEAL_SECONDS, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Measure the share of CPU time that other processes take from a spinning thread.
+
+    The thread reads the clock in a loop. A long gap between two readings means that another process had the core.
+
+    >>> readings = iter([0.0, 0.25, 0.25, 0.5, 0.5, 0.5])
+    >>> cpu_steal_share(0.5, lambda: next(readings))
+    1.0
+    """
+    start = last = clock()
+    stolen = 0.0
+    while last < start + seconds:
+        now = clock()
+        stolen += now - last if now - last > STEAL_GAP_SECONDS else 0.0
+        last = now
+    return stolen / (last - start)
+
+
+class EntryRun:
+    """One entry during a run: its process and its samples.
+
+    A failure in the process is recorded in the result row of this entry and affects no other entry.
+    """
+
+    def __init__(self, entry: Entry, *, timeout_seconds: float) -> None:
+        self.entry = entry
+        self.consumer = ""
+        self._timeout_seconds = timeout_seconds
+        self._process: ContenderProcess | None = None
+        self._status: Status = "measured"
+        self._reason = ""
+        self._samples: dict[str, list[float]] = {}
+        self._sample_count = 0
+
+    def start(self, request: Mapping[str, Any]) -> None:
+        """Start the process and its set-up; `wait_until_ready` waits for the end of the set-up."""
+        contender = CONTENDERS[self.entry.contender]
+        if contender.missing():
+            self._drop("not installed", contender.install)
+            return
+        self._process = ContenderProcess()
+        with self._recorded_failures():
+            self._process.send_request({"do": "set_up", **request})
+
+    def wait_until_ready(self) -> None:
+        with self._recorded_failures():
+            self.consumer = self._receive_reply()["consumer"]
+
+    def warm_up(self) -> None:
+        with self._recorded_failures():
+            self._request("warm_up")
+
+    def sample(self) -> None:
+        """Take one sample of every column."""
+        with self._recorded_failures():
+            for column, value in self._request("sample")["sample"].items():
+                self._samples.setdefault(column, []).append(value)
+            self._sample_count += 1
+
+    def needs_sample(self, repeats: int) -> bool:
+        return self.is_running and self._sample_count < (self.entry.repeats or repeats)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def row(self) -> ResultRow:
+        samples = {column: tuple(values) for column, values in self._samples.items()}
+        return ResultRow(self.entry.label, self.entry.contender, self._status, self._reason, samples)
+
+    def stop_requests(self) -> None:
+        """Let the process begin to end, while the processes of other entries end too."""
+        if self._process is not None:
+            self._process.stop_requests()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _request(self, verb: str) -> dict[str, Any]:
+        if self._process is not None:
+            self._process.send_request({"do": verb})
+        return self._receive_reply()
+
+    def _receive_reply(self) -> dict[str, Any]:
+        if self._process is None:
+            raise ContenderFailed(self._reason)
+        return self._process.receive_reply(timeout_seconds=self._timeout_seconds)
+
+    def _drop(self, status: Status, reason: str) -> None:
+        self._status, self._reason = status, reason
+        self._samples.clear()  # a reader would take an incomplete row for a complete one
+        self.close()
+
+    @contextmanager
+    def _recorded_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except Skip as reason:
+            self._drop("skipped", str(reason))
+        except ContenderFailed as failure:
+            self._drop("failed", str(failure))
+
+
+def _run_case(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> CaseResult:
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder, ExitStack() as stack:
-        for lane in lanes:
-            stack.callback(lane.close)
-        say(f"{case.name}: setting up")
+        for run in runs:
+            stack.callback(run.close)
+        report(f"{case.name}: setting up")
         paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
-        _set_up(case, lanes, paths, pace)
-        taken = _take_turns(case, lanes, pace, say)
-        for lane in lanes:
-            lane.hang_up()
-        return CaseResult(case, tuple(lane.row for lane in lanes), fmean(taken) if taken else None)
+        _set_up(case, runs, paths, settings)
+        stolen = _run_rounds(case, runs, settings, report)
+        for run in runs:
+            run.stop_requests()
+        return CaseResult(case, tuple(run.row for run in runs), fmean(stolen) if stolen else None)
 
 
-def _set_up(case: Case, lanes: Sequence[Lane], paths: Mapping[str, str], pace: Pace) -> None:
-    for lane in lanes:
-        lane.start(_request(case, lane.entry, paths, pace))
-    for lane in lanes:
-        if lane.running:
-            lane.ready()
-    for lane in lanes:  # one by one, so that nobody warms up in another's noise
-        if lane.running:
-            lane.warm_up()
+def _set_up(case: Case, runs: Sequence[EntryRun], paths: Mapping[str, str], settings: RunSettings) -> None:
+    for run in runs:
+        run.start(_request(case, run.entry, paths, settings))
+    for run in runs:
+        if run.is_running:
+            run.wait_until_ready()
+    for run in runs:  # one at a time, so that no entry disturbs another one's warm-up
+        if run.is_running:
+            run.warm_up()
 
 
-def _take_turns(case: Case, lanes: Sequence[Lane], pace: Pace, say: Say) -> list[float]:
-    """What was taken from this machine before each round, while none of them runs."""
-    taken = []
-    for turn in range(pace.repeats):
-        say(f"{case.name}: round {turn + 1} of {pace.repeats}")
-        taken.append(taken_share())
-        for lane in lanes:
-            if lane.wants_more(pace.repeats):
-                lane.sample()
-    return taken
+def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> list[float]:
+    """Sample every entry in every round, and return the CPU steal share before each round."""
+    stolen = []
+    for number in range(settings.repeats):
+        report(f"{case.name}: round {number + 1} of {settings.repeats}")
+        stolen.append(cpu_steal_share())  # while all entries wait for a request
+        for run in runs:
+            if run.needs_sample(settings.repeats):
+                run.sample()
+    return stolen
 
 
-def _request(case: Case, entry: Entry, paths: Mapping[str, str], pace: Pace) -> dict[str, Any]:
+def _request(case: Case, entry: Entry, paths: Mapping[str, str], settings: RunSettings) -> dict[str, Any]:
     path = paths.get(str(entry.options.get("file")), "")
     work = replace(case.work, path=path, options={**case.work.options, **entry.options})
     return {
-        "module": CONTENDERS[entry.contender].module,
+        "contender": CONTENDERS[entry.contender].location,
         "meter": case.meter,
         "work": asdict(work),
-        "pace": asdict(pace),
+        "settings": asdict(settings),
     }

@@ -1,4 +1,4 @@
-"""The results as tables for a terminal, readable at 80 columns."""
+"""Results as tables for a terminal with 80 columns."""
 
 from collections.abc import Iterator
 
@@ -7,29 +7,31 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from forebay.measure.bench.model import Column, Target
-from forebay.measure.bench.others import MUCH
-from forebay.measure.bench.results import CaseResult, Results, Row
+from forebay.measure.bench.model import PerformanceTarget, ResultColumn
+from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
 __all__ = ["render"]
 
+# Share of CPU time. Without other load it was 0.01 to 0.02, from loaders that refill their queues.
+HIGH_CPU_STEAL = 0.05
 
-def render(results: Results, *, targets: bool = False) -> Iterator[RenderableType]:
-    """Everything there is to print, from the machine to what is not installed."""
+
+def render(results: BenchResults, *, targets: bool = False) -> Iterator[RenderableType]:
+    """Yield the parts of the report: machine, one table per case, footnotes."""
     yield _heading(results)
     for result in results.cases:
         yield Text(f"\n{result.case.name}: {result.case.title}", style="bold")
         yield _case_table(result)
         yield Text(result.case.meaning, style="dim")
-        yield from _troubles(result)
-        yield from _others(result)
+        yield from _unmeasured_entries(result)
+        yield from _cpu_steal_warning(result)
         if targets and result.case.targets:
             yield _target_table(result)
     yield from _footnotes(results)
 
 
 def format_amount(value: float, unit: str) -> str:
-    """A number as short as a column wants it.
+    """Format a number with three digits.
 
     >>> format_amount(9_440_000, "rows/s"), format_amount(0.71, "us"), format_amount(1.216, "x")
     ('9.44 M', '0.71', '1.22')
@@ -44,18 +46,18 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _heading(results: Results) -> Text:
-    machine, pace = results.machine, results.pace
+def _heading(results: BenchResults) -> Text:
+    machine, settings = results.machine, results.settings
     memory = f", {machine['memory_nbytes'] / 2**30:.0f} GiB" if machine.get("memory_nbytes") else ""
     gpu = f"{machine['gpu']} (CUDA {machine['cuda']}), " if machine.get("gpu") else ""
     lines = [
         f"{gpu}{machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}",
         f"Python {machine['python']}, " + ", ".join(f"{name} {version}" for name, version in results.versions.items()),
-        f"{pace.repeats} rounds of {pace.seconds:g} s a consumer after {pace.warm_up_seconds:g} s of warm-up; "
-        "median, ± half the range",
+        f"{settings.repeats} rounds of {settings.seconds:g} s per consumer after {settings.warm_up_seconds:g} s of "
+        "warm-up; medians ± half the range",
     ]
     if results.quick:
-        lines.append("--quick: less data and less time; for a first look, not for a claim")
+        lines.append("--quick: less data and less time; a first impression, not a benchmark result")
     return Text("\n".join(lines))
 
 
@@ -70,7 +72,7 @@ def _case_table(result: CaseResult) -> Table:
     return table
 
 
-def _cells(result: CaseResult, row: Row) -> Iterator[str]:
+def _cells(result: CaseResult, row: ResultRow) -> Iterator[str]:
     yield row.label
     for place, column in enumerate(result.case.columns):
         if row.status != "measured":
@@ -81,73 +83,76 @@ def _cells(result: CaseResult, row: Row) -> Iterator[str]:
             yield _ratio_cell(result, row, column)
 
 
-def _amount_cell(row: Row, column: Column) -> str:
+def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     value, spread = row.median(column.name), row.spread(column.name)
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # A spread around nought says nothing, and a single sample has none.
-    shown = spread is not None and column.ratio and len(row.samples[column.name]) > 1
-    return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if shown else "")
+    # A spread around zero means nothing, and a single sample has no spread.
+    has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
+    return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 
 
-def _ratio_cell(result: CaseResult, row: Row, column: Column) -> str:
+def _ratio_cell(result: CaseResult, row: ResultRow, column: ResultColumn) -> str:
     ratio = result.ratio(row.label, result.case.baseline or "", column.name)
     return "" if ratio is None else f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}"
 
 
-def _has_ratio(result: CaseResult, column: Column) -> bool:
+def _has_ratio(result: CaseResult, column: ResultColumn) -> bool:
     return column.ratio and result.case.baseline is not None
 
 
-def _troubles(result: CaseResult) -> Iterator[RenderableType]:
-    troubles: dict[tuple[str, str], list[str]] = {}
+def _unmeasured_entries(result: CaseResult) -> Iterator[RenderableType]:
+    labels_by_reason: dict[tuple[str, str], list[str]] = {}
     for row in result.rows:
         if row.status in ("failed", "skipped"):
-            troubles.setdefault((row.status, row.reason), []).append(row.label)
-    for (status, reason), labels in troubles.items():
+            labels_by_reason.setdefault((row.status, row.reason), []).append(row.label)
+    for (status, reason), labels in labels_by_reason.items():
         yield Text(f"{', '.join(labels)} {status}: {reason}", style="red" if status == "failed" else "dim")
 
 
-def _others(result: CaseResult) -> Iterator[RenderableType]:
-    if result.taken_share is not None and result.taken_share >= MUCH:
+def _cpu_steal_warning(result: CaseResult) -> Iterator[RenderableType]:
+    if result.cpu_steal_share is not None and result.cpu_steal_share >= HIGH_CPU_STEAL:
         yield Text(
-            f"Others took {result.taken_share:.0%} of a core's time between rounds: this machine alone is faster.",
+            f"Other processes took {result.cpu_steal_share:.0%} of a core between the rounds. "
+            "Without them, this machine is faster.",
             style="yellow",
         )
 
 
 def _target_table(result: CaseResult) -> RenderableType:
     table = Table("target", box=None, pad_edge=False)
-    table.add_column("asked", justify="right")
+    table.add_column("required", justify="right")
     table.add_column("measured", justify="right")
     table.add_column("")
     for target in result.case.targets:
-        value, met = result.measured(target), result.met(target)
-        verdict = {True: "met", False: "missed", None: "not measured"}[met]
+        value, is_met = result.measured(target), result.is_met(target)
+        status = {True: "met", False: "missed", None: "not measured"}[is_met]
         measured = "" if value is None else f"{value:.2f}"
-        table.add_row(_target_name(target), _asked(target), measured, verdict, style="yellow" if met is False else "")
+        table.add_row(
+            _target_name(target), _required(target), measured, status, style="yellow" if is_met is False else ""
+        )
     return Padding(table, (1, 0, 0, 2))
 
 
-def _target_name(target: Target) -> str:
+def _target_name(target: PerformanceTarget) -> str:
     return f"{target.of}, {target.column}" + (f", over {target.over}" if target.over else "")
 
 
-def _asked(target: Target) -> str:
+def _required(target: PerformanceTarget) -> str:
     return f">= {target.at_least:g}" if target.at_least is not None else f"<= {target.at_most:g}"
 
 
-def _footnotes(results: Results) -> Iterator[RenderableType]:
+def _footnotes(results: BenchResults) -> Iterator[RenderableType]:
     yield Text()
     if results.consumer:
         yield Text(
-            f"busy: after every batch the consumer does {results.consumer}; step: the time of that beside the loader "
-            "over its time alone. ratio: to the first row of the table, round by round.",
+            f"busy: the consumer runs {results.consumer} after every batch. step: the time of these operations while "
+            "the loader runs, divided by their time without a loader.",
             style="dim",
         )
-    elif any(result.case.baseline for result in results.cases):
-        yield Text("ratio: to the first row of the table, round by round.", style="dim")
+    if any(result.case.baseline for result in results.cases):
+        yield Text("ratio: to the first row of the table, median of the ratios of all rounds.", style="dim")
     missing: dict[str, dict[str, None]] = {}
     for row in results.rows:
         if row.status == "not installed":

@@ -1,16 +1,16 @@
-"""The rows of the table: what is measured, who takes part, and what this project promises.
+"""The CPU cases: workloads, entries, and the targets of this project.
 
-Every peer is used the best way its users know, and a losing row stays.
+Every contender is used as its expert users do. Rows in which Forebay loses stay in the table.
 """
 
 from forebay.measure.bench.cases.disk import DISK_CASES
-from forebay.measure.bench.model import Case, Column, Entry, Target, Work
+from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["CASES"]
 
-IDLE = Column("idle", "rows/s", "idle rows/s", ratio=True)
-BUSY = Column("busy", "rows/s", "busy rows/s", ratio=True)
-STEP = Column("step", "x", "step")
+IDLE = ResultColumn("idle", "rows/s", "idle rows/s", ratio=True)
+BUSY = ResultColumn("busy", "rows/s", "busy rows/s", ratio=True)
+STEP = ResultColumn("step", "x", "step")
 LOADING = (IDLE, BUSY, STEP)
 
 FLOOR = Entry("np.take loop", "floor")
@@ -26,57 +26,57 @@ LOADERS = (
     Entry("Grain 2 threads", "grain_loader"),
 )
 
-_STEP_KEPT = Target("forebay", "step", at_most=1.2)
+_STEP_TARGET = PerformanceTarget("forebay", "step", at_most=1.2)
 
 CASES: tuple[Case, ...] = (
     Case(
         name="rows-1024",
         title="1M x 100 float32, batch 1024, shuffled",
-        meaning="Small rows in large batches: how close each loader comes to the memory's own speed.",
-        work=Work(1_000_000, (100,), 1024),
+        meaning="Small rows in large batches. The limit is the speed of memory.",
+        work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
         columns=LOADING,
         entries=LOADERS,
         baseline=FLOOR.label,
         targets=(
-            Target("forebay", "idle", at_least=1.2, over="np.take loop"),
-            Target("forebay", "idle", at_least=1.8, over="Keras array adapter"),
-            Target("forebay", "idle", at_least=20, over="tf.data shuffle(4096)"),
-            Target("forebay", "idle", at_least=5, over="DataLoader tuned"),
-            _STEP_KEPT,
+            PerformanceTarget("forebay", "idle", at_least=1.2, over="np.take loop"),
+            PerformanceTarget("forebay", "idle", at_least=1.8, over="Keras array adapter"),
+            PerformanceTarget("forebay", "idle", at_least=20, over="tf.data shuffle(4096)"),
+            PerformanceTarget("forebay", "idle", at_least=5, over="DataLoader tuned"),
+            _STEP_TARGET,
         ),
     ),
     Case(
         name="rows-32",
         title="1M x 100 float32, batch 32, shuffled",
-        meaning="Small batches: what a loader costs in Python for every batch.",
-        work=Work(1_000_000, (100,), 32),
+        meaning="Small batches. The Python code that a loader runs for each batch decides.",
+        work=Workload(1_000_000, (100,), 32),
         meter="throughput",
         columns=LOADING,
         entries=LOADERS,
         baseline=FLOOR.label,
         targets=(
-            Target("forebay", "idle", at_least=2, over="np.take loop"),
-            Target("forebay", "idle", at_least=15, over="tf.data shuffle(4096)"),
-            _STEP_KEPT,
+            PerformanceTarget("forebay", "idle", at_least=2, over="np.take loop"),
+            PerformanceTarget("forebay", "idle", at_least=15, over="tf.data shuffle(4096)"),
+            _STEP_TARGET,
         ),
     ),
     Case(
         name="images",
         title="10k x 64x64x3 float32, batch 256, shuffled",
-        meaning="Large rows: mostly copying, so threads and reused memory decide.",
-        work=Work(10_000, (64, 64, 3), 256),
+        meaning="Large rows. Most of the time goes into copies, so threads and reused memory decide.",
+        work=Workload(10_000, (64, 64, 3), 256),
         meter="throughput",
         columns=LOADING,
         entries=LOADERS,
         baseline=FLOOR.label,
-        targets=(Target("forebay", "idle", at_least=1.4, over="np.take loop"), _STEP_KEPT),
+        targets=(PerformanceTarget("forebay", "idle", at_least=1.4, over="np.take loop"), _STEP_TARGET),
     ),
     Case(
         name="files",
         title="1M x 100 float32 in a file, batch 1024, shuffled",
-        meaning="Files in the page cache, mapped in place, beside the same rows in RAM.",
-        work=Work(1_000_000, (100,), 1024),
+        meaning="Mapped files in the page cache, compared with the same rows in RAM.",
+        work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
         columns=LOADING,
         entries=(
@@ -88,17 +88,17 @@ CASES: tuple[Case, ...] = (
         baseline="forebay RAM",
         files=("npy", "npz"),
         targets=(
-            Target("forebay .npy", "idle", at_least=0.9, over="forebay RAM"),
-            Target("forebay stored .npz", "idle", at_least=0.9, over="forebay RAM"),
+            PerformanceTarget("forebay .npy", "idle", at_least=0.9, over="forebay RAM"),
+            PerformanceTarget("forebay stored .npz", "idle", at_least=0.9, over="forebay RAM"),
         ),
     ),
     Case(
         name="handoff",
         title="hand-off of one 32 x 16 float32 array",
-        meaning="Time added to a batch by making it the framework's own array; lower is better.",
-        work=Work(200_000, (16,), 32),
+        meaning="Time to turn a NumPy batch into an array of the framework. Lower is better.",
+        work=Workload(200_000, (16,), 32),
         meter="handoff",
-        columns=(Column("cpu", "us", "CPU time"), Column("clock", "us", "by the clock")),
+        columns=(ResultColumn("cpu", "us", "CPU time"), ResultColumn("clock", "us", "elapsed time")),
         entries=(
             Entry("forebay to torch", "forebay_torch", {"to": "torch"}),
             Entry("torch.from_numpy", "torch_call", {"to": "torch"}),
@@ -108,16 +108,16 @@ CASES: tuple[Case, ...] = (
             Entry("jax.device_put", "jax_call", {"to": "jax"}),
         ),
         targets=(
-            Target("forebay to torch", "cpu", at_most=2),
-            Target("forebay to TensorFlow", "cpu", at_most=4),
-            Target("forebay to JAX", "cpu", at_most=15),
+            PerformanceTarget("forebay to torch", "cpu", at_most=2),
+            PerformanceTarget("forebay to TensorFlow", "cpu", at_most=4),
+            PerformanceTarget("forebay to JAX", "cpu", at_most=15),
         ),
     ),
     Case(
         name="generator",
         title="generator of 100-float rows, batch 1024",
-        meaning="A Python generator feeds the rows: its own speed is the limit, and its GIL the danger.",
-        work=Work(200_000, (100,), 1024),
+        meaning="A Python generator makes the rows. Its own speed is the limit, and it holds the GIL.",
+        work=Workload(200_000, (100,), 1024),
         meter="throughput",
         columns=LOADING,
         entries=(
@@ -128,16 +128,16 @@ CASES: tuple[Case, ...] = (
         ),
         baseline="loop into an array",
         targets=(
-            Target("forebay", "idle", at_least=0.7, over="loop into an array"),
-            Target("forebay", "idle", at_least=50, over="tf.data from_generator"),
-            _STEP_KEPT,
+            PerformanceTarget("forebay", "idle", at_least=0.7, over="loop into an array"),
+            PerformanceTarget("forebay", "idle", at_least=50, over="tf.data from_generator"),
+            _STEP_TARGET,
         ),
     ),
     Case(
         name="python-map",
-        title="a pure-Python map of some 5 ms a batch, two workers",
-        meaning="A map that holds the GIL: only processes can share it out.",
-        work=Work(20_000, (100,), 64),
+        title="a pure-Python map of about 5 ms per batch, two workers",
+        meaning="The map holds the GIL, so only processes can run it in parallel.",
+        work=Workload(20_000, (100,), 64),
         meter="throughput",
         columns=LOADING,
         entries=(
@@ -147,32 +147,34 @@ CASES: tuple[Case, ...] = (
             Entry("DataLoader 2 workers", "torch_tuned", {"map": True, "workers": 2}),
         ),
         baseline="in line",
-        targets=(Target("forebay 2 processes", "idle", at_least=1.7, over="in line"),),
+        targets=(PerformanceTarget("forebay 2 processes", "idle", at_least=1.7, over="in line"),),
     ),
     Case(
         name="first-batch",
         title="first shuffled batch of 1 billion rows",
-        meaning="From nothing to the first batch; lower is better. A loader that permutes first pays here.",
-        work=Work(1_000_000_000, (), 1024, dtype="uint8"),
+        meaning="Time to make a loader and receive its first batch. Lower is better. "
+        "A loader that first permutes all rows is slow.",
+        work=Workload(1_000_000_000, (), 1024, dtype="uint8"),
         meter="first_batch",
-        columns=(Column("first", "ms", "first batch"),),
+        columns=(ResultColumn("first", "ms", "first batch"),),
         entries=(
             Entry("forebay", "forebay", {"source": "files", "file": "sparse"}),
             Entry("np.take loop", "floor", {"file": "sparse"}, repeats=1),
         ),
         files=("sparse",),
-        targets=(Target("forebay", "first", at_most=100),),
+        targets=(PerformanceTarget("forebay", "first", at_most=100),),
     ),
     Case(
         name="memory",
-        title="memory taken over 50 epochs, budget 64 MiB",
-        meaning="RssAnon + RssShmem above the data itself: the most it grew, and how it went on once warm.",
-        work=Work(100_000, (100,), 1024, options={"epochs": 50, "host_bytes": 64 * 2**20}),
+        title="memory over 50 epochs, budget 64 MiB",
+        meaning="RssAnon + RssShmem beyond the data: the highest growth, then the growth in the second half "
+        "of the epochs.",
+        work=Workload(100_000, (100,), 1024, options={"epochs": 50, "host_bytes": 64 * 2**20}),
         meter="memory",
         columns=(
-            Column("grown", "MiB", "grown"),
-            Column("late", "MiB", "2nd half over 1st"),
-            Column("slope", "KiB", "an epoch"),
+            ResultColumn("grown", "MiB", "grown"),
+            ResultColumn("late", "MiB", "2nd half over 1st"),
+            ResultColumn("slope", "KiB", "per epoch"),
         ),
         entries=(
             Entry("np.take loop", "floor", repeats=1),
@@ -180,7 +182,7 @@ CASES: tuple[Case, ...] = (
             Entry("Keras array adapter", "keras_adapter", repeats=1),
             Entry("DataLoader tuned", "torch_tuned", repeats=1),
         ),
-        targets=(Target("forebay", "grown", at_most=128), Target("forebay", "late", at_most=8)),
+        targets=(PerformanceTarget("forebay", "grown", at_most=128), PerformanceTarget("forebay", "late", at_most=8)),
     ),
     *DISK_CASES,
 )

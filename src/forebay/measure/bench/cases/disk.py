@@ -1,27 +1,27 @@
-"""Cases of files that are not in memory: how close a feed comes to what the disk itself can give.
+"""The disk cases: files that are not in the page cache, read as close to the speed of the disk as possible.
 
-`fio` is the judge, at the queue depth that suits the disk best; threads of plain positioned reads stand beside it, and
-for it where it is not installed.
+The baseline is `fio` at the best queue depth for the disk. Threads with plain positioned reads are a second reference,
+and the only one if fio is not installed.
 """
 
-from forebay.measure.bench.model import Case, Column, Entry, Target, Work
+from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["DISK_CASES"]
 
-SPEED = Column("speed", "GB/s", "GB/s", ratio=True)
-GROWN = Column("grown", "MiB", "memory grown")
-CACHED = Column("cached", "MiB", "left in page cache")
+SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
+GROWN = ResultColumn("grown", "MiB", "memory grown")
+CACHED = ResultColumn("cached", "MiB", "left in page cache")
 COLUMNS = (SPEED, GROWN, CACHED)
 
 BUDGET_NBYTES = 256 << 20
-COUNTED = {"counted_nbytes": 4096}  # of a read: what a row has
+COUNTED = {"counted_nbytes": 4096}  # bytes of each read that belong to the row
 
 DISK_CASES: tuple[Case, ...] = (
     Case(
         name="disk-blocks",
         title="8 GiB .npy not in memory, rows of 4 KiB, shuffled by blocks of 4 MiB",
-        meaning="Blocks read once each, before they are needed, beside what fio reads from the front on.",
-        work=Work(2_097_152, (1024,), 256, options={"block": 1024, "seconds": 4.0, "host_bytes": BUDGET_NBYTES}),
+        meaning="Forebay prefetches each block once. fio reads the file sequentially.",
+        work=Workload(2_097_152, (1024,), 256, options={"block": 1024, "seconds": 4.0, "host_bytes": BUDGET_NBYTES}),
         meter="disk",
         columns=COLUMNS,
         entries=(
@@ -33,17 +33,17 @@ DISK_CASES: tuple[Case, ...] = (
         baseline="fio",
         files=("disk",),
         targets=(
-            Target("forebay", "speed", at_least=0.9, over="fio"),
-            Target("forebay", "grown", at_most=BUDGET_NBYTES / 2**20),
-            Target("forebay", "cached", at_most=64),
+            PerformanceTarget("forebay", "speed", at_least=0.9, over="fio"),
+            PerformanceTarget("forebay", "grown", at_most=BUDGET_NBYTES / 2**20),
+            PerformanceTarget("forebay", "cached", at_most=64),
         ),
     ),
     Case(
         name="disk-rows",
-        title="4 GiB .npy not in memory, rows of 4 KiB, any row anywhere",
-        meaning="Every row a read of its own, at any place, beside fio's random reads: of as many bytes, and of the "
-        "4608 that a direct read of such a row takes, since rows begin 128 bytes after a sector.",
-        work=Work(1_048_576, (1024,), 256, options={"seconds": 3.0, "host_bytes": BUDGET_NBYTES}),
+        title="4 GiB .npy not in memory, rows of 4 KiB, fully shuffled",
+        meaning="Each row is one random read. fio reads 4096 bytes at random. The second fio reads 4608 bytes, as a "
+        "direct read of a row does, because rows begin 128 bytes after the start of a sector.",
+        work=Workload(1_048_576, (1024,), 256, options={"seconds": 3.0, "host_bytes": BUDGET_NBYTES}),
         meter="disk",
         columns=COLUMNS,
         entries=(
@@ -58,10 +58,10 @@ DISK_CASES: tuple[Case, ...] = (
         baseline="fio",
         files=("disk",),
         targets=(
-            Target("forebay", "speed", at_least=0.9, over="fio, as rows lie"),
-            Target("forebay", "speed", at_least=0.9, over="fio"),
-            Target("forebay", "grown", at_most=BUDGET_NBYTES / 2**20),
-            Target("forebay", "cached", at_most=64),
+            PerformanceTarget("forebay", "speed", at_least=0.9, over="fio, as rows lie"),
+            PerformanceTarget("forebay", "speed", at_least=0.9, over="fio"),
+            PerformanceTarget("forebay", "grown", at_most=BUDGET_NBYTES / 2**20),
+            PerformanceTarget("forebay", "cached", at_most=64),
         ),
     ),
 )

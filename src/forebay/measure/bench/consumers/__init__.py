@@ -1,7 +1,7 @@
-"""Who receives the batches on the device: one framework a file, imported only where it is used.
+"""The consumers: what receives the batches on the device, one file per framework.
 
-A consumer touches every batch on the device, cheaply enough not to matter, so that it must have arrived: it adds up
-one element of each row (`torch_bytes`: all of them).
+A consumer reads every batch on the device, so that the batch must have arrived. The read is too cheap to affect the
+measurement: it adds up one element of each row. Only `torch_bytes` adds up all bytes.
 """
 
 from importlib import import_module
@@ -9,44 +9,53 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.model import Workload
 
 __all__ = ["Consumer", "load_consumer", "require_gpu"]
 
+CONSUMERS = {  # name in the options of an entry -> module and function
+    "torch": ("torch", "make_consumer"),
+    "torch_bytes": ("torch", "make_bytes_consumer"),
+    "jax": ("jax", "make_consumer"),
+    "tensorflow": ("tensorflow", "make_consumer"),
+    "cupy": ("cupy", "make_consumer"),
+    "driver": ("driver", "make_consumer"),
+}
+
 
 class Consumer(Protocol):
-    """What receives batches; `consumer(work)` of a framework's file makes one, or skips where it sees no GPU."""
+    """Receives batches on a device and adds up their elements."""
 
     def take(self, batch: Any) -> None:
-        """Queue the sum of a batch; nothing is waited for."""
+        """Queue the sum of a batch without waiting."""
         ...
 
     def end_epoch(self) -> None: ...
 
     def wait(self) -> list[int]:
-        """Wait for all that was queued; the sums of the epochs that have ended since the last time."""
+        """Wait for all queued work, and return the sums of the epochs that ended since the last call."""
         ...
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
-        """Bring a batch back."""
+        """Copy a batch to the host."""
         ...
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        """What an epoch of these rows must come to."""
+        """Return the sum that an epoch of these rows must have."""
         ...
 
 
-def load_consumer(work: Work) -> Consumer:
-    """The consumer that an entry names, else that of the framework it feeds."""
-    name = work.options.get("consumer", work.options.get("to"))
-    require_gpu(str(name))
-    return cast("Consumer", _module(str(name)).consumer(work))
+def load_consumer(work: Workload) -> Consumer:
+    """Make the consumer in the option "consumer", else that of the framework in the option "to"."""
+    name = str(work.options.get("consumer", work.options.get("to")))
+    require_gpu(name)
+    return cast("Consumer", getattr(_module(name), CONSUMERS[name][1])(work))
 
 
-def require_gpu(framework: str) -> None:
-    """Skip where the framework sees no GPU."""
-    _module(framework).require_gpu()
+def require_gpu(name: str) -> None:
+    """Skip the entry if the framework of this consumer finds no GPU."""
+    _module(name).require_gpu()
 
 
 def _module(name: str) -> Any:
-    return import_module(f"{__name__}.{name}")
+    return import_module(f"{__name__}.{CONSUMERS[name][0]}")

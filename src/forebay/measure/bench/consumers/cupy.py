@@ -1,14 +1,14 @@
-"""CuPy receives: the first element of every row, summed on the current stream."""
+"""CuPy consumer: sums the first element of every row on the current stream."""
 
 from typing import Any
 
 import cupy
 import numpy as np
 
-from forebay.measure.bench.model import Skip, Work
-from forebay.measure.bench.stamps import first_elements_total
+from forebay.measure.bench.model import Skip, Workload
+from forebay.measure.bench.row_ids import sum_first_elements
 
-__all__ = ["CupyConsumer", "consumer", "require_gpu"]
+__all__ = ["CupyConsumer", "make_consumer", "require_gpu"]
 
 
 def require_gpu() -> None:
@@ -16,16 +16,16 @@ def require_gpu() -> None:
         raise Skip("CuPy sees no GPU")
 
 
-def consumer(work: Work) -> "CupyConsumer":
+def make_consumer(work: Workload) -> "CupyConsumer":
     return CupyConsumer()
 
 
 class CupyConsumer:
-    """Keeps a running sum that never leaves the device."""
+    """Keeps a running sum on the device."""
 
     def __init__(self) -> None:
         self._total: Any = None
-        self._epochs: list[Any] = []
+        self._epoch_totals: list[Any] = []
 
     def take(self, batch: Any) -> None:
         column = batch.reshape(len(batch), -1)[:, 0]
@@ -33,12 +33,12 @@ class CupyConsumer:
         self._total = added if self._total is None else self._total + added
 
     def end_epoch(self) -> None:
-        self._epochs.append(self._total)
+        self._epoch_totals.append(self._total)
         self._total = None
 
     def wait(self) -> list[int]:
         cupy.cuda.get_current_stream().synchronize()
-        totals, self._epochs = [int(total) for total in self._epochs], []
+        totals, self._epoch_totals = [int(total) for total in self._epoch_totals], []
         return totals
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
@@ -46,4 +46,4 @@ class CupyConsumer:
         return rows
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        return first_elements_total(source)
+        return sum_first_elements(source)

@@ -1,25 +1,25 @@
-"""Nobody but the driver receives: pieces that have arrived need no further look."""
+"""Consumer for copies by the CUDA driver: the contender waits for each block, so nothing is left to check."""
 
 from typing import Any
 
 import numpy as np
 
 from forebay.measure.bench.dma_peak import open_device
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.model import Workload
 
-__all__ = ["consumer", "require_gpu"]
+__all__ = ["DriverConsumer", "make_consumer", "require_gpu"]
 
 
 def require_gpu() -> None:
     open_device()
 
 
-def consumer(work: Work) -> "DriverConsumer":
+def make_consumer(work: Workload) -> "DriverConsumer":
     return DriverConsumer()
 
 
 class DriverConsumer:
-    """Takes pieces that tell themselves how to bring them back."""
+    """Takes blocks that know how to copy themselves to the host."""
 
     def take(self, batch: Any) -> None:
         pass

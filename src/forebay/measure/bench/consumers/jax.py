@@ -1,4 +1,4 @@
-"""JAX receives: the first element of every row, summed in one compiled call."""
+"""JAX consumer: sums the first element of every row in one compiled call."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from forebay.measure.bench.model import Skip, Work
-from forebay.measure.bench.stamps import first_elements_total
+from forebay.measure.bench.model import Skip, Workload
+from forebay.measure.bench.row_ids import sum_first_elements
 
-__all__ = ["JaxConsumer", "consumer", "require_gpu"]
+__all__ = ["JaxConsumer", "make_consumer", "require_gpu"]
 
 
 def require_gpu() -> None:
@@ -17,36 +17,36 @@ def require_gpu() -> None:
         raise Skip("JAX sees no GPU")
 
 
-def consumer(work: Work) -> "JaxConsumer":
+def make_consumer(work: Workload) -> "JaxConsumer":
     return JaxConsumer()
 
 
 class JaxConsumer:
-    """Keeps a running sum that never leaves the device."""
+    """Keeps a running sum on the device."""
 
     def __init__(self) -> None:
         self._add = jax.jit(_add_first_elements)
         self._zero = jnp.zeros((), jnp.uint32)
         self._total = self._zero
-        self._epochs: list[Any] = []
+        self._epoch_totals: list[Any] = []
 
     def take(self, batch: Any) -> None:
         self._total = self._add(self._total, batch)
 
     def end_epoch(self) -> None:
-        self._epochs.append(self._total)
+        self._epoch_totals.append(self._total)
         self._total = self._zero
 
     def wait(self) -> list[int]:
         jax.block_until_ready(self._total)
-        totals, self._epochs = [int(total) for total in self._epochs], []
+        totals, self._epoch_totals = [int(total) for total in self._epoch_totals], []
         return totals
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
         return np.asarray(batch)
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        return first_elements_total(source)
+        return sum_first_elements(source)
 
 
 def _add_first_elements(total: Any, batch: Any) -> Any:

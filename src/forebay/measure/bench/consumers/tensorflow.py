@@ -1,6 +1,6 @@
-"""TensorFlow receives: the first element of every row, summed by four bare operations.
+"""TensorFlow consumer: sums the first element of every row with four raw operations.
 
-A `tf.function` or the operators of Python would cost several times as much as they do.
+A `tf.function` or Python operators would cost several times as much as these operations.
 """
 
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from forebay.measure.bench.model import Skip, Work
-from forebay.measure.bench.stamps import first_elements_total
+from forebay.measure.bench.model import Skip, Workload
+from forebay.measure.bench.row_ids import sum_first_elements
 
-__all__ = ["TensorflowConsumer", "consumer", "require_gpu"]
+__all__ = ["TensorflowConsumer", "make_consumer", "require_gpu"]
 
 
 def require_gpu() -> None:
@@ -19,12 +19,15 @@ def require_gpu() -> None:
         raise Skip("TensorFlow sees no GPU")
 
 
-def consumer(work: Work) -> "TensorflowConsumer":
+def make_consumer(work: Workload) -> "TensorflowConsumer":
     return TensorflowConsumer((work.batch, *work.shape), device="GPU")
 
 
 class TensorflowConsumer:
-    """Keeps a running sum in float64: exact for whole numbers, and on the GPU, where integers often are not."""
+    """Keeps a running sum in float64.
+
+    It is exact for these whole numbers, and TensorFlow computes it on the GPU, unlike many integer operations.
+    """
 
     def __init__(self, shape: tuple[int, ...], *, device: str) -> None:
         self._device = device
@@ -34,7 +37,7 @@ class TensorflowConsumer:
         self._axes = tf.constant(list(range(len(shape))))
         self._elements: Any = None
         self._total: Any = None
-        self._epochs: list[Any] = []
+        self._epoch_totals: list[Any] = []
 
     def take(self, batch: Any) -> None:
         self._elements = tf.raw_ops.StridedSlice(input=batch, begin=self._begin, end=self._end, strides=self._strides)
@@ -42,14 +45,14 @@ class TensorflowConsumer:
         self._total = added if self._total is None else tf.raw_ops.AddV2(x=self._total, y=added)
 
     def end_epoch(self) -> None:
-        self._epochs.append(self._total)
+        self._epoch_totals.append(self._total)
         self._total = None
 
     def wait(self) -> list[int]:
-        self._refuse_elsewhere()
+        self._check_device()
         if self._total is not None:
             self._total.numpy()
-        totals, self._epochs = [int(total.numpy()) for total in self._epochs], []
+        totals, self._epoch_totals = [int(total.numpy()) for total in self._epoch_totals], []
         return totals
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
@@ -57,9 +60,9 @@ class TensorflowConsumer:
         return rows
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        return first_elements_total(source)
+        return sum_first_elements(source)
 
-    def _refuse_elsewhere(self) -> None:
-        # A batch, or an operation, that is not on the GPU would be moved without a word.
+    def _check_device(self) -> None:
+        # TensorFlow silently copies a batch that is on another device.
         if self._elements is not None and self._device not in self._elements.device:
-            raise RuntimeError(f"TensorFlow read the batch on {self._elements.device}, not on the {self._device}")
+            raise RuntimeError(f"TensorFlow read the batch on {self._elements.device} instead of the {self._device}")

@@ -1,14 +1,17 @@
-"""torch receives: the first element of every row, summed on the current stream."""
+"""PyTorch consumers: sum the first element of every row, or all bytes of a batch."""
 
+import ctypes
 from typing import Any
 
 import numpy as np
 import torch
 
-from forebay.measure.bench.model import Skip, Work
-from forebay.measure.bench.stamps import first_elements_total
+from forebay.measure.bench.model import Skip, Workload
+from forebay.measure.bench.row_ids import sum_first_elements
 
-__all__ = ["TorchConsumer", "consumer", "require_gpu"]
+__all__ = ["TorchBytesConsumer", "TorchConsumer", "make_bytes_consumer", "make_consumer", "require_gpu"]
+
+BLOCKS, THREADS = 132, 512  # of the kernel that sums all bytes
 
 
 def require_gpu() -> None:
@@ -16,37 +19,41 @@ def require_gpu() -> None:
         raise Skip("torch sees no GPU")
 
 
-def consumer(work: Work) -> "TorchConsumer":
+def make_consumer(work: Workload) -> "TorchConsumer":
     return TorchConsumer(work.batches)
 
 
+def make_bytes_consumer(work: Workload) -> "TorchBytesConsumer":
+    return TorchBytesConsumer(work.batches)
+
+
 class TorchConsumer:
-    """Each batch's sum goes into a cell of its own: one kernel a batch, no matter what came before."""
+    """Writes the sum of each batch into its own cell, which takes one kernel per batch."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
-        self._cells: Any = None  # made with the first batch: workers may have to be forked before CUDA is used
-        self._each: tuple[Any, ...] = ()
-        self._place = 0
-        self._epochs: list[Any] = []
+        self._cells: Any = None  # allocated at the first batch: a loader must fork its workers before CUDA is used
+        self._cell_list: tuple[Any, ...] = ()
+        self._next_cell = 0
+        self._epoch_totals: list[Any] = []
 
     def take(self, batch: Any) -> None:
         if self._cells is None:
-            self._open(batch)
-        self.add(batch, self._each[self._place])
-        self._place += 1
+            self._allocate_cells(batch)
+        self.sum_into(batch, self._cell_list[self._next_cell])
+        self._next_cell += 1
 
-    def add(self, batch: Any, cell: Any) -> None:
+    def sum_into(self, batch: Any, cell: Any) -> None:
         torch.sum(batch.flatten(1).select(1, 0), 0, dtype=cell.dtype, out=cell)
 
     def end_epoch(self) -> None:
-        self._epochs.append(self._cells.sum())
-        self._place = 0
+        self._epoch_totals.append(self._cells.sum())
+        self._next_cell = 0
 
     def wait(self) -> list[int]:
         if torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
-        totals, self._epochs = [int(total) for total in self._epochs], []
+        totals, self._epoch_totals = [int(total) for total in self._epoch_totals], []
         return totals
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:
@@ -54,11 +61,47 @@ class TorchConsumer:
         return rows
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        return first_elements_total(source)
+        return sum_first_elements(source)
 
     def cell_dtype(self, batch: Any) -> Any:
         return torch.float64 if batch.dtype.is_floating_point else torch.int64
 
-    def _open(self, batch: Any) -> None:
+    def _allocate_cells(self, batch: Any) -> None:
         self._cells = torch.zeros(self._batches, dtype=self.cell_dtype(batch), device=batch.device)
-        self._each = self._cells.unbind()
+        self._cell_list = self._cells.unbind()
+
+
+class TorchBytesConsumer(TorchConsumer):
+    """Sums all bytes of a batch as 64-bit integers, for rows that are already on the device.
+
+    Its own kernel reads at the speed of device memory. torch's sum takes twice as long, on the device and in Python,
+    and would be what is measured. Rows must be a multiple of 16 bytes, or the sum would depend on their order.
+    """
+
+    def __init__(self, batches: int) -> None:
+        # Imported here because it needs cuda-bindings, and the other consumer needs only torch.
+        from forebay.measure.bench.dma_peak import open_device
+
+        super().__init__(batches)
+        self._kernel = open_device().kernel("sum_words", "sum.cu")
+        self._stream = torch.cuda.current_stream().cuda_stream  # looked up once: it takes longer than a launch
+
+    def sum_into(self, batch: Any, cell: Any) -> None:
+        job = _SumJob(batch.data_ptr(), batch.nbytes // 16, cell.data_ptr())
+        self._kernel.launch(self._stream, job, blocks=BLOCKS, threads=THREADS)
+
+    def end_epoch(self) -> None:
+        super().end_epoch()
+        self._cells.zero_()
+
+    def cell_dtype(self, batch: Any) -> Any:
+        return torch.int64
+
+    def expected_total(self, source: np.ndarray[Any, Any]) -> int:
+        return int(source.reshape(-1).view(np.int64).sum())  # overflows like the sum on the device
+
+
+class _SumJob(ctypes.Structure):
+    """The argument of the kernel in sum.cu."""
+
+    _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_ulonglong), ("total", ctypes.c_void_p))

@@ -1,112 +1,127 @@
-"""Who takes part: one peer a file, imported only in a process of its own.
+"""The contenders: one file per framework, imported only in the process of a contender.
 
-Each file has `epochs(work) -> StartEpoch`: set everything up, and return the function that starts one epoch.
+Each contender is one function. It receives the `Workload`, sets everything up, and returns what the meter of the case
+runs. For most meters this is a function that starts one epoch (`StartEpoch`). For the meter `disk` it is a function
+that reads for about the given number of seconds and returns bytes per second.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Protocol, cast
+from typing import Any, TypeAlias, cast
 
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.model import Workload
 
-__all__ = ["CONTENDERS", "Contender", "ContenderModule", "load_contender"]
+__all__ = ["CONTENDERS", "Contender", "ContenderFunction", "load_contender"]
+
+ContenderFunction: TypeAlias = Callable[[Workload], Any]
 
 KERAS_BACKENDS = ("tensorflow", "jax", "torch")
 
 
-class ContenderModule(Protocol):
-    """What a contender's file offers."""
-
-    def epochs(self, work: Work) -> StartEpoch: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Where a peer's file is, and what must be installed for it."""
+    """Where the function of a contender is, and which modules it needs."""
 
     name: str
-    module: str
+    location: str  # "module:function"
     requires: tuple[str, ...]
     install: str
 
     def missing(self) -> tuple[str, ...]:
-        """The modules that are not installed; no framework is imported to find out."""
-        return tuple(module for module in self.requires if not _found(module))
+        """Return the modules that are not installed, without importing a framework."""
+        return tuple(module for module in self.requires if not _is_installed(module))
 
 
-def load_contender(module: str) -> ContenderModule:
-    """Import a contender's file, and its framework with it."""
-    return cast("ContenderModule", import_module(module))
+def load_contender(location: str) -> ContenderFunction:
+    """Import the module of a contender, and its framework, and return the function."""
+    module, _, function = location.partition(":")
+    return cast("ContenderFunction", getattr(import_module(module), function))
 
 
-def _found(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of a part of a package: the package itself is missing
+    except ModuleNotFoundError:  # for "package.module", if the package is not installed
         return False
 
 
-def _peer(name: str, *requires: str, file: str = "", install: str = "") -> Contender:
+def _contender(name: str, location: str, *requires: str, install: str = "") -> Contender:
     install = install or f"pip install {' '.join(requires)}" if requires else ""
-    return Contender(name, f"{__name__}.{file or name}", requires, install)
+    return Contender(name, f"{__name__}.{location}", requires, install)
 
 
-def _gpu_peer(name: str, *requires: str, file: str = "", install: str = "") -> Contender:
-    return _peer(f"gpu_{name}", *requires, file=f"gpu.{file or name}", install=install)
-
-
-def _gpu_feed(framework: str, *requires: str, file: str = "forebay_feed", package: str = "") -> Contender:
+def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", package: str = "") -> Contender:
     requires = requires or (framework,)
     install = f"pip install {package or ' '.join(requires)} 'forebay[cu13]'"
-    return _peer(f"gpu_forebay_{framework}", *requires, "cuda.bindings", file=file, install=install)
+    return _contender(f"gpu_forebay_{framework}", location, *requires, "cuda.bindings", install=install)
 
 
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        _peer("floor"),
-        _peer("row_loop"),
-        _peer("forebay", file="forebay_feed"),
-        _peer("forebay_torch", "torch", file="forebay_feed"),
-        _peer("forebay_tensorflow", "tensorflow", file="forebay_feed"),
-        _peer("forebay_jax", "jax", file="forebay_feed"),
-        _peer("keras_adapter", "tensorflow", "keras"),
-        _peer("tf_slices", "tensorflow"),
-        _peer("tf_generator", "tensorflow"),
-        _peer("tf_call", "tensorflow"),
-        _peer("torch_loader", "torch"),
-        _peer("torch_tuned", "torch"),
-        _peer("torch_iterable", "torch"),
-        _peer("torch_call", "torch"),
-        _peer("jax_call", "jax"),
-        _peer("grain_loader", "grain"),
-        _peer("disk_fio"),
-        _peer("disk_plain"),
-        _peer("disk_feed"),
-        _peer("disk_mapped"),
-        _gpu_peer("dma_peak", "cuda.bindings", install="pip install 'forebay[cu13]'"),
-        _gpu_peer(
-            "dma_peak_busy", "cuda.bindings", "torch", file="dma_peak", install="pip install torch 'forebay[cu13]'"
+        _contender("floor", "numpy:take_batches"),
+        _contender("row_loop", "numpy:copy_rows"),
+        _contender("forebay", "forebay:feed"),
+        _contender("forebay_torch", "forebay:feed", "torch"),
+        _contender("forebay_tensorflow", "forebay:feed", "tensorflow"),
+        _contender("forebay_jax", "forebay:feed", "jax"),
+        _contender("keras_adapter", "keras:array_adapter", "tensorflow", "keras"),
+        _contender("tf_slices", "tensorflow:tensor_slices", "tensorflow"),
+        _contender("tf_generator", "tensorflow:from_generator", "tensorflow"),
+        _contender("tf_call", "tensorflow:convert_to_tensor", "tensorflow"),
+        _contender("torch_loader", "torch:data_loader", "torch"),
+        _contender("torch_tuned", "torch:batched_data_loader", "torch"),
+        _contender("torch_iterable", "torch:iterable_data_loader", "torch"),
+        _contender("torch_call", "torch:from_numpy", "torch"),
+        _contender("jax_call", "jax:device_put", "jax"),
+        _contender("grain_loader", "grain:map_dataset", "grain"),
+        _contender("disk_fio", "disk:fio"),
+        _contender("disk_plain", "disk:preadv_threads"),
+        _contender("disk_feed", "forebay:disk_feed"),
+        _contender("disk_mapped", "disk:mapped_take"),
+        _contender("gpu_dma_peak", "gpu.dma_peak:dma_copies", "cuda.bindings", install="pip install 'forebay[cu13]'"),
+        _contender(
+            "gpu_dma_peak_busy",
+            "gpu.dma_peak:dma_copies",
+            "cuda.bindings",
+            "torch",
+            install="pip install torch 'forebay[cu13]'",
         ),
         _gpu_feed("torch"),
         _gpu_feed("jax"),
         _gpu_feed("tensorflow"),
         _gpu_feed("cupy", package="cupy-cuda13x"),
-        *(_gpu_feed(f"keras_{backend}", "keras", backend, file="gpu.keras_feed") for backend in KERAS_BACKENDS),
-        _gpu_peer("torch_loader", "torch"),
-        _gpu_peer("torch_tuned", "torch"),
-        _gpu_peer("torch_index", "torch"),
-        _gpu_peer("torch_ahead", "torch"),
-        _gpu_peer("torch_resident", "torch"),
-        _gpu_peer("jax_put", "jax"),
-        _gpu_peer("grain", "grain", "jax"),
-        _gpu_peer("spdl", "spdl.pipeline", "torch", install="pip install spdl-core torch"),
-        _gpu_peer("dali", "nvidia.dali", "torch", install="pip install nvidia-dali-cuda130 torch"),
-        _gpu_peer("tf_slices", "tensorflow"),
-        _gpu_peer("tf_call", "tensorflow"),
-        _gpu_peer("keras_tf_data", "keras", "tensorflow"),
-        *(_gpu_peer(f"keras_{backend}_arrays", "keras", backend, file="keras_arrays") for backend in KERAS_BACKENDS),
-        *(_gpu_peer(f"keras_{backend}_again", "keras", backend, file="keras_again") for backend in KERAS_BACKENDS),
+        *(
+            _gpu_feed(f"keras_{backend}", "keras", backend, location="gpu.keras:forebay_feed")
+            for backend in KERAS_BACKENDS
+        ),
+        _contender("gpu_torch_loader", "gpu.torch:data_loader", "torch"),
+        _contender("gpu_torch_tuned", "gpu.torch:batched_data_loader", "torch"),
+        _contender("gpu_torch_index", "gpu.torch:index_and_pin", "torch"),
+        _contender("gpu_torch_ahead", "gpu.torch:prefetched_copies", "torch"),
+        _contender("gpu_torch_resident", "gpu.torch:resident_rows", "torch"),
+        _contender("gpu_jax_put", "gpu.jax:device_put", "jax"),
+        _contender("gpu_grain", "gpu.grain:map_dataset", "grain", "jax"),
+        _contender("gpu_spdl", "gpu.spdl:pipeline", "spdl.pipeline", "torch", install="pip install spdl-core torch"),
+        _contender(
+            "gpu_dali",
+            "gpu.dali:external_source",
+            "nvidia.dali",
+            "torch",
+            install="pip install nvidia-dali-cuda130 torch",
+        ),
+        _contender("gpu_tf_slices", "gpu.tensorflow:tensor_slices", "tensorflow"),
+        _contender("gpu_tf_call", "gpu.tensorflow:convert_to_tensor", "tensorflow"),
+        _contender("gpu_keras_tf_data", "gpu.keras:tf_data", "keras", "tensorflow"),
+        *(
+            _contender(f"gpu_keras_{backend}_arrays", "gpu.keras:arrays", "keras", backend)
+            for backend in KERAS_BACKENDS
+        ),
+        *(
+            _contender(f"gpu_keras_{backend}_again", "gpu.keras:repeated_batch", "keras", backend)
+            for backend in KERAS_BACKENDS
+        ),
     )
 }

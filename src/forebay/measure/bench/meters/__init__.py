@@ -1,45 +1,57 @@
-"""How a number is taken: one meter a file.
+"""The meters: how a number is measured, one file per kind of number.
 
-Each file has `prepare(contender, work, pace) -> Gauge`. Setting up and warming up are not measured; a gauge takes one
-sample of every column a call, so that the processes of a case can take turns.
+A meter is a function `prepare(contender, work, settings) -> Sampler`. Set-up and warm-up are not measured. Each call
+of `Sampler.sample()` takes one sample of every column, so that the processes of a case can run in turn.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, TypeAlias, cast
+from typing import TypeAlias, cast
 
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.model import Meter, Work
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.model import MeterName, Workload
 
-__all__ = ["Gauge", "MeterModule", "Pace", "Sample", "load_meter"]
+__all__ = ["ColumnValues", "Prepare", "RunSettings", "Sampler", "load_meter"]
 
-Sample: TypeAlias = dict[str, float]  # column name -> value
+ColumnValues: TypeAlias = dict[str, float]  # one sample: column name -> value
+
+METERS: dict[MeterName, str] = {  # name -> "module:function"
+    "throughput": "throughput:prepare",
+    "handoff": "handoff:prepare",
+    "first_batch": "first_batch:prepare",
+    "memory": "memory:prepare",
+    "disk": "disk:prepare",
+    "device_throughput": "device_throughput:prepare",
+    "device_busy": "device_busy:prepare",
+    "device_first_batch": "first_batch:prepare_on_device",
+    "device_step": "device_step:prepare",
+    "keras_fit": "keras_fit:prepare",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How long and how often is measured."""
+class RunSettings:
+    """How long and how often to measure."""
 
-    seconds: float = 1.0  # of one sample of one consumer
+    seconds: float = 1.0  # per sample and consumer
     warm_up_seconds: float = 1.0
     repeats: int = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """A contender that is set up and ready to be measured."""
+class Sampler:
+    """Takes samples of a contender that is set up."""
 
     warm_up: Callable[[], None]
-    sample: Callable[[], Sample]
-    consumer: str = ""  # what the busy consumer does, where there is one
+    sample: Callable[[], ColumnValues]
+    consumer: str = ""  # the work of the busy consumer, for meters that have one
 
 
-class MeterModule(Protocol):
-    """What a meter's file offers."""
-
-    def prepare(self, contender: ContenderModule, work: Work, pace: Pace) -> Gauge: ...
+Prepare: TypeAlias = Callable[[ContenderFunction, Workload, RunSettings], Sampler]
 
 
-def load_meter(meter: Meter) -> MeterModule:
-    return cast("MeterModule", import_module(f"{__name__}.{meter}"))
+def load_meter(name: MeterName) -> Prepare:
+    """Import a meter, and return the function that prepares a sampler."""
+    module, _, function = METERS[name].partition(":")
+    return cast("Prepare", getattr(import_module(f"{__name__}.{module}"), function))

@@ -1,8 +1,8 @@
-"""Gigabytes a second that arrive while the device computes on another stream, and how much that is slowed.
+"""GB/s that arrive while the device computes on another stream, and how much that slows the computation.
 
-The consumer's streams are urgent and the products' is not, or the consumer's tiny sums would wait behind them. They
-are several, used in turn: even so each sum waits until some block of a product ends, about as long as a batch takes to
-cross, and one stream would make that the limit of any loader.
+The consumer's streams have a high priority and the stream of the products has a low one. Otherwise the consumer's tiny
+sums would wait for the products. Even so, each sum waits until a block of a product ends, about as long as the copy of
+a batch takes. With a single stream, this wait would limit every loader, so the consumer uses several streams in turn.
 """
 
 from itertools import cycle
@@ -12,30 +12,54 @@ import numpy as np
 import torch
 
 from forebay.measure.bench.consumers import Consumer, load_consumer
-from forebay.measure.bench.contenders import ContenderModule
+from forebay.measure.bench.contenders import ContenderFunction
 from forebay.measure.bench.device_delivery import Delivery
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
-from forebay.measure.bench.steps.products import Products
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
+from forebay.measure.bench.steps.torch import BackgroundProducts
 
 __all__ = ["prepare"]
 
-STREAMS = 4  # with one 41 GB/s arrive, with four 49, with eight 13: between many the device takes turns
+STREAMS = 4  # 1 stream: 41 GB/s, 4 streams: 49 GB/s, 8 streams: 13 GB/s, because the device alternates between them
+
+
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    consumer = load_consumer(work)
+    start_epoch = contender(work)
+    products = BackgroundProducts()
+    delivery = Delivery(start_epoch, BusyConsumer(consumer, products), work)
+
+    def warm_up() -> None:
+        delivery.take_first()
+        delivery.run(settings.warm_up_seconds)
+        products.stop()
+
+    def sample() -> ColumnValues:
+        alone = products.seconds_alone(settings.seconds)
+        products.clear_times()
+        delivered = delivery.measure(settings.seconds)
+        products.stop()
+        slowed = products.seconds_per_product()
+        alone = (alone + products.seconds_alone(settings.seconds)) / 2
+        return {"speed": delivered.gigabytes_per_second, "slowed": slowed / alone}
+
+    return Sampler(warm_up, sample)
 
 
 class BusyConsumer:
-    """A consumer that sees to it that the device never runs out of products."""
+    """A consumer that also keeps the queue of products filled."""
 
-    def __init__(self, consumer: Consumer, products: Products) -> None:
+    def __init__(self, consumer: Consumer, products: BackgroundProducts) -> None:
         self._consumer, self._products = consumer, products
         self._streams = [torch.cuda.Stream(priority=-1) for _ in range(STREAMS)]
-        self._turn = cycle(self._streams)
-        torch.cuda.set_stream(next(self._turn))
+        self._next_stream = cycle(self._streams)
+        torch.cuda.set_stream(next(self._next_stream))
 
     def take(self, batch: Any) -> None:
         self._consumer.take(batch)
-        torch.cuda.set_stream(next(self._turn))  # whoever sends batches on the current stream does so there too
-        self._products.top_up()
+        # A loader that copies batches on the current stream changes streams too.
+        torch.cuda.set_stream(next(self._next_stream))
+        self._products.refill_queue()
 
     def end_epoch(self) -> None:
         current = torch.cuda.current_stream()
@@ -46,7 +70,7 @@ class BusyConsumer:
             stream.wait_stream(current)
 
     def wait(self) -> list[int]:
-        """Not for the products, which are ahead: they have nothing to do with batches."""
+        """Wait for the sums, but not for the queued products, which do not depend on batches."""
         for stream in self._streams:
             stream.synchronize()
         return self._consumer.wait()
@@ -56,26 +80,3 @@ class BusyConsumer:
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
         return self._consumer.expected_total(source)
-
-
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    consumer = load_consumer(work)
-    start = contender.epochs(work)
-    products = Products()
-    delivery = Delivery(start, BusyConsumer(consumer, products), work)
-
-    def warm_up() -> None:
-        delivery.first()
-        delivery.run(pace.warm_up_seconds)
-        products.stop()
-
-    def sample() -> Sample:
-        alone = products.seconds_alone(pace.seconds)
-        products.forget()
-        stretch = delivery.measure(pace.seconds)
-        products.stop()
-        slowed = products.seconds_each()
-        alone = (alone + products.seconds_alone(pace.seconds)) / 2
-        return {"speed": stretch.gigabytes_per_second, "slowed": slowed / alone}
-
-    return Gauge(warm_up, sample)

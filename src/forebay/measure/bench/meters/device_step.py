@@ -1,32 +1,71 @@
-"""A training step fed, over the same step on one batch that stays on the device.
+"""Time of a training step with a loader, relative to the same step on a batch that stays on the device.
 
-The step's matrix products are counted at run time so that they take a little longer than the copy of a batch: the
-tightest case in which a feed can still hide its copies.
+The meter chooses the number of matrix products at run time, so that a step takes a little longer than the copy of a
+batch. This is the tightest case in which a loader can still hide its copies.
 """
 
+from collections.abc import Callable
+from math import ceil
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from forebay.measure.bench.calibrate import calibrate
 from forebay.measure.bench.consumers import Consumer, load_consumer
-from forebay.measure.bench.contenders import ContenderModule
+from forebay.measure.bench.contenders import ContenderFunction
 from forebay.measure.bench.device_delivery import Delivery
-from forebay.measure.bench.dma_peak import Link
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
-from forebay.measure.bench.steps.device import DeviceStep, load_step
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
+from forebay.measure.bench.steps import DeviceStep, load_step
 
-__all__ = ["prepare"]
+__all__ = ["calibrate_products", "prepare"]
 
-STEPS = 150  # on the resident batch, once before and once after the fed ones
+STEPS = 150  # on the resident batch, before and again after the steps with a loader
 COPIES = 50
-LOOKS = 5  # at the link, of which the best counts: what a busy host keeps from it would make the steps longer
+COPY_TRIALS = 5  # the fastest counts: a copy slowed by a busy host would make the steps longer
+MIN_RATIO, AIM_RATIO, MAX_RATIO = 1.0, 1.1, 1.2  # time of a step, divided by the time of a copy
+CALIBRATION_ATTEMPTS = 8
+
+
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    consumer = StepConsumer(load_consumer(work), load_step(str(work.options["to"])))
+    delivery = Delivery(contender(work), consumer, work)
+    resident: list[Any] = []
+    copy_seconds: list[float] = []
+
+    def warm_up() -> None:
+        resident.append(delivery.take_first())
+        copy_seconds.append(_copy_seconds(delivery.batch_nbytes))
+        consumer.products = calibrate_products(
+            lambda products: _step_seconds(consumer, resident[0], products), copy_seconds[0]
+        )
+        delivery.run(settings.warm_up_seconds)
+
+    def sample() -> ColumnValues:
+        alone = consumer.seconds_per_step(resident[0])
+        delivered = delivery.measure(settings.seconds)
+        alone = (alone + consumer.seconds_per_step(resident[0])) / 2
+        fed = delivered.seconds / delivered.batches
+        return {"fed": fed * 1e3, "alone": alone * 1e3, "slowed": fed / alone, "compute": alone / copy_seconds[0]}
+
+    return Sampler(warm_up, sample)
+
+
+def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float) -> int:
+    """Choose how many products make a step that takes a little longer than the copy."""
+    few, many = step_seconds(4), step_seconds(12)
+    product_seconds = max((many - few) / 8, 1e-7)
+    products = max(1, ceil((AIM_RATIO * copy_seconds - (few - 4 * product_seconds)) / product_seconds))
+    for _ in range(CALIBRATION_ATTEMPTS):
+        ratio = step_seconds(products) / copy_seconds
+        if MIN_RATIO <= ratio <= MAX_RATIO:
+            break
+        products = max(1, round(products * AIM_RATIO / ratio))
+    return products
 
 
 class StepConsumer:
-    """A consumer that trains on what it takes; nothing is added up, since the step reads the batch."""
+    """A consumer that trains on each batch. It adds nothing up, because the step reads the batch."""
 
     def __init__(self, consumer: Consumer, step: DeviceStep) -> None:
         self._consumer, self._step = consumer, step
@@ -48,44 +87,25 @@ class StepConsumer:
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
         return 0
 
-    def seconds_each(self, batch: Any) -> float:
-        """The mean step on this batch."""
+    def seconds_per_step(self, batch: Any) -> float:
+        """Return the mean time of a step on this batch."""
         self.take(batch)
         self.wait()
-        began = perf_counter()
+        start = perf_counter()
         for _ in range(STEPS):
             self.take(batch)
         self.wait()
-        return (perf_counter() - began) / STEPS
+        return (perf_counter() - start) / STEPS
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    consumer = StepConsumer(load_consumer(work), load_step(str(work.options["to"])))
-    delivery = Delivery(contender.epochs(work), consumer, work)
-    resident: list[Any] = []
-    copy_seconds: list[float] = []
-
-    def warm_up() -> None:
-        resident.append(delivery.first())
-        copy_seconds.append(_copy_seconds(delivery.batch_nbytes))
-        consumer.products = calibrate(lambda products: _timed(consumer, resident[0], products), copy_seconds[0])
-        delivery.run(pace.warm_up_seconds)
-
-    def sample() -> Sample:
-        alone = consumer.seconds_each(resident[0])
-        fed = delivery.measure(pace.seconds)
-        alone = (alone + consumer.seconds_each(resident[0])) / 2
-        each = fed.seconds / fed.batches
-        return {"fed": each * 1e3, "alone": alone * 1e3, "slowed": each / alone, "compute": alone / copy_seconds[0]}
-
-    return Gauge(warm_up, sample)
-
-
-def _timed(consumer: StepConsumer, batch: Any, products: int) -> float:
+def _step_seconds(consumer: StepConsumer, batch: Any, products: int) -> float:
     consumer.products = products
-    return consumer.seconds_each(batch)
+    return consumer.seconds_per_step(batch)
 
 
 def _copy_seconds(nbytes: int) -> float:
-    with Link(np.zeros(4 * nbytes, np.uint8)) as link:
-        return min(link.seconds_each(nbytes, COPIES) for _ in range(LOOKS))
+    # Imported here because it needs cuda-bindings, and calibration does not.
+    from forebay.measure.bench.dma_peak import DmaCopies
+
+    with DmaCopies(np.zeros(4 * nbytes, np.uint8)) as copies:
+        return min(copies.seconds_per_block(nbytes, COPIES) for _ in range(COPY_TRIALS))

@@ -1,24 +1,24 @@
-"""Gigabytes a second that arrive on the device, and how many of the host's cores that takes."""
+"""GB/s that arrive on the device, and how many host cores that takes."""
 
 from forebay.measure.bench.consumers import load_consumer
-from forebay.measure.bench.contenders import ContenderModule
+from forebay.measure.bench.contenders import ContenderFunction
 from forebay.measure.bench.device_delivery import Delivery
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
 
 __all__ = ["prepare"]
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     consumer = load_consumer(work)
-    delivery = Delivery(contender.epochs(work), consumer, work)
+    delivery = Delivery(contender(work), consumer, work)
 
     def warm_up() -> None:
-        delivery.first()
-        delivery.run(pace.warm_up_seconds)
+        delivery.take_first()
+        delivery.run(settings.warm_up_seconds)
 
-    def sample() -> Sample:
-        stretch = delivery.measure(pace.seconds)
-        return {"speed": stretch.gigabytes_per_second, "cpu": stretch.cores}
+    def sample() -> ColumnValues:
+        delivered = delivery.measure(settings.seconds)
+        return {"speed": delivered.gigabytes_per_second, "cpu": delivered.cores}
 
-    return Gauge(warm_up, sample)
+    return Sampler(warm_up, sample)

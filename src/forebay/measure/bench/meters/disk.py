@@ -1,37 +1,30 @@
-"""Bytes a second from files that are not in memory, how much memory that took, and what it left in the page cache.
+"""GB/s from a file that is not in the page cache, the memory that takes, and what stays in the page cache.
 
-A contender of this meter has `reading(work) -> Callable[[float], float]`: called with seconds, it reads for about so
-long and tells how many bytes a second it gave.
+A contender of this meter returns a function that reads for about the given number of seconds, and returns bytes per
+second.
 """
 
 from collections.abc import Callable
-from typing import Protocol, cast
 
-from forebay.measure.bench.cold import cached_nbytes, check_there, forget
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.memory import held_nbytes
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
+from forebay.measure.bench.proc_stats import used_nbytes
+from forebay.measure.bench.uncached_file import cached_nbytes, drop_from_page_cache, require_file
 
 __all__ = ["prepare"]
 
 
-class DiskContender(Protocol):
-    """What a contender of this meter offers."""
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    path = require_file(work)
+    drop_from_page_cache(path)
+    nbytes_at_start = used_nbytes() or 0
+    read: Callable[[float], float] = contender(work)
 
-    def reading(self, work: Work) -> Callable[[float], float]: ...
+    def sample() -> ColumnValues:
+        drop_from_page_cache(path)
+        bytes_per_second = read(settings.seconds * float(work.options["seconds"]))
+        grown = ((used_nbytes() or 0) - nbytes_at_start) / 2**20
+        return {"speed": bytes_per_second / 1e9, "grown": grown, "cached": cached_nbytes(path) / 2**20}
 
-
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    path = check_there(work)
-    forget(path)
-    at_start = held_nbytes() or 0
-    read = cast("DiskContender", contender).reading(work)
-
-    def sample() -> Sample:
-        forget(path)
-        speed = read(pace.seconds * float(work.options["seconds"]))
-        grown = ((held_nbytes() or 0) - at_start) / 2**20
-        return {"speed": speed / 1e9, "grown": grown, "cached": cached_nbytes(path) / 2**20}
-
-    return Gauge(lambda: None, sample)
+    return Sampler(lambda: None, sample)

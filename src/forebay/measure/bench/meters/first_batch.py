@@ -1,24 +1,69 @@
-"""From nothing to the first batch, in ms: the pipeline is made, started and asked once."""
+"""Time to the first batch in ms, on the host and on the device."""
 
 from time import perf_counter
+from typing import Any
 
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.consumers import Consumer, load_consumer
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "prepare_on_device"]
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    def sample() -> Sample:
-        began = perf_counter()
-        epoch = contender.epochs(work)()
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    """Measure how long it takes to make a loader, start it, and receive its first batch."""
+
+    def sample() -> ColumnValues:
+        start = perf_counter()
+        epoch = contender(work)()
         next(iter(epoch))
-        seconds = perf_counter() - began
-        close = getattr(epoch, "close", None)
-        if close:
-            close()
+        seconds = perf_counter() - start
+        _close(epoch)
         return {"first": seconds * 1e3}
 
-    # Warming up would hide the very thing: a process makes its pipeline once.
-    return Gauge(lambda: None, sample)
+    # No warm-up: a process makes its loader only once, so users always pay for the cold start.
+    return Sampler(lambda: None, sample)
+
+
+def prepare_on_device(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    """Measure the time to make a loader, and the time from `iter()` to the first batch on the device.
+
+    The first loader of a process starts cold: it compiles kernels and fills memory pools. Its time is the column
+    "cold". The other columns are the times of later loaders in the same process.
+    """
+    consumer, cold = load_consumer(work), dict[str, float]()
+    make_array(work)
+
+    def warm_up() -> None:
+        made, first = _device_milliseconds(contender, work, consumer)
+        cold["cold"] = made + first
+
+    def sample() -> ColumnValues:
+        made, first = _device_milliseconds(contender, work, consumer)
+        return {"made": made, "first": first, **cold}
+
+    return Sampler(warm_up, sample)
+
+
+def _device_milliseconds(contender: ContenderFunction, work: Workload, consumer: Consumer) -> tuple[float, float]:
+    start = perf_counter()
+    epoch = contender(work)()
+    made = perf_counter()
+    batches = iter(epoch)
+    consumer.take(next(batches))
+    consumer.wait()
+    arrived = perf_counter()
+    consumer.end_epoch()  # the next loader starts with a new sum
+    consumer.wait()
+    _close(batches)
+    _close(epoch)
+    return (made - start) * 1e3, (arrived - made) * 1e3
+
+
+def _close(loader: Any) -> None:
+    """Close the loader of any framework, if it can be closed."""
+    close = getattr(loader, "close", None)
+    if close:
+        close()

@@ -1,52 +1,52 @@
-"""What it costs to make a batch the framework's own array: a batch to the framework less a batch to NumPy, in us.
+"""Cost of the hand-off in us per batch: a batch for the framework minus a batch for NumPy.
 
-Both run in one process, epoch by epoch in turn. The processor's time is counted besides the clock's, because a loader
-may hand off several batches at once, or in another thread: a single `next()` would then look free.
+Both run in the same process, epoch by epoch in turn. The meter counts CPU time in addition to elapsed time. A loader
+may hand off several batches at once, or in another thread, so the time of a single `next()` would look too short.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter, process_time
 
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["prepare"]
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     numpy_work = replace(work, options={**work.options, "to": "numpy"})
-    plain, framework = contender.epochs(numpy_work), contender.epochs(work)
+    numpy_epoch, framework_epoch = contender(numpy_work), contender(work)
 
-    def sample() -> Sample:
-        pairs = list(_pairs(plain, framework, 2 * pace.seconds))
+    def sample() -> ColumnValues:
+        pairs = list(_time_pairs(numpy_epoch, framework_epoch, 2 * settings.seconds))
         microseconds = 1e6 / (len(pairs) * work.batches)
         return {
-            "cpu": sum(after[0] - before[0] for before, after in pairs) * microseconds,
-            "clock": sum(after[1] - before[1] for before, after in pairs) * microseconds,
+            "cpu": sum(framework[0] - numpy[0] for numpy, framework in pairs) * microseconds,
+            "clock": sum(framework[1] - numpy[1] for numpy, framework in pairs) * microseconds,
         }
 
     def warm_up() -> None:
-        list(_pairs(plain, framework, pace.warm_up_seconds))
+        list(_time_pairs(numpy_epoch, framework_epoch, settings.warm_up_seconds))
 
-    return Gauge(warm_up, sample)
+    return Sampler(warm_up, sample)
 
 
-def _pairs(
-    plain: StartEpoch, framework: StartEpoch, seconds: float
+def _time_pairs(
+    numpy_epoch: StartEpoch, framework_epoch: StartEpoch, seconds: float
 ) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """One epoch of each kind, again and again until the time is up."""
+    """Run one epoch of each kind in turn until the time is up."""
     deadline = perf_counter() + seconds
     while True:
-        yield _epoch_seconds(plain), _epoch_seconds(framework)
+        yield _epoch_seconds(numpy_epoch), _epoch_seconds(framework_epoch)
         if perf_counter() >= deadline:
             return
 
 
-def _epoch_seconds(start: StartEpoch) -> tuple[float, float]:
-    """Of the processor, all threads together, and of the clock."""
+def _epoch_seconds(start_epoch: StartEpoch) -> tuple[float, float]:
+    """Return the CPU time of all threads, and the elapsed time."""
     cpu, clock = process_time(), perf_counter()
-    for _ in start():
+    for _ in start_epoch():
         pass
     return process_time() - cpu, perf_counter() - clock

@@ -1,4 +1,4 @@
-"""Milliseconds a step inside Keras's `fit`, with its defaults, on a small convolutional network."""
+"""Milliseconds per step in Keras's `fit` with its defaults, on a small convolutional network."""
 
 from time import perf_counter
 from typing import Any
@@ -6,47 +6,47 @@ from typing import Any
 import keras
 
 from forebay.measure.bench.consumers import require_gpu
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.contenders.gpu.labelled import CLASSES
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Work
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.contenders.gpu.keras import CLASSES
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Workload
 
 __all__ = ["prepare"]
 
-EPOCHS = 2  # a sample
+EPOCHS = 2  # per sample
+
+
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    require_gpu(str(work.options["backend"]))
+    data, model = contender(work)(), _make_network(work.shape)
+
+    # The network is compiled in warm_up, where only one process uses the device. Autotuning measures times.
+    def warm_up() -> None:
+        _fit(model, data, work)
+
+    def sample() -> ColumnValues:
+        seconds = _fit(model, data, work)
+        return {"step": sum(seconds) / (len(seconds) * work.batches) * 1e3}
+
+    return Sampler(warm_up, sample)
 
 
 class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Times epochs alone: what `fit` does before and after them is done once, not once a step."""
+    """Times the epochs only. What `fit` does before and after them happens once, not once per step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
-        self._began = 0.0
+        self._start = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._began = perf_counter()
+        self._start = perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.seconds.append(perf_counter() - self._began)
+        self.seconds.append(perf_counter() - self._start)
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    require_gpu(str(work.options["backend"]))
-    data, model = contender.epochs(work)(), _small_network(work.shape)
-
-    # Networks are compiled one by one, in warm_up: whoever tunes itself by the clock must be alone with the device.
-    def warm_up() -> None:
-        _fit(model, data, work)
-
-    def sample() -> Sample:
-        seconds = _fit(model, data, work)
-        return {"step": sum(seconds) / (len(seconds) * work.batches) * 1e3}
-
-    return Gauge(warm_up, sample)
-
-
-def _fit(model: Any, data: Any, work: Work) -> list[float]:
+def _fit(model: Any, data: Any, work: Workload) -> list[float]:
     clock = EpochClock()
     options = {"epochs": EPOCHS, "verbose": 0, "callbacks": [clock]}
     if isinstance(data, tuple):
@@ -57,7 +57,7 @@ def _fit(model: Any, data: Any, work: Work) -> list[float]:
     return clock.seconds
 
 
-def _small_network(shape: tuple[int, ...]) -> Any:
+def _make_network(shape: tuple[int, ...]) -> Any:
     layers = keras.layers
     model = keras.Sequential(
         [

@@ -1,52 +1,55 @@
-"""Memory held over many epochs: the most it grew above the data itself, and whether it still grows once warm."""
+"""Memory over many epochs: its peak above the data itself, and whether it still grows later."""
 
 from itertools import combinations
 from statistics import median
 
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.data import array
-from forebay.measure.bench.memory import held_nbytes
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import Skip, StartEpoch, Work
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import Skip, StartEpoch, Workload
+from forebay.measure.bench.proc_stats import used_nbytes
 
 __all__ = ["prepare"]
 
-LOOK_EVERY = 16  # batches
+BATCHES_BETWEEN_READINGS = 16
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    array(work)
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    make_array(work)
 
-    def sample() -> Sample:
-        at_start = _held()
-        start = contender.epochs(work)
-        peaks = [_peak_nbytes(start) for _ in range(int(work.options["epochs"]))]
+    def sample() -> ColumnValues:
+        nbytes_at_start = _used_nbytes()
+        start_epoch = contender(work)
+        peaks = [_peak_nbytes(start_epoch) for _ in range(int(work.options["epochs"]))]
         early, late = peaks[: len(peaks) // 2], peaks[len(peaks) // 2 :]
         return {
-            "grown": (max(peaks) - at_start) / 2**20,
+            "grown": (max(peaks) - nbytes_at_start) / 2**20,
             "late": (max(late) - max(early)) / 2**20,
             "slope": _slope(late) / 2**10,
         }
 
-    return Gauge(lambda: None, sample)
+    return Sampler(lambda: None, sample)
 
 
-def _peak_nbytes(start: StartEpoch) -> int:
+def _peak_nbytes(start_epoch: StartEpoch) -> int:
     peak = 0
-    for batch, _ in enumerate(start()):
-        if batch % LOOK_EVERY == 0:
-            peak = max(peak, _held())
-    return max(peak, _held())
+    for number, _ in enumerate(start_epoch()):
+        if number % BATCHES_BETWEEN_READINGS == 0:
+            peak = max(peak, _used_nbytes())
+    return max(peak, _used_nbytes())
 
 
 def _slope(peaks: list[int]) -> float:
-    """Bytes an epoch, as the median of the slopes between any two: a leak tilts all, an allocator's step hardly any."""
+    """Return the growth in bytes per epoch: the median of the slopes between any two epochs.
+
+    A leak changes all slopes. A single step of an allocator changes few of them.
+    """
     pairs = combinations(enumerate(peaks), 2)
     return median((later - earlier) / (n - m) for (m, earlier), (n, later) in pairs)
 
 
-def _held() -> int:
-    held = held_nbytes()
-    if held is None:
-        raise Skip("this system has no /proc/self/status to read memory from")
-    return held
+def _used_nbytes() -> int:
+    nbytes = used_nbytes()
+    if nbytes is None:
+        raise Skip("this system has no /proc/self/status with the memory of a process")
+    return nbytes

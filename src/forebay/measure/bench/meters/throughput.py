@@ -1,7 +1,7 @@
-"""Rows a second with an idle consumer, again with a busy one, and how much the busy one's step was slowed.
+"""Rows per second with an idle and with a busy consumer, and how much the loader slows the consumer's step.
 
-A sample runs epochs until its time is up. What an epoch costs to start is part of it; a loader too slow to finish one
-is cut off, its rows so far counted.
+A sample runs epochs until its time is up, including the start of each epoch. If the time ends within an epoch, the
+rows received so far count.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,19 +9,37 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from forebay.measure.bench.contenders import ContenderModule
-from forebay.measure.bench.meters import Gauge, Pace, Sample
-from forebay.measure.bench.model import StartEpoch, Work
-from forebay.measure.bench.steps import busy_step
+from forebay.measure.bench.contenders import ContenderFunction
+from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
+from forebay.measure.bench.model import StartEpoch, Workload
+from forebay.measure.bench.steps.host import make_host_step
 
 __all__ = ["prepare"]
 
-ALONE_SHARE = 0.25  # of a sample's time, spent on the step without any loader, once before and once after
+ALONE_SHARE = 0.25  # of a sample's time: the step runs without a loader for this long, before and again after
+
+
+def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    start_epoch, step = contender(work), make_host_step()
+
+    def warm_up() -> None:
+        _consume(start_epoch, work, settings.warm_up_seconds)
+        _seconds_alone(step.run, settings.warm_up_seconds * ALONE_SHARE)
+
+    def sample() -> ColumnValues:
+        idle = _consume(start_epoch, work, settings.seconds)
+        alone = _seconds_alone(step.run, settings.seconds * ALONE_SHARE)
+        busy = _consume(start_epoch, work, settings.seconds, step.run)
+        alone = (alone + _seconds_alone(step.run, settings.seconds * ALONE_SHARE)) / 2
+        slowed = busy.step_seconds / busy.steps / alone
+        return {"idle": idle.rows_per_second, "busy": busy.rows_per_second, "step": slowed}
+
+    return Sampler(warm_up, sample, step.description)
 
 
 @dataclass(slots=True)
-class Run:
-    """What one consumer saw."""
+class ConsumerTotals:
+    """What one consumer received, and the time of its steps."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -33,35 +51,20 @@ class Run:
         return self.rows / self.seconds
 
 
-def prepare(contender: ContenderModule, work: Work, pace: Pace) -> Gauge:
-    start, step = contender.epochs(work), busy_step()
-
-    def warm_up() -> None:
-        _consume(start, work, pace.warm_up_seconds)
-        _seconds_alone(step.run, pace.warm_up_seconds * ALONE_SHARE)
-
-    def sample() -> Sample:
-        idle = _consume(start, work, pace.seconds)
-        alone = _seconds_alone(step.run, pace.seconds * ALONE_SHARE)
-        busy = _consume(start, work, pace.seconds, step.run)
-        alone = (alone + _seconds_alone(step.run, pace.seconds * ALONE_SHARE)) / 2
-        slowed = busy.step_seconds / busy.steps / alone
-        return {"idle": idle.rows_per_second, "busy": busy.rows_per_second, "step": slowed}
-
-    return Gauge(warm_up, sample, step.description)
+def _consume(
+    start_epoch: StartEpoch, work: Workload, seconds: float, step: Callable[[], None] | None = None
+) -> ConsumerTotals:
+    totals, start = ConsumerTotals(), perf_counter()
+    now = start
+    deadline = start + seconds
+    while now < deadline:
+        batches, now = _train(start_epoch(), deadline, step, totals) if step else _drain(start_epoch(), deadline)
+        totals.rows += min(batches * work.batch, work.rows)
+    totals.seconds = now - start
+    return totals
 
 
-def _consume(start: StartEpoch, work: Work, seconds: float, step: Callable[[], None] | None = None) -> Run:
-    run, began = Run(), perf_counter()
-    now = began
-    while now < began + seconds:
-        batches, now = _train(start(), began + seconds, step, run) if step else _drain(start(), began + seconds)
-        run.rows += min(batches * work.batch, work.rows)
-    run.seconds = now - began
-    return run
-
-
-# Both loops read the clock before their iterator is dropped: taking a cut-off epoch down is nobody's throughput.
+# Both loops read the clock before they drop the iterator: shutting an unfinished epoch down is not part of throughput.
 
 
 def _drain(epoch: Iterable[Any], deadline: float) -> tuple[int, float]:
@@ -73,24 +76,26 @@ def _drain(epoch: Iterable[Any], deadline: float) -> tuple[int, float]:
     return batches, perf_counter()
 
 
-def _train(epoch: Iterable[Any], deadline: float, step: Callable[[], None], run: Run) -> tuple[int, float]:
+def _train(
+    epoch: Iterable[Any], deadline: float, step: Callable[[], None], totals: ConsumerTotals
+) -> tuple[int, float]:
     batches = 0
     for _ in epoch:
-        began = perf_counter()
+        start = perf_counter()
         step()
         now = perf_counter()
         batches += 1
-        run.steps += 1
-        run.step_seconds += now - began
+        totals.steps += 1
+        totals.step_seconds += now - start
         if now >= deadline:
             return batches, now
     return batches, perf_counter()
 
 
 def _seconds_alone(step: Callable[[], None], seconds: float) -> float:
-    """The mean step on nothing but itself; the loader is idle, whatever it keeps running."""
-    steps, began = 0, perf_counter()
-    while perf_counter() < began + seconds or not steps:
+    """Return the mean time of a step while the loader is idle; its own threads may still run."""
+    steps, start = 0, perf_counter()
+    while perf_counter() < start + seconds or not steps:
         step()
         steps += 1
-    return (perf_counter() - began) / steps
+    return (perf_counter() - start) / steps

@@ -1,22 +1,28 @@
-"""The busy consumer: a training step that is all launches and no arithmetic, so whatever disturbs it shows."""
+"""Training steps: on the host (`host.py`), and on the device, one file per framework.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A step on the device multiplies matrices, beginning with the batch, as often as requested.
+"""
+
 from importlib import import_module
-from importlib.util import find_spec
+from typing import Any, Protocol, cast
 
-__all__ = ["Step", "busy_step"]
+__all__ = ["MATRIX_SIZE", "DeviceStep", "load_step"]
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One training step, and what it is made of."""
-
-    run: Callable[[], None]
-    description: str
+# Rows and columns of the square fp32 matrices. A product takes about 50 us, so the length of a step can be chosen.
+MATRIX_SIZE = 1024
 
 
-def busy_step() -> Step:
-    """The torch step; without torch a NumPy one, which gives the GIL away less often and says so."""
-    module = import_module(f"{__name__}.{'torch' if find_spec('torch') else 'numpy'}_step")
-    return Step(module.step, module.DESCRIPTION)
+class DeviceStep(Protocol):
+    """The step of one framework; `make_step()` of its file makes one."""
+
+    def run(self, batch: Any, products: int) -> None:
+        """Queue a step."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for the end of the last step."""
+        ...
+
+
+def load_step(framework: str) -> DeviceStep:
+    return cast("DeviceStep", import_module(f"{__name__}.{framework}").make_step())

@@ -1,7 +1,7 @@
-"""Who takes part where a GPU is fed: one peer a file, each the best way its users know.
+"""The contenders of the GPU cases: one file per framework, each used as its expert users do.
 
-Batches arrive as tensors of the peer's framework, on the GPU. Where a peer can go on from one epoch to the next
-without stopping, it does.
+Batches arrive on the GPU, as tensors of the contender's framework. A contender that can continue from one epoch into
+the next without a stop does so.
 """
 
 from collections.abc import Iterator
@@ -10,27 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["endless_indices", "epochs_of", "index_batches"]
-
-WORKERS = 14  # processes that a loader may start
+__all__ = ["endless_index_batches", "index_batches", "split_into_epochs"]
 
 
-def index_batches(work: Work, generator: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
-    """The rows of each batch of one shuffled epoch."""
+def index_batches(work: Workload, generator: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the row numbers of each batch of one shuffled epoch."""
     order = generator.permutation(work.rows)
     for start in range(0, work.rows, work.batch):
         yield order[start : start + work.batch]
 
 
-def endless_indices(work: Work) -> Iterator[np.ndarray[Any, Any]]:
-    """The same, epoch after epoch."""
+def endless_index_batches(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the row numbers of each batch, epoch after epoch."""
     generator = np.random.default_rng(0)
     while True:
         yield from index_batches(work, generator)
 
 
-def epochs_of(work: Work, batches: Iterator[Any]) -> StartEpoch:
-    """Epochs cut from a loader that runs on for ever."""
+def split_into_epochs(work: Workload, batches: Iterator[Any]) -> StartEpoch:
+    """Cut the batches of an endless loader into epochs."""
     return lambda: islice(batches, work.batches)

@@ -1,4 +1,4 @@
-"""No loader at all: 256 MiB pieces of page-locked memory, in the order they lie in. All ratios are to this."""
+"""The baseline of the streaming cases: copies of page-locked memory without a loader."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,33 +7,34 @@ from typing import Any
 
 import numpy as np
 
-from forebay.measure.bench.data import array
-from forebay.measure.bench.dma_peak import Link
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.dma_peak import DmaCopies
+from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["epochs"]
+__all__ = ["dma_copies"]
 
-PIECE_NBYTES = 256 << 20  # cut to whole rows
+BLOCK_NBYTES = 256 << 20  # rounded down to whole rows
+
+
+def dma_copies(work: Workload) -> StartEpoch:
+    """Copy blocks of 256 MiB in the order of memory."""
+    rows = make_array(work)
+    copies, block_rows = DmaCopies(rows), min(len(rows), BLOCK_NBYTES // rows[0].nbytes)
+
+    def download(address: int) -> np.ndarray[Any, Any]:
+        out = np.empty_like(rows[:block_rows])
+        copies.download(address, out)
+        return out
+
+    def epoch() -> Iterator[DeviceBlock]:
+        for address in copies.copy_blocks(rows[:block_rows].nbytes, len(rows) // block_rows):
+            yield DeviceBlock(partial(download, address))
+
+    return epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows that have arrived."""
+class DeviceBlock:
+    """Rows that have arrived on the device."""
 
     download: Callable[[], np.ndarray[Any, Any]]
-
-
-def epochs(work: Work) -> StartEpoch:
-    rows = array(work)
-    link, piece_rows = Link(rows), min(len(rows), PIECE_NBYTES // rows[0].nbytes)
-
-    def download(place: int) -> np.ndarray[Any, Any]:
-        out = np.empty_like(rows[:piece_rows])
-        link.download(place, out)
-        return out
-
-    def epoch() -> Iterator[Piece]:
-        for place in link.pieces(rows[:piece_rows].nbytes, len(rows) // piece_rows):
-            yield Piece(partial(download, place))
-
-    return epoch

@@ -1,18 +1,18 @@
-"""Grain, with threads that read ahead and its own copy to the device, which runs ahead as well."""
+"""Grain with prefetching threads and its own copy to the device."""
 
 import grain
 import jax
 
-from forebay.measure.bench.contenders.gpu import epochs_of
-from forebay.measure.bench.data import array
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.contenders.gpu import split_into_epochs
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["epochs"]
+__all__ = ["map_dataset"]
 
 THREADS = 16
 
 
-def epochs(work: Work) -> StartEpoch:
-    rows = grain.MapDataset.source(array(work)).shuffle(seed=0).repeat().batch(work.batch)
-    ahead = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=THREADS))
-    return epochs_of(work, iter(grain.experimental.device_put(ahead, jax.devices("gpu")[0])))
+def map_dataset(work: Workload) -> StartEpoch:
+    rows = grain.MapDataset.source(make_array(work)).shuffle(seed=0).repeat().batch(work.batch)
+    prefetched = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=THREADS))
+    return split_into_epochs(work, iter(grain.experimental.device_put(prefetched, jax.devices("gpu")[0])))

@@ -1,4 +1,4 @@
-"""SPDL, with a gather written for it: threads take rows straight into pinned memory, others copy them behind."""
+"""SPDL with stages written for this workload."""
 
 import threading
 from collections.abc import Iterator
@@ -8,29 +8,30 @@ import numpy as np
 import torch
 from spdl.pipeline import PipelineBuilder
 
-from forebay.measure.bench.contenders.gpu import endless_indices, epochs_of
-from forebay.measure.bench.data import array
-from forebay.measure.bench.model import StartEpoch, Work
+from forebay.measure.bench.contenders.gpu import endless_index_batches, split_into_epochs
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["epochs"]
+__all__ = ["pipeline"]
 
-GATHERING, COPYING = 12, 2  # threads
-
-
-def epochs(work: Work) -> StartEpoch:
-    builder = PipelineBuilder().add_source(endless_indices(work))
-    builder.pipe(_Gather(work), concurrency=GATHERING, output_order="input", max_failures=0)
-    builder.pipe(_Copy(), concurrency=COPYING, output_order="input", max_failures=0)
-    pipeline = builder.add_sink(4).build(num_threads=GATHERING + COPYING + 1)
-    pipeline.start()
-    return epochs_of(work, _owned(iter(pipeline.get_iterator())))
+GATHER_THREADS, COPY_THREADS = 12, 2
 
 
-class _Gather:
-    """Rows into memory that torch's allocator keeps pinned for the next batch."""
+def pipeline(work: Workload) -> StartEpoch:
+    """Gather rows directly into page-locked memory in some threads, and copy them in others."""
+    builder = PipelineBuilder().add_source(endless_index_batches(work))
+    builder.pipe(_PinnedGather(work), concurrency=GATHER_THREADS, output_order="input", max_failures=0)
+    builder.pipe(_DeviceCopy(), concurrency=COPY_THREADS, output_order="input", max_failures=0)
+    running = builder.add_sink(4).build(num_threads=GATHER_THREADS + COPY_THREADS + 1)
+    running.start()
+    return split_into_epochs(work, _record_streams(iter(running.get_iterator())))
 
-    def __init__(self, work: Work) -> None:
-        self._rows = array(work)
+
+class _PinnedGather:
+    """Gathers rows into page-locked memory, which torch's allocator reuses for the next batch."""
+
+    def __init__(self, work: Workload) -> None:
+        self._rows = make_array(work)
         self._dtype = torch.from_numpy(self._rows[:0]).dtype
 
     def __call__(self, indices: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -39,26 +40,26 @@ class _Gather:
         return batch
 
 
-class _Copy:
-    """A copy on a stream of the thread's own, waited for there."""
+class _DeviceCopy:
+    """Copies a batch on a stream of the calling thread, and waits for the copy."""
 
     def __init__(self) -> None:
-        self._own = threading.local()
+        self._local = threading.local()
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        stream = getattr(self._own, "stream", None) or self._open()
+        stream = getattr(self._local, "stream", None) or self._open_stream()
         with torch.cuda.stream(stream):
             copied = batch.to("cuda", non_blocking=True)
         stream.synchronize()
         return copied
 
-    def _open(self) -> Any:
-        self._own.stream = torch.cuda.Stream()
-        return self._own.stream
+    def _open_stream(self) -> Any:
+        self._local.stream = torch.cuda.Stream()
+        return self._local.stream
 
 
-def _owned(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Tell torch who uses memory of another thread's stream, or it would be written again too early."""
+def _record_streams(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Tell torch which stream uses a batch, or torch would reuse its memory too early."""
     for batch in batches:
         batch.record_stream(torch.cuda.current_stream())
         yield batch

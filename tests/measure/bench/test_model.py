@@ -1,31 +1,30 @@
-"""Which cases and entries take part."""
+"""Which cases and entries are selected."""
 
 import pytest
 
 from forebay.measure.bench.cases.cpu import CASES
-from forebay.measure.bench.choose import choose
 from forebay.measure.bench.contenders import CONTENDERS
-from forebay.measure.bench.model import quicker
+from forebay.measure.bench.model import select_cases, with_fewer_rows
 
 
-def test_everything_takes_part_unless_something_is_asked_for():
-    assert choose(CASES) == list(CASES)
+def test_without_names_everything_is_selected():
+    assert select_cases(CASES) == list(CASES)
 
 
-def test_a_case_is_chosen_by_name_and_a_contender_by_any_part_of_it():
-    (case,) = choose(CASES, case_names=["rows-32"], contenders=["tf.data"])
+def test_a_case_is_selected_by_name_and_a_contender_by_any_part_of_its_name():
+    (case,) = select_cases(CASES, case_names=["rows-32"], contenders=["tf.data"])
     assert [entry.label for entry in case.entries] == ["np.take loop", "tf.data shuffle(4096)"]
 
 
-def test_cases_without_a_chosen_contender_are_left_out():
-    assert {case.name for case in choose(CASES, contenders=["grain"])} == {"rows-1024", "rows-32", "images"}
+def test_cases_without_a_selected_contender_are_left_out():
+    assert {case.name for case in select_cases(CASES, contenders=["grain"])} == {"rows-1024", "rows-32", "images"}
 
 
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="no case is called 'rows'"):
-        choose(CASES, case_names=["rows"])
+        select_cases(CASES, case_names=["rows"])
     with pytest.raises(ValueError, match="no contender is called 'mxnet'"):
-        choose(CASES, contenders=["mxnet"])
+        select_cases(CASES, contenders=["mxnet"])
 
 
 def test_every_entry_and_target_of_every_case_is_known():
@@ -38,5 +37,5 @@ def test_every_entry_and_target_of_every_case_is_known():
         assert case.baseline in (None, case.entries[0].label)
 
 
-def test_a_quicker_case_keeps_a_few_batches():
-    assert [quicker(case, 10**9).work.batches for case in CASES] == [4] * len(CASES)
+def test_a_case_with_fewer_rows_keeps_four_batches():
+    assert [with_fewer_rows(case, 10**9).work.batches for case in CASES] == [4] * len(CASES)

@@ -1,0 +1,67 @@
+"""Forebay itself, used only through its public API."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+import forebay as fb
+from forebay.feed.feed import Feed
+from forebay.measure.bench.data import generate_rows, make_array, map_in_python
+from forebay.measure.bench.model import StartEpoch, Workload
+
+__all__ = ["disk_feed", "feed"]
+
+_DEVICE_OPTIONS = ("device", "resident", "device_bytes")
+
+
+def feed(work: Workload) -> StartEpoch:
+    """Feed arrays, files, a generator or a map, to the framework in the option "to"."""
+    pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
+    options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
+    to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
+    running = pipeline.feed(to, host_bytes=host_bytes, **options)
+    return lambda: running  # every iter() of a feed starts the next epoch
+
+
+def disk_feed(work: Workload) -> Callable[[float], float]:
+    """Feed a file that is not in the page cache."""
+    pipeline = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).batch(work.batch)
+    feeds: list[Feed] = []  # the last feed stays open until the next measurement, so that the meter sees its memory
+
+    def measure(seconds: float) -> float:
+        """Start a feed and read its first epoch, or as much of it as the time allows."""
+        while feeds:
+            feeds.pop().close()
+        start, nbytes = perf_counter(), 0
+        feeds.append(pipeline.feed("numpy", host_bytes=work.options["host_bytes"]))
+        for batch in feeds[0]:
+            nbytes += batch.nbytes
+            if perf_counter() >= start + seconds:
+                break
+        return nbytes / (perf_counter() - start)
+
+    return measure
+
+
+def _arrays(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_array(work)).shuffle(seed=0).batch(work.batch)
+
+
+def _files(work: Workload) -> fb.Pipeline:
+    return fb.from_files(work.path).shuffle(seed=0).batch(work.batch)
+
+
+def _generator(work: Workload) -> fb.Pipeline:
+    spec = fb.ArraySpec(work.shape, work.dtype)
+    return fb.from_generator(lambda: generate_rows(work), spec=spec).batch(work.batch)
+
+
+def _map(work: Workload) -> fb.Pipeline:
+    return _arrays(work).map(map_in_python, where=work.options["where"])
+
+
+_PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
+    "arrays": _arrays,
+    "files": _files,
+    "generator": _generator,
+    "map": _map,
+}

@@ -1,0 +1,52 @@
+"""TensorFlow: tf.data with its own copy to the device, and plain conversion."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from forebay.measure.bench.contenders.gpu import index_batches
+from forebay.measure.bench.contenders.tensorflow import SHUFFLE_WINDOW_ROWS
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.model import StartEpoch, Workload
+
+__all__ = ["convert_to_tensor", "tensor_slices"]
+
+GPU = "/GPU:0"
+
+
+def tensor_slices(work: Workload) -> StartEpoch:
+    """Shuffle, batch and prefetch slices of an array, as the guide of tf.data teaches.
+
+    With the option "prefetch_to_device", tf.data copies batches to the device in advance.
+    """
+    with tf.device("/CPU:0"):  # otherwise TensorFlow first copies all rows to the GPU and back
+        slices = tf.data.Dataset.from_tensor_slices(make_array(work))
+    shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
+    batches = shuffled.batch(work.batch, drop_remainder=True, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = batches.prefetch(tf.data.AUTOTUNE)
+    if work.options.get("prefetch_to_device"):
+        on_device = dataset.apply(tf.data.experimental.prefetch_to_device(GPU))
+        return lambda: on_device
+
+    def epoch() -> Iterator[Any]:
+        for batch in dataset:
+            with tf.device(GPU):
+                copied = tf.identity(batch)
+            yield copied
+
+    return epoch
+
+
+def convert_to_tensor(work: Workload) -> StartEpoch:
+    """Gather each batch with one NumPy index, and copy it with `tf.convert_to_tensor`."""
+    rows, generator = make_array(work), np.random.default_rng(0)
+
+    def epoch() -> Iterator[Any]:
+        for indices in index_batches(work, generator):
+            with tf.device(GPU):
+                batch = tf.convert_to_tensor(rows[indices])
+            yield batch
+
+    return epoch

@@ -1,0 +1,109 @@
+"""PyTorch: DataLoader in two configurations, and three ways to copy batches without a loader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+from forebay.measure.bench.contenders.torch import TorchBatchDataset
+from forebay.measure.bench.data import make_array
+from forebay.measure.bench.model import StartEpoch, Workload
+
+__all__ = ["batched_data_loader", "data_loader", "index_and_pin", "prefetched_copies", "resident_rows"]
+
+PREFETCHED_COPIES = 4
+
+
+def data_loader(work: Workload) -> StartEpoch:
+    """Load row by row with pinned memory and asynchronous copies, as the tutorial of DataLoader teaches."""
+    workers = int(work.options.get("workers", 0))
+    loader = DataLoader(
+        TensorDataset(torch.from_numpy(make_array(work))),
+        batch_size=work.batch,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=True,
+        persistent_workers=workers > 0,
+    )
+
+    def epoch() -> Iterator[Any]:
+        for (batch,) in loader:
+            yield batch.to("cuda", non_blocking=True)
+
+    return epoch
+
+
+def batched_data_loader(work: Workload) -> StartEpoch:
+    """Load each batch by one vectorised index in worker processes, as expert users do."""
+    workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
+    loader = DataLoader(
+        dataset,
+        sampler=BatchSampler(RandomSampler(dataset), work.batch, drop_last=False),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=True,
+        persistent_workers=workers > 0,
+    )
+
+    def epoch() -> Iterator[Any]:
+        for batch in loader:
+            yield batch.to("cuda", non_blocking=True)
+
+    return epoch
+
+
+def index_and_pin(work: Workload) -> StartEpoch:
+    """Gather each batch with one torch index, pin it, and copy it asynchronously."""
+    rows = torch.from_numpy(make_array(work))
+
+    def epoch() -> Iterator[Any]:
+        for indices in torch.randperm(work.rows).split(work.batch):
+            yield rows[indices].pin_memory().to("cuda", non_blocking=True)
+
+    return epoch
+
+
+def resident_rows(work: Workload) -> StartEpoch:
+    """Keep all rows on the GPU and select each batch there, as users do if the data fits."""
+    rows = torch.from_numpy(make_array(work)).to("cuda")
+
+    def epoch() -> Iterator[Any]:
+        for indices in torch.randperm(work.rows, device="cuda").split(work.batch):
+            yield rows.index_select(0, indices)
+
+    return epoch
+
+
+def prefetched_copies(work: Workload) -> StartEpoch:
+    """Copy whole batches of page-locked memory in advance, without a shuffle.
+
+    This measures what the copies alone cost a training step. No loader that sends as many bytes can cost less.
+    """
+    rows = torch.from_numpy(make_array(work))
+    torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)
+    shape = (work.batch, *work.shape)
+    buffers = [torch.empty(shape, dtype=rows.dtype, device="cuda") for _ in range(PREFETCHED_COPIES + 1)]
+    used, arrived = ([torch.cuda.Event() for _ in buffers] for _ in range(2))
+    copy_stream = torch.cuda.Stream()
+
+    def send(number: int) -> None:
+        """Queue the copy behind all work on the batch that used the buffer before."""
+        index, start = number % len(buffers), number * work.batch
+        with torch.cuda.stream(copy_stream):
+            copy_stream.wait_event(used[index])
+            buffers[index].copy_(rows[start : start + work.batch], non_blocking=True)
+            arrived[index].record()
+
+    def epoch() -> Iterator[Any]:
+        full_batches = work.rows // work.batch
+        for number in range(min(PREFETCHED_COPIES, full_batches)):
+            send(number)
+        for number in range(full_batches):
+            torch.cuda.current_stream().wait_event(arrived[number % len(buffers)])
+            yield buffers[number % len(buffers)]
+            used[number % len(buffers)].record()
+            if number + PREFETCHED_COPIES < full_batches:
+                send(number + PREFETCHED_COPIES)
+
+    return epoch

@@ -1,0 +1,34 @@
+"""TensorFlow: tf.data on arrays and generators, and plain conversion."""
+
+import tensorflow as tf
+
+from forebay.measure.bench.contenders.numpy import convert_ready_batches
+from forebay.measure.bench.data import generate_rows, make_array
+from forebay.measure.bench.model import StartEpoch, Workload
+
+__all__ = ["SHUFFLE_WINDOW_ROWS", "convert_to_tensor", "from_generator", "tensor_slices"]
+
+# A window of all rows would shuffle like the other contenders, but takes seconds to fill.
+# tf.data gets the easier work that its users give it.
+SHUFFLE_WINDOW_ROWS = 4096
+
+
+def tensor_slices(work: Workload) -> StartEpoch:
+    """Shuffle, batch and prefetch slices of an array, as the guide of tf.data teaches."""
+    slices = tf.data.Dataset.from_tensor_slices(make_array(work))
+    shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
+    dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def from_generator(work: Workload) -> StartEpoch:
+    """Read the rows of a Python generator with tf.data."""
+    signature = tf.TensorSpec(work.shape, work.dtype)
+    rows = tf.data.Dataset.from_generator(lambda: generate_rows(work), output_signature=signature)
+    dataset = rows.batch(work.batch).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def convert_to_tensor(work: Workload) -> StartEpoch:
+    """Call `tf.convert_to_tensor` on a ready-made batch, as TensorFlow does with every NumPy array."""
+    return convert_ready_batches(work, tf.convert_to_tensor)

@@ -1,0 +1,70 @@
+"""PyTorch: DataLoader in three configurations, and plain conversion."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+
+from forebay.measure.bench.contenders.numpy import convert_ready_batches
+from forebay.measure.bench.data import generate_rows, make_array, map_in_python
+from forebay.measure.bench.model import StartEpoch, Workload
+
+__all__ = ["TorchBatchDataset", "batched_data_loader", "data_loader", "from_numpy", "iterable_data_loader"]
+
+
+def data_loader(work: Workload) -> StartEpoch:
+    """Load and collate row by row, as the tutorial of DataLoader teaches."""
+    workers = int(work.options.get("workers", 0))
+    loader = DataLoader(
+        TensorDataset(torch.from_numpy(make_array(work))),
+        batch_size=work.batch,
+        shuffle=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
+    return lambda: loader
+
+
+def batched_data_loader(work: Workload) -> StartEpoch:
+    """Load each batch by one vectorised index from a BatchSampler, as expert users do."""
+    workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
+    sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
+    loader = DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+    return lambda: loader
+
+
+def iterable_data_loader(work: Workload) -> StartEpoch:
+    """Load the rows of a Python generator through an IterableDataset."""
+    loader = DataLoader(TorchGeneratorDataset(work), batch_size=work.batch)
+    return lambda: loader
+
+
+def from_numpy(work: Workload) -> StartEpoch:
+    """Call `torch.from_numpy` on a ready-made batch: the lowest cost for a PyTorch user."""
+    return convert_ready_batches(work, torch.from_numpy)
+
+
+class TorchBatchDataset:
+    """A dataset whose items are whole batches."""
+
+    def __init__(self, work: Workload) -> None:
+        self._rows = torch.from_numpy(make_array(work))
+        self._has_map = bool(work.options.get("map"))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, indices: list[int]) -> torch.Tensor:
+        batch = self._rows[indices]
+        return torch.from_numpy(map_in_python(batch.numpy())) if self._has_map else batch
+
+
+class TorchGeneratorDataset(IterableDataset[Any]):  # type: ignore[misc]  # torch is untyped here
+    """A generator of rows as an IterableDataset."""
+
+    def __init__(self, work: Workload) -> None:
+        self._work = work
+
+    def __iter__(self) -> Iterator[Any]:
+        return generate_rows(self._work)

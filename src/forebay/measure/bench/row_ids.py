@@ -1,0 +1,77 @@
+"""Rows that contain their own row number, so that a consumer can check which rows it received.
+
+Making four gigabytes of random numbers takes longer than the measurement. Therefore one random block is repeated, and
+the start of each row is overwritten with its number. Nothing between host and device looks at the contents, and no two
+rows share memory.
+"""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["WrongRowsError", "check_rows", "make_numbered_rows", "sum_first_elements"]
+
+SEED = 20240608
+BLOCK_NBYTES = 32 << 20  # random bytes that are repeated
+ROW_ID_NBYTES = 4
+LARGEST_EXACT = 1 << 24  # float32 cannot represent every larger whole number
+
+
+class WrongRowsError(Exception):
+    """The consumer received other rows than the source contains."""
+
+
+def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Make random rows that begin with their row number.
+
+    The number is the first element of a float32 row, and the first four bytes of a uint8 row.
+    """
+    out = np.empty((rows, *shape), dtype)
+    flat = out.reshape(rows, -1)
+    block = _random_rows(min(rows, max(1, BLOCK_NBYTES // flat[0].nbytes)), flat.shape[1], flat.dtype)
+    for start in range(0, rows, len(block)):
+        flat[start : start + len(block)] = block[: rows - start]
+    if flat.dtype == np.float32:
+        _check_exact(rows)
+        flat[:, 0] = np.arange(rows)
+    else:
+        flat[:, :ROW_ID_NBYTES] = np.arange(rows, dtype="<u4").view(np.uint8).reshape(rows, ROW_ID_NBYTES)
+    return out
+
+
+def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+    """Check that the batch consists of different rows of the source, byte for byte."""
+    ids = _row_ids(batch)
+    if len(np.unique(ids)) != len(ids):
+        raise WrongRowsError(f"a batch of {len(batch)} rows contains only {len(np.unique(ids))} different rows")
+    if ids.max() >= len(source) or not np.array_equal(batch, source[ids]):
+        raise WrongRowsError(f"a batch of {len(batch)} rows differs from the source rows with the same numbers")
+
+
+def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
+    """Add up the first element of every row. The batches of a whole epoch must give the same sum."""
+    column = source.reshape(len(source), -1)[:, 0]
+    return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))
+
+
+def _random_rows(rows: int, width: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    generator = np.random.default_rng(SEED)
+    if dtype == np.float32:
+        return generator.random((rows, width), np.float32)
+    if dtype == np.uint8:
+        return generator.integers(0, 256, (rows, width), np.uint8)
+    raise ValueError(f"numbered rows cannot have dtype {dtype}. Use float32 or uint8.")
+
+
+def _check_exact(rows: int) -> None:
+    if rows > LARGEST_EXACT:
+        raise ValueError(
+            f"{rows} rows cannot be numbered in float32, which is not exact beyond {LARGEST_EXACT}. Use fewer rows."
+        )
+
+
+def _row_ids(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flat = batch.reshape(len(batch), -1)
+    if flat.dtype == np.float32:
+        return flat[:, 0].astype(np.int64)
+    return np.ascontiguousarray(flat[:, :ROW_ID_NBYTES]).view("<u4")[:, 0].astype(np.int64)

@@ -1,0 +1,61 @@
+"""The step of the busy consumer: many tiny operations, so that every disturbance of the thread shows.
+
+Each operation releases the GIL and must acquire it again, as the launch of a kernel does. A step takes about 0.25 ms.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+__all__ = ["HostStep", "make_host_step"]
+
+LAYERS = 12
+OPERATIONS = 3 * LAYERS
+# torch uses threads from 32768 elements on, and earlier for tanh and matrix products. A step that waits for a second
+# core would measure whatever else that core does. Therefore the operations are smaller, and only element-wise.
+SHAPE = (160, 192)
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """One training step, and a description of its operations."""
+
+    run: Callable[[], None]
+    description: str
+
+
+def make_host_step() -> HostStep:
+    """Make the torch step; without torch, make a NumPy step, which releases the GIL less often."""
+    if find_spec("torch"):
+        return HostStep(_torch_step(), f"{OPERATIONS} tiny torch operations on the CPU")
+    return HostStep(
+        _numpy_step(),
+        f"{OPERATIONS} tiny NumPy operations (torch is not installed, so the step releases the GIL less often)",
+    )
+
+
+def _torch_step() -> Callable[[], None]:
+    import torch
+
+    inputs, scale, shift = (torch.randn(*SHAPE) for _ in range(3))
+
+    def step() -> None:
+        hidden = inputs
+        for _ in range(LAYERS):
+            hidden = torch.relu(torch.add(torch.mul(hidden, scale), shift))
+
+    return step
+
+
+def _numpy_step() -> Callable[[], None]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    inputs, scale, shift = (generator.standard_normal(SHAPE, np.float32) for _ in range(3))
+
+    def step() -> None:
+        hidden = inputs
+        for _ in range(LAYERS):
+            hidden = np.maximum(np.add(np.multiply(hidden, scale), shift), 0)
+
+    return step

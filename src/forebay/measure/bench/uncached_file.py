@@ -1,0 +1,69 @@
+"""A large file for the disk cases, and how to drop it from the page cache."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+
+from forebay.measure.bench.model import Skip, Workload
+from forebay.sources.direct.page_cache import cached_share
+
+__all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncached_file"]
+
+_WRITE_NBYTES = 64 << 20
+_MAX_CACHED_SHARE = 0.05  # of the file; with a larger share in memory, the disk is not what is measured
+_FREE_SPACE_FACTOR = 2  # times the size of the file
+_ATTEMPTS, _PAUSE_SECONDS = 10, 0.1
+
+
+def write_uncached_file(work: Workload, path: Path) -> None:
+    """Write random rows to the disk; write nothing if the disk has too little free space."""
+    row_nbytes = np.dtype(work.dtype).itemsize * int(np.prod(work.shape, dtype=np.int64))
+    if shutil.disk_usage(path.parent).free < _FREE_SPACE_FACTOR * work.rows * row_nbytes:
+        return
+    header = {"descr": np.dtype(work.dtype).str, "fortran_order": False, "shape": (work.rows, *work.shape)}
+    block = np.random.default_rng(0).bytes(_WRITE_NBYTES)  # random, so that no file system can compress it
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        left = work.rows * row_nbytes
+        while left:
+            left -= file.write(memoryview(block)[:left])
+            os.fsync(file.fileno())  # the page cache cannot drop pages that are not on the disk yet
+
+
+def require_file(work: Workload) -> Path:
+    """Return the path of the file, or skip the entry if the disk had no space for it."""
+    path = Path(work.path)
+    if not path.exists():
+        raise Skip(f"the disk of {path.parent} has no space for the file. Set TMPDIR to a folder on a larger disk")
+    return path
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Drop the file from the page cache, or skip the entry if the page cache keeps it."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if not any(_try_to_drop(file) for _ in range(_ATTEMPTS)):
+            raise Skip(f"the folder {path.parent} is in memory, not on a disk. Set TMPDIR to a folder on a disk")
+    finally:
+        os.close(file)
+
+
+def _try_to_drop(file: int) -> bool:
+    """Ask the kernel once. Pages in use stay in the cache for a moment."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_share(file) <= _MAX_CACHED_SHARE:
+        return True
+    time.sleep(_PAUSE_SECONDS)
+    return False
+
+
+def cached_nbytes(path: Path) -> float:
+    """Return how many bytes of the file are in the page cache."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return cached_share(file) * path.stat().st_size
+    finally:
+        os.close(file)
