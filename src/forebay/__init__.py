@@ -1,8 +1,8 @@
 """Forebay feeds TensorFlow, Keras, PyTorch and JAX from NumPy.
 
-import forebay as fb
-for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
-    train(batch["image"], batch["label"])
+    import forebay as fb
+    for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
+        train(batch["image"], batch["label"])
 """
 
 from forebay.adapters.readback.all_finite import all_finite
@@ -10,14 +10,8 @@ from forebay.adapters.readback.readback import Readback
 from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.core.spec import ArraySpec
 from forebay.errors import ForebayError
-from forebay.pipeline.pipeline import (
-    Pipeline,
-    from_arrays,
-    from_batches,
-    from_files,
-    from_generator,
-    from_source,
-)
+from forebay.pipeline.constructors import from_arrays, from_batches, from_files, from_generator, from_source
+from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.ops import cast, one_hot, scale
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`python -m forebay` is `forebay`."""
+"""Entry point of `python -m forebay`."""
 
 import sys
 

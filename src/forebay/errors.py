@@ -1,26 +1,26 @@
-"""What can go wrong, as one tree.
+"""All exceptions that Forebay raises.
 
     ForebayError
-    ├── SpecError (ValueError)            shapes, dtypes or trees that do not fit together
-    ├── PipelineError (ValueError)        a verb that makes no sense where it stands
-    ├── SourceError (ValueError)          data that cannot be read as what it claims to be
-    │   ├── SourceChangedError (OSError)  a file that vanished, shrank or was replaced while it was being read
-    │   └── StoreError (OSError)          a store that cannot be reached, refuses, or fails
-    ├── TransformError (ValueError)       a map that returned what it must not
-    ├── StateError (ValueError)           a state that belongs to another pipeline, or is damaged
-    ├── BudgetError (ValueError)          a byte budget too small for a single batch
-    ├── FrameworkError (ImportError)      a framework that is unknown or not installed
-    ├── DeviceError (RuntimeError)        a device that is not there, or fails
-    │   └── DeviceMemoryError (MemoryError)
-    ├── FeedError (RuntimeError)          a feed used in a way it cannot be
-    │   └── FeedClosedError
-    ├── WorkerError (RuntimeError)        a worker process that died
-    │   └── ClusterError (ConnectionError)  a cluster that cannot be reached, or whose nodes do not fit
-    ├── CaptureError (ValueError)         a capture of the doctor's that cannot be read
-    └── ScenarioError (ValueError)        a cluster described in a way that cannot be simulated
+    ├── SpecError (ValueError)              shapes, dtypes or trees do not match
+    ├── PipelineError (ValueError)          a pipeline call has wrong arguments or comes in the wrong place
+    ├── SourceError (ValueError)            data cannot be read in its declared format
+    │   ├── SourceChangedError (OSError)    a file was removed, truncated or replaced during a read
+    │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
+    ├── TransformError (ValueError)         a map returned data that the pipeline cannot accept
+    ├── StateError (ValueError)             a state dict is damaged or belongs to another pipeline
+    ├── BudgetError (ValueError)            a byte budget is too small for one batch
+    ├── FrameworkError (ImportError)        a framework is unknown or not installed
+    ├── DeviceError (RuntimeError)          a device is missing or fails
+    │   └── DeviceMemoryError (MemoryError) a device has too little free memory
+    ├── FeedError (RuntimeError)            a feed is used incorrectly
+    │   └── FeedClosedError                 a feed is used after close()
+    ├── WorkerError (RuntimeError)          a worker process died
+    │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, full or inconsistent
+    ├── CaptureError (ValueError)           a doctor capture cannot be read
+    └── ScenarioError (ValueError)          a cluster scenario cannot be simulated
 
-Each also is the built-in error a caller would think of catching. An error raised by the user's own code
-(a map, a generator) keeps its type and its traceback; where it happened is added as a note.
+Each class also inherits the built-in exception shown in parentheses, so `except ValueError` works. An exception from
+user code (a map or a generator) keeps its type and traceback. Forebay adds a note that says where it happened.
 """
 
 __all__ = [
@@ -46,72 +46,72 @@ __all__ = [
 
 
 class ForebayError(Exception):
-    """The root of every error Forebay raises by itself."""
+    """Base class of every exception that Forebay raises itself."""
 
 
 class SpecError(ForebayError, ValueError):
-    """Shapes, dtypes or trees that do not fit together."""
+    """Shapes, dtypes or trees do not match."""
 
 
 class PipelineError(ForebayError, ValueError):
-    """A verb that makes no sense where it stands in the pipeline."""
+    """A pipeline call has wrong arguments or comes in the wrong place."""
 
 
 class SourceError(ForebayError, ValueError):
-    """Data that cannot be read as what it claims to be."""
+    """Data cannot be read in its declared format."""
 
 
 class SourceChangedError(SourceError, OSError):
-    """A file that vanished or shrank while it was being read."""
+    """A file was removed, truncated or replaced during a read."""
 
 
 class StoreError(SourceError, OSError):
-    """A store that cannot be reached, refuses, or fails."""
+    """An object store is unreachable, denies access or fails."""
 
 
 class TransformError(ForebayError, ValueError):
-    """A map that returned something the pipeline cannot carry."""
+    """A map returned data that the pipeline cannot accept."""
 
 
 class StateError(ForebayError, ValueError):
-    """A state that belongs to another pipeline, or is damaged."""
+    """A state dict is damaged or belongs to another pipeline."""
 
 
 class BudgetError(ForebayError, ValueError):
-    """A byte budget that is too small for the work asked for."""
+    """A byte budget is too small for the requested work."""
 
 
 class FrameworkError(ForebayError, ImportError):
-    """A framework that is unknown to Forebay, or not installed."""
+    """A framework is unknown to Forebay or not installed."""
 
 
 class DeviceError(ForebayError, RuntimeError):
-    """A device that is not there, or fails."""
+    """A device is missing or fails."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device that has no memory left to give."""
+    """A device has too little free memory."""
 
 
 class FeedError(ForebayError, RuntimeError):
-    """A feed used in a way it cannot be used."""
+    """A feed is used incorrectly."""
 
 
 class FeedClosedError(FeedError):
-    """A feed that was closed while somebody waited for it, or before."""
+    """A feed is used after close(), or was closed while a thread waited for it."""
 
 
 class WorkerError(ForebayError, RuntimeError):
-    """A worker process that died before it gave its answer."""
+    """A worker process died before it returned its result."""
 
 
 class ClusterError(WorkerError, ConnectionError):
-    """A cluster that cannot be reached, has no room, or whose nodes do not fit together."""
+    """A Ray cluster is unreachable, has no free CPUs, or its nodes have different versions."""
 
 
 class CaptureError(ForebayError, ValueError):
-    """A file that is not a capture, or one of another version."""
+    """A file is not a doctor capture, or its format version is unknown."""
 
 
 class ScenarioError(ForebayError, ValueError):
-    """A cluster described in a way that cannot be simulated."""
+    """A cluster scenario cannot be simulated."""

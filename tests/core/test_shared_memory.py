@@ -1,4 +1,4 @@
-"""Shared blocks: seen from both sides, alive as long as an array is, and never left behind."""
+"""Shared blocks: both processes see them, arrays keep them alive, and they are always freed."""
 
 import gc
 import pickle
@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from forebay.core import shared_memory
-from forebay.core.shared_memory import Handle, SharedBlock
+from forebay.core.shared_memory import BlockHandle, SharedBlock
 from forebay.errors import FeedClosedError, SpecError, WorkerError
 
 NBYTES = 1 << 16
-linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @pytest.fixture(params=["unnamed", "named"])
 def kind(request, monkeypatch):
-    """Both ways to share memory; the named one is what other systems use."""
+    """Both kinds of shared memory: unnamed on Linux, named on other systems."""
     if request.param == "unnamed" and sys.platform != "linux":
-        pytest.skip("memory without a name needs Linux")
+        pytest.skip("unnamed shared memory needs Linux")
     monkeypatch.setattr(shared_memory, "_create", getattr(shared_memory, f"_create_{request.param}"))
     monkeypatch.setattr(shared_memory, "_attach", getattr(shared_memory, f"_attach_{request.param}"))
     return request.param
@@ -32,18 +32,18 @@ def array_over(block, dtype="uint8"):
 
 
 def open_descriptors():
-    """Those of blocks; threads that other tests left behind may have files of their own."""
+    """Count the descriptors of blocks only, because threads of other tests may hold other files."""
     return sum("memfd:forebay" in str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
 
 
 def mapped(address):
-    """Whether a block lies there; elsewhere, other tests may have left some."""
+    """Return whether a block is mapped at this address; other tests may have left blocks elsewhere."""
     lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:forebay" in line]
     spans = [[int(edge, 16) for edge in line.split()[0].split("-")] for line in lines]
     return any(start <= address < stop for start, stop in spans)
 
 
-def test_what_one_side_writes_the_other_reads(kind):
+def test_each_side_reads_what_the_other_writes(kind):
     with SharedBlock(NBYTES) as block, SharedBlock.attach(block.handle) as attached:
         array_over(block)[:] = np.arange(NBYTES) % 251
         np.testing.assert_array_equal(array_over(attached), np.arange(NBYTES) % 251)
@@ -57,7 +57,7 @@ def test_memory_starts_on_a_page_and_is_the_base_of_arrays(kind):
         assert not isinstance(block.memory, np.ndarray)
 
 
-def test_an_array_outlives_the_block_it_lies_in(kind):
+def test_an_array_outlives_its_block(kind):
     block = SharedBlock(NBYTES)
     attached = SharedBlock.attach(block.handle)
     ours, theirs = array_over(block)[10:20], array_over(attached)[10:20]
@@ -69,7 +69,7 @@ def test_an_array_outlives_the_block_it_lies_in(kind):
     np.testing.assert_array_equal(theirs, np.full(10, 42))
 
 
-def test_closing_twice_is_harmless_and_memory_says_that_it_is_gone(kind):
+def test_closing_twice_is_harmless_and_memory_raises_afterwards(kind):
     block = SharedBlock(NBYTES)
     block.close()
     block.close()
@@ -89,7 +89,7 @@ def test_two_blocks_never_share_a_handle(kind):
     first = SharedBlock(NBYTES)
     handle = first.handle
     first.close()
-    with SharedBlock(NBYTES) as second:  # takes the descriptor that the first gave back
+    with SharedBlock(NBYTES) as second:  # reuses the descriptor number of the first
         assert second.handle != handle
 
 
@@ -99,9 +99,9 @@ def test_a_block_without_bytes_is_refused():
 
 
 @linux
-def test_attaching_to_a_closed_block_says_so():
+def test_attaching_to_a_closed_block_raises():
     with pytest.raises(WorkerError, match=r"could not open shared memory of 64\.0 KiB"):
-        SharedBlock.attach(Handle("/proc/self/fd/9999", NBYTES, 0))
+        SharedBlock.attach(BlockHandle("/proc/self/fd/9999", NBYTES, 0))
 
 
 @linux
@@ -115,7 +115,7 @@ def test_a_kept_array_costs_no_descriptor():
 
 
 @linux
-def test_the_mapping_goes_with_the_last_array():
+def test_the_mapping_ends_with_the_last_array():
     block = SharedBlock(NBYTES)
     array = array_over(block)
     address = array.ctypes.data
@@ -126,7 +126,7 @@ def test_the_mapping_goes_with_the_last_array():
 
 
 @linux
-def test_a_dropped_block_gives_everything_back():
+def test_an_unreferenced_block_releases_everything():
     before = open_descriptors()
     block = SharedBlock(NBYTES)
     address = array_over(block).ctypes.data
@@ -149,7 +149,7 @@ array[:] = 1
 """
 
 
-def test_a_process_that_never_closes_leaves_nothing_and_says_nothing(kind):
+def test_a_process_that_never_closes_exits_silently(kind):
     script = EXITS_WITHOUT_CLOSING.format(kind=kind)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

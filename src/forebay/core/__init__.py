@@ -1,1 +1,1 @@
-"""Shared foundations: specs, protocols, the plug-in registry, host facts, measured ceilings, counters."""
+"""Foundations of all other packages: specs, protocols, the registry, machine facts, measured ceilings."""

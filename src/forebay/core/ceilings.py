@@ -1,7 +1,7 @@
-"""What a probe measured, as values; between measured points they are read off by interpolation.
+"""Measured speed limits of one machine: the result of a probe, its interpolation and its file.
 
-A row costs a fixed time and a time for each of its bytes, so it is the time of a row that is interpolated, not its
-speed: half way between rows of 64 and 400 bytes, a mean of the two speeds would be far too much.
+A row costs a fixed time plus a time for each byte. The code therefore interpolates the time of a row, not its speed.
+Between rows of 64 and 400 bytes, the mean of the two speeds would be much too high.
 """
 
 import json
@@ -16,12 +16,23 @@ import numpy as np
 from forebay.core.hardware import Hardware
 from forebay.core.json_values import cache_folder, from_json, to_json, write_atomically
 
-__all__ = ["CopySpeed", "DeviceFigures", "DiskFigures", "HostFigures", "HostGather", "Probe", "RowSpeed", "RowSpeeds"]
+__all__ = [
+    "CopySpeed",
+    "DeviceCeilings",
+    "DiskCeilings",
+    "HostCeilings",
+    "HostGather",
+    "Probe",
+    "RowSpeed",
+    "RowSpeeds",
+]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RowSpeed:
-    """Rows of this many bytes, in any order."""
+    """Speed of moving rows of one size in random order."""
 
     row_nbytes: int
     bytes_per_second: float
@@ -29,7 +40,7 @@ class RowSpeed:
 
 @dataclass(frozen=True, slots=True)
 class RowSpeeds:
-    """How fast shuffled rows move, by the bytes of a row.
+    """Speed of moving rows in random order, for several row sizes.
 
     >>> speeds = RowSpeeds((RowSpeed(100, 1e9), RowSpeed(1000, 5e9)))
     >>> [round(speeds.bytes_per_second(row_nbytes) / 1e9, 2) for row_nbytes in (50, 550, 5000)]
@@ -41,10 +52,14 @@ class RowSpeeds:
     def __post_init__(self) -> None:
         sizes = [point.row_nbytes for point in self.points]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
-            raise ValueError(f"speeds must be given by rising row_nbytes, not {sizes}.")
+            raise ValueError(f"row sizes are {sizes}. Pass them in ascending order, each at least 1 byte.")
 
     def bytes_per_second(self, row_nbytes: int) -> float:
-        """Smaller rows take the time of the smallest that was measured; larger ones have the speed of the largest."""
+        """Interpolate the speed for one row size.
+
+        A row below the smallest measured size takes the time of that size. A row above the largest measured size moves
+        at the speed of that size.
+        """
         if row_nbytes >= self.points[-1].row_nbytes:
             return self.points[-1].bytes_per_second
         sizes = [point.row_nbytes for point in self.points]
@@ -54,7 +69,7 @@ class RowSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class CopySpeed:
-    """Plain copies in host memory, by so many threads at once."""
+    """Speed of contiguous copies in host memory, with all threads together."""
 
     threads: int
     bytes_per_second: float
@@ -62,15 +77,15 @@ class CopySpeed:
 
 @dataclass(frozen=True, slots=True)
 class HostGather:
-    """Rows gathered by so many threads at once, a batch each; the speed is that of all together."""
+    """Speed of gathering rows, one batch per thread, with all threads together."""
 
     threads: int
     rows: RowSpeeds
 
 
 @dataclass(frozen=True, slots=True)
-class HostFigures:
-    """What the processor and its memory do."""
+class HostCeilings:
+    """Measured speeds of the CPU and host memory."""
 
     copies: tuple[CopySpeed, ...]
     gathers: tuple[HostGather, ...]
@@ -78,33 +93,33 @@ class HostFigures:
     def __post_init__(self) -> None:
         for counts in ([copy.threads for copy in self.copies], [gather.threads for gather in self.gathers]):
             if counts[:1] != [1] or counts != sorted(set(counts)):
-                raise ValueError(f"figures must be given by rising threads, from 1 on, not {counts}.")
+                raise ValueError(f"thread counts are {counts}. Pass them in ascending order, starting at 1.")
 
     def copy_bytes_per_second(self, *, threads: int = 1) -> float:
-        """Of all threads together; more than were measured bring nothing."""
+        """Interpolate the copy speed of all threads together; it stays constant above the measured counts."""
         counts = [copy.threads for copy in self.copies]
         return float(np.interp(threads, counts, [copy.bytes_per_second for copy in self.copies]))
 
     def gather_bytes_per_second(self, row_nbytes: int, *, threads: int = 1) -> float:
-        """Of all threads together; more than were measured bring nothing."""
+        """Interpolate the gather speed of all threads together; it stays constant above the measured counts."""
         counts = [gather.threads for gather in self.gathers]
         speeds = [gather.rows.bytes_per_second(row_nbytes) for gather in self.gathers]
         return float(np.interp(threads, counts, speeds))
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFigures:
-    """One file, read from front to back."""
+class DiskCeilings:
+    """Measured speeds of one file read sequentially."""
 
     folder: str
     filesystem: str
-    disk_bytes_per_second: float | None  # None: the page cache could not be emptied of it
+    disk_bytes_per_second: float | None  # None if the file could not be evicted from the page cache
     page_cache_bytes_per_second: float
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFigures:
-    """What a GPU and its link do; the copies named without a word about memory are from or to page-locked memory."""
+class DeviceCeilings:
+    """Measured speeds of one GPU and its link; host memory is page-locked unless the field says `pageable`."""
 
     name: str
     free_nbytes: int
@@ -113,54 +128,51 @@ class DeviceFigures:
     pcie_width: int | None
     host_to_device_bytes_per_second: float
     device_to_host_bytes_per_second: float
-    both_ways_bytes_per_second: float  # the sum of both directions, at once
+    both_ways_bytes_per_second: float  # sum of both directions at the same time
     pageable_host_to_device_bytes_per_second: float
     pageable_device_to_host_bytes_per_second: float
     page_lock_bytes_per_second: float
-    small_copy_seconds: float  # 4 KiB to the device, queued one after the other
-    readback_seconds: float  # 4 bytes from the device, each waited for
-    launch_seconds: float | None  # an empty kernel, queued one after the other
+    small_copy_seconds: float  # mean time of a 4 KiB copy to the device in a queue of copies
+    readback_seconds: float  # copy of 4 bytes from the device, including the wait
+    launch_seconds: float | None  # mean time of an empty kernel in a queue of kernels
     launch_and_wait_seconds: float | None
-    pull: RowSpeeds | None  # a kernel reads page-locked rows
-    batched_copy: RowSpeeds | None  # a DMA a row
-
-
-_log = logging.getLogger(__name__)
+    pull: RowSpeeds | None  # a kernel reads rows from page-locked memory
+    batched_copy: RowSpeeds | None  # one DMA per row
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was measured on one machine, when, and what could not be."""
+    """All speeds measured on one machine; `missing` lists what could not be measured."""
 
     hardware: Hardware
     measured_at: datetime
     seconds: float
-    host: HostFigures
-    disk: DiskFigures | None
-    device: DeviceFigures | None
+    host: HostCeilings
+    disk: DiskCeilings | None
+    device: DeviceCeilings | None
     missing: tuple[str, ...]
 
     @classmethod
     def cached(cls) -> "Probe | None":
-        """What was last measured on this machine, or None; a file that cannot be used counts as none."""
+        """Return the last saved probe of this machine; None if no usable file exists."""
         try:
-            if next(cache_folder().glob("probe-*.json"), None) is None:  # nobody ever measured: no need to know the GPU
+            if next(cache_folder().glob("probe-*.json"), None) is None:  # saves the slow query of the GPU driver
                 return None
-            hardware = Hardware.here()
+            hardware = Hardware.detect()
             return cls._read(_path(hardware), hardware)
         except FileNotFoundError:
             return None
         except (OSError, RuntimeError, ValueError) as error:
-            _log.warning("the saved probe cannot be used: %s. `forebay probe --fresh` replaces it.", error)
+            _log.warning("The saved probe cannot be used: %s. Run `forebay probe --fresh` to replace it.", error)
             return None
 
     def save(self) -> Path:
-        """Keep it for `cached`; the file it is in."""
+        """Write the file that `cached` reads, and return its path."""
         try:
             path = _path(self.hardware)
             write_atomically(path, self.to_json())
         except (OSError, RuntimeError) as error:
-            raise OSError(f"the probe could not be saved: {error}. Set XDG_CACHE_HOME to a folder of yours.") from error
+            raise OSError(f"could not save the probe: {error}. Set XDG_CACHE_HOME to a writable folder.") from error
         return path
 
     def to_json(self) -> dict[str, Any]:
@@ -170,7 +182,7 @@ class Probe:
     def _read(cls, path: Path, hardware: Hardware) -> "Probe":
         probe = from_json(cls, json.loads(path.read_text()))
         if probe.hardware.fingerprint != hardware.fingerprint:
-            raise ValueError(f"{path} was measured on another machine")
+            raise ValueError(f"{path} belongs to another machine")
         return probe
 
 

@@ -1,4 +1,4 @@
-"""Which machine this is, as far as figures depend on it: what they were measured on, and where they are kept."""
+"""The hardware that measured speeds depend on; its fingerprint names the probe file."""
 
 import hashlib
 import os
@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from forebay.core.machine import Machine
 from forebay.core.nvml import Nvml
 
-__all__ = ["Hardware", "cuda_installed", "gpus_hidden"]
+__all__ = ["Hardware", "is_cuda_installed", "are_gpus_hidden"]
 
-_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES that leave none
+_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES that hide all GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What can be measured here: no GPUs where CUDA cannot be called, or does not see them."""
+    """CPU, memory, and the GPUs that CUDA can use in this process."""
 
     cpu: str
     cores: int
@@ -25,32 +25,37 @@ class Hardware:
     driver_version: str
 
     @classmethod
-    def here(cls) -> "Hardware":
-        machine = Machine.here()
-        gpus, driver = _driver() if cuda_installed() and not gpus_hidden() else ((), "")
+    def detect(cls) -> "Hardware":
+        """Read the hardware of this machine; `gpus` is empty if CUDA is not installed or sees no GPU."""
+        machine = Machine.detect()
+        gpus, driver = _driver() if is_cuda_installed() and not are_gpus_hidden() else ((), "")
         return cls(machine.cpu, machine.cores, machine.memory_nbytes, gpus, driver)
 
     @property
     def fingerprint(self) -> str:
-        """Memory counts in GiB: a kernel takes a little more or less of it for itself at each start."""
+        """A hash of all facts, with memory rounded to GiB.
+
+        The kernel reserves a slightly different amount of memory at each boot.
+        """
         gibibytes = round(self.memory_nbytes / 2**30)
         facts = (self.cpu, self.cores, gibibytes, *self.gpus, self.driver_version)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-@cache  # the driver takes its time to answer, and its answer holds for as long as the process
+@cache  # the driver query is slow, and its answer does not change while the process runs
 def _driver() -> tuple[tuple[str, ...], str]:
     with Nvml() as nvml:
-        return nvml.names, nvml.driver_version
+        return nvml.gpu_names, nvml.driver_version
 
 
-def cuda_installed() -> bool:
-    """Whether cuda-bindings is."""
+def is_cuda_installed() -> bool:
+    """Return whether the package cuda-bindings is installed."""
     try:
         return find_spec("cuda.bindings") is not None
     except ModuleNotFoundError:
         return False
 
 
-def gpus_hidden() -> bool:
+def are_gpus_hidden() -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in _HIDDEN

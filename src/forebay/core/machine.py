@@ -1,4 +1,4 @@
-"""Facts of this host: cores that may be used, memory that may be taken, what is installed."""
+"""Facts about this host: usable cores, usable memory, installed frameworks."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ _FRAMEWORKS = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan may count on."""
+    """Cores and memory that this process may use, and the names of CPU and system."""
 
     cores: int
     memory_nbytes: int
@@ -35,7 +35,8 @@ class Machine:
     cpu: str
 
     @classmethod
-    def here(cls) -> "Machine":
+    def detect(cls) -> "Machine":
+        """Read the facts of this host, within the limits of its container."""
         return cls(
             cores=_usable_cores(),
             memory_nbytes=_usable_memory(),
@@ -46,7 +47,7 @@ class Machine:
 
 
 def installed_versions() -> dict[str, str]:
-    """Frameworks that are installed, without importing any."""
+    """Return the versions of installed frameworks without importing them."""
     found = {}
     for name in _FRAMEWORKS:
         try:
@@ -57,7 +58,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _usable_cores() -> int:
-    """Cores this process may run on, or the share a container grants it, whichever is less."""
+    """Return the smaller of the CPU affinity and the CPU quota of the container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _read("/sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit():

@@ -1,9 +1,9 @@
-"""One block of memory that a process and its workers both see.
+"""A block of memory shared between a process and its worker processes.
 
-On Linux the block has no name: it is an anonymous file in memory, which a worker opens through the `/proc` entry of
-its owner's descriptor. The kernel frees it with its last mapping, however the processes end, and neither names left
-behind nor the 64 MB that containers give to `/dev/shm` concern it. Elsewhere the standard library's named shared
-memory does the same, cleaned up by its resource tracker.
+On Linux the block is an anonymous memory file (memfd). A worker opens it through the `/proc` entry of the owner's file
+descriptor. The kernel frees the block with its last mapping, however the processes end. No file name can be left
+behind, and the 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is the named shared
+memory of the standard library, and its resource tracker cleans up.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from typing import Self, TypeAlias
 from forebay.core.spec import format_nbytes
 from forebay.errors import FeedClosedError, SpecError, WorkerError
 
-__all__ = ["Handle", "SharedBlock"]
+__all__ = ["BlockHandle", "SharedBlock"]
 
 Memory: TypeAlias = mmap.mmap | ctypes.Array[ctypes.c_char]
 
@@ -29,8 +29,8 @@ _SERIALS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
-    """What a worker needs to find a block; `serial` tells blocks apart whose descriptor has the same number."""
+class BlockHandle:
+    """Identifies a block to a worker; `serial` distinguishes blocks that reuse a descriptor number."""
 
     name: str
     nbytes: int
@@ -38,43 +38,43 @@ class Handle:
 
 
 class SharedBlock:
-    """A page-aligned block of shared memory; arrays over its `memory` keep that alive, whoever closes the block.
+    """A page-aligned block of shared memory; arrays over `memory` stay valid after `close`.
 
     >>> import numpy as np
     >>> with SharedBlock(4096) as block:
     ...     array = np.ndarray((8,), "float32", buffer=block.memory)
-    >>> array[:] = 1.5  # the block is closed, the array's memory is not
+    >>> array[:] = 1.5  # the block is closed, but the memory of the array is still mapped
     >>> float(array.sum())
     12.0
     """
 
     def __init__(self, nbytes: int) -> None:
         if nbytes < 1:
-            raise SpecError(f"a shared block holds at least one byte, not {nbytes}: ask for the bytes of a batch.")
+            raise SpecError(f"a shared block needs at least 1 byte, not {nbytes}. Pass the size of a batch in bytes.")
         name, memory, release = _create(nbytes)
         self._memory: Memory | None = memory
-        self._handle = Handle(name, nbytes, next(_SERIALS))
-        # Gives back the descriptor or the name, never the mapping: that goes with the last array over it.
+        self._handle = BlockHandle(name, nbytes, next(_SERIALS))
+        # Releases the descriptor or the name, never the mapping: the mapping ends with the last array over it.
         self._release = weakref.finalize(self, release)
 
     @classmethod
-    def attach(cls, handle: Handle) -> Self:
-        """Another process's block, seen from this one."""
+    def attach(cls, handle: BlockHandle) -> Self:
+        """Map a block of another process into this process."""
         block = cls.__new__(cls)
         block._memory = _attach(handle)
         block._handle = handle
-        block._release = weakref.finalize(block, _nothing)
+        block._release = weakref.finalize(block, _release_nothing)
         return block
 
     @property
     def memory(self) -> Memory:
-        """The bytes, as a writable buffer to build arrays on."""
+        """The writable buffer to build arrays on."""
         if self._memory is None:
-            raise FeedClosedError(f"{self} is closed: build arrays on its memory before that, they then keep it.")
+            raise FeedClosedError(f"{self} is closed. Build arrays on its memory before close(); they keep it alive.")
         return self._memory
 
     @property
-    def handle(self) -> Handle:
+    def handle(self) -> BlockHandle:
         return self._handle
 
     @property
@@ -86,8 +86,8 @@ class SharedBlock:
         return self._memory is None
 
     def close(self) -> None:
-        """Let go of the memory: it goes at once if no array uses it, with the last such array otherwise."""
-        # Dropped, not unmapped: mmap.close() would pull it away from under a living array, or raise BufferError.
+        """Release the memory; the mapping ends once no array uses it."""
+        # Drop the reference only: mmap.close() would unmap memory that an array still uses, or raise BufferError.
         self._memory = None
         self._release()
 
@@ -114,13 +114,14 @@ def _create_unnamed(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
     return f"/proc/{os.getpid()}/fd/{descriptor}", memory, lambda: os.close(descriptor)
 
 
-def _attach_unnamed(handle: Handle) -> Memory:
+def _attach_unnamed(handle: BlockHandle) -> Memory:
     try:
         descriptor = os.open(handle.name, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise WorkerError(
-            f"could not open shared memory of {format_nbytes(handle.nbytes)} at {handle.name}: {error.strerror}. Its "
-            'owner closed it or ended, or this system hides /proc from its own processes; then use where="thread".'
+            f"could not open shared memory of {format_nbytes(handle.nbytes)} at {handle.name}: {error.strerror}. The "
+            "owner closed it or exited, or this system hides /proc between processes. In the latter case use "
+            'where="thread".'
         ) from error
     try:
         return _map(descriptor, handle.nbytes)
@@ -129,11 +130,11 @@ def _attach_unnamed(handle: Handle) -> Memory:
 
 
 def _map(descriptor: int, nbytes: int) -> Memory:
-    """Map a descriptor without keeping it.
+    """Map a file descriptor without keeping it open.
 
-    `mmap.mmap(descriptor)` keeps a duplicate for as long as the mapping lives (before Python 3.13 always), and users
-    who keep a thousand batches would run out of descriptors. So it reserves the addresses and owns them, and the
-    shared pages are laid over them.
+    `mmap.mmap(descriptor)` duplicates the descriptor for the life of the mapping (always before Python 3.13). A user
+    who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` reserves and owns the
+    addresses, and the C call maps the shared pages over them.
     """
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -149,15 +150,15 @@ def _create_named(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
     return shared.name, _memory_of(shared), shared.unlink
 
 
-def _attach_named(handle: Handle) -> Memory:
+def _attach_named(handle: BlockHandle) -> Memory:
     return _memory_of(SharedMemory(handle.name))
 
 
 def _memory_of(shared: SharedMemory) -> Memory:
-    """A buffer that takes its mapping along when it goes.
+    """Return a buffer that unmaps the memory when it is garbage-collected.
 
-    Not `shared.buf`: NumPy looks through a memoryview to what is under it, and closing that pulls the memory away
-    from under a living array.
+    `shared.buf` does not work here: NumPy references the object behind the memoryview, so closing the block would
+    unmap memory that an array still uses.
     """
     assert shared.buf is not None
     address = ctypes.addressof(ctypes.c_char.from_buffer(shared.buf))
@@ -166,8 +167,8 @@ def _memory_of(shared: SharedMemory) -> Memory:
     return memory
 
 
-def _nothing() -> None:
-    """What an attached block has to give back besides its mapping."""
+def _release_nothing() -> None:
+    """Release function of an attached block, which owns only its mapping."""
 
 
 if sys.platform == "linux":

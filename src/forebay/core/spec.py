@@ -1,7 +1,7 @@
-"""Shapes, dtypes and trees: what a row looks like, and where a batch of rows lies in a slot.
+"""Row specs (shape and dtype), trees of arrays, and the layout of batches in a slot.
 
-A tree is a dict, tuple, named tuple or list of arrays, nested as the user likes, or a lone array. What goes in is
-what comes out: a `Structure` remembers the nest, everything between works on the flat list of its leaves.
+A tree is a single array, or a dict, tuple, named tuple or list of trees. A feed returns the tree shape that the user
+passed in. `Structure` stores that shape; all code in between works on the flat list of leaves.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 
 from forebay.errors import SpecError
 
-if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
+if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
 
 __all__ = [
@@ -34,15 +34,15 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Tree: TypeAlias = Any  # a nest of arrays; Python cannot say "recursively, of leaves" without getting in the way
+Tree: TypeAlias = Any  # a recursive type would make every caller narrow it
 
-DEVICE_ALIGNMENT = 256  # of every leaf of every batch on a device
-HOST_ALIGNMENT = 64  # TensorFlow aborts the process on less, JAX silently copies
+DEVICE_ALIGNMENT = 256  # bytes; every leaf of every batch on a device starts at a multiple of this
+HOST_ALIGNMENT = 64  # bytes; with less, TensorFlow aborts the process and JAX copies silently
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """The shape and dtype of one row of one array; `None` in the shape marks a length that differs from row to row.
+    """Shape and dtype of one row of an array; None in the shape marks a variable length.
 
     >>> ArraySpec((32, 32, 3), "uint8").nbytes
     3072
@@ -50,7 +50,7 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-    nbytes: int = field(init=False, repr=False, compare=False)  # of one row; lengths that differ count as one
+    nbytes: int = field(init=False, repr=False, compare=False)  # of one row; a variable length counts as 1
 
     def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
         try:
@@ -58,7 +58,7 @@ class ArraySpec:
             native = _native(np.dtype(dtype))
         except TypeError as error:
             raise SpecError(
-                f"ArraySpec({shape!r}, {dtype!r}) is not a shape and a dtype: pass, say, ArraySpec((28, 28), 'uint8')."
+                f"ArraySpec({shape!r}, {dtype!r}) has no valid shape and dtype. Pass for example (28, 28) and 'uint8'."
             ) from error
         object.__setattr__(self, "shape", lengths)
         object.__setattr__(self, "dtype", native)
@@ -66,22 +66,23 @@ class ArraySpec:
 
     @property
     def ragged(self) -> bool:
+        """Whether any length varies from row to row."""
         return None in self.shape
 
     def batch_shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of so many rows; lengths that differ count as one."""
+        """Return the shape of a batch of `rows` rows; a variable length counts as 1."""
         return (rows, *(1 if length is None else length for length in self.shape))
 
     def empty(self, rows: int) -> "Array":
-        """Fresh memory for so many rows."""
+        """Allocate an uninitialised array for `rows` rows."""
         return np.empty(self.batch_shape(rows), self.dtype)
 
     def check(self, name: str) -> None:
-        """Refuse what has no bytes of its own to move."""
+        """Raise SpecError if the dtype holds Python objects."""
         if self.dtype.hasobject:
             raise SpecError(
-                f"{name!r} has dtype {self.dtype}, which holds Python objects: they cannot be moved as bytes. "
-                "Convert it first, for example with array.astype('float32') or by padding lists to one length."
+                f"{name!r} has dtype {self.dtype}, which holds Python objects. Forebay moves plain bytes only. Convert "
+                "the array first, for example with array.astype('float32') or by padding lists to one length."
             )
 
     def __str__(self) -> str:
@@ -90,15 +91,15 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The nest that a flat list of leaves came from."""
+    """The tree shape from which a flat list of leaves was taken."""
 
-    kind: type[Any] | None  # dict, tuple, list or a named tuple's class; None at a leaf
+    kind: type[Any] | None  # dict, tuple, list or a named tuple class; None for a leaf
     keys: tuple[Any, ...] = ()
     children: tuple["Structure", ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """A name for each leaf: `image`, `0`, `pair.1`; a lone array is called `array`."""
+        """The name of each leaf, such as `image`, `0` or `pair.1`; a single array is named `array`."""
         return tuple(".".join(path) or "array" for path in self._paths(()))
 
     def _paths(self, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -108,45 +109,52 @@ class Structure:
         return [path for key, child in pairs for path in child._paths((*prefix, str(key)))]
 
     def unflatten(self, leaves: Sequence[Any]) -> Tree:
-        """Build the tree again around other leaves."""
+        """Build a tree of this shape from leaves."""
         return self.builder()(leaves)
 
     def builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """The fastest function that puts leaves back into the nest: it runs once a batch."""
+        """Return a function that builds the tree from leaves; a feed calls it once per batch."""
         if self.kind is None:
-            return _lone
-        level = self._level()
+            return _first_leaf
+        build_level = self._level_builder()
         if all(child.kind is None for child in self.children):
-            return level
+            return build_level
         builders = [(child.builder(), len(child.paths)) for child in self.children]
 
         def build(leaves: Sequence[Any]) -> Tree:
-            built, start = [], 0
+            children, start = [], 0
             for builder, count in builders:
-                built.append(builder(leaves[start : start + count]))
+                children.append(builder(leaves[start : start + count]))
                 start += count
-            return level(built)
+            return build_level(children)
 
         return build
 
-    def _level(self) -> Callable[[Sequence[Any]], Tree]:
-        """What puts the children of this level back together."""
+    def _level_builder(self) -> Callable[[Sequence[Any]], Tree]:
+        """Return a function that builds this level from its children."""
         kind, keys = self.kind, self.keys
         assert kind is not None
         if kind is dict:
-            return lambda built: dict(zip(keys, built, strict=True))
-        return (lambda built: kind(*built)) if hasattr(kind, "_fields") else kind
+            return lambda children: dict(zip(keys, children, strict=True))
+        return (lambda children: kind(*children)) if hasattr(kind, "_fields") else kind
 
     def flatten_like(self, tree: Tree) -> list[Any]:
-        """The leaves of a tree that must have this very nest; lists at a leaf's place are left whole."""
+        """Return the leaves of a tree of this shape; a list in place of a leaf stays one leaf.
+
+        Raise SpecError if the tree has another shape.
+        """
         if self.kind is None:
             return [tree]
         children = _children_like(self, tree)
         return [leaf for child, part in zip(self.children, children, strict=True) for leaf in child.flatten_like(part)]
 
 
+def _first_leaf(leaves: Sequence[Any]) -> Tree:
+    return leaves[0]
+
+
 def flatten(tree: Tree) -> tuple[list[Any], Structure]:
-    """The leaves of a tree, and the structure that puts them back.
+    """Return the leaves of a tree and its structure.
 
     >>> leaves, structure = flatten({"x": 1, "y": (2, 3)})
     >>> leaves, structure.paths
@@ -165,7 +173,9 @@ def flatten(tree: Tree) -> tuple[list[Any], Structure]:
 
 
 def as_specs(spec: Tree) -> tuple[tuple[ArraySpec, ...], Structure]:
-    """A user's spec as flat row specs: leaves may be `ArraySpec`, anything with `shape` and `dtype`, or a dtype.
+    """Convert a user's spec tree to flat row specs and a structure.
+
+    A leaf is an `ArraySpec`, an object with `shape` and `dtype`, or a dtype for a scalar.
 
     >>> as_specs({"x": ArraySpec((3,), "float32"), "y": "int64"})[0][1]
     ArraySpec(shape=(), dtype=dtype('int64'))
@@ -176,13 +186,13 @@ def as_specs(spec: Tree) -> tuple[tuple[ArraySpec, ...], Structure]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each leaf of each batch of a group lies in a slot: every one starts at a multiple of the alignment."""
+    """Byte positions of each leaf of each batch of a group in a slot, all aligned."""
 
     specs: tuple[ArraySpec, ...]
     batch_rows: int
     batches: int
-    strides: tuple[int, ...]  # bytes from a leaf of one batch to the same leaf of the next
-    offsets: tuple[int, ...]  # bytes to the first batch's leaf
+    strides: tuple[int, ...]  # for each leaf, bytes from one batch to the next
+    offsets: tuple[int, ...]  # for each leaf, bytes from the start of the slot to its first batch
     nbytes: int
 
     @classmethod
@@ -196,23 +206,23 @@ class Layout:
             start += stride * batches
         return cls(tuple(specs), batch_rows, batches, strides, tuple(offsets), max(start, alignment))
 
-    def packed(self, leaf: int) -> bool:
-        """Whether the batches of a group follow each other without a gap in this leaf."""
+    def is_packed(self, leaf: int) -> bool:
+        """Return whether the batches of this leaf lie in the slot without gaps."""
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
-        """Where so many rows lie, leaf by leaf: offset and bytes, gaps between batches included."""
-        if rows == 0:  # as of an empty batch, whose layout has no rows either
+        """Return offset and bytes of the first `rows` rows for each leaf, including gaps between batches."""
+        if rows == 0:  # the layout of an empty batch has batch_rows == 0, so the division below would fail
             return []
-        whole, rest = divmod(rows, self.batch_rows)
+        batches, remaining_rows = divmod(rows, self.batch_rows)
         return [
-            (offset, whole * stride + rest * spec.nbytes)
+            (offset, batches * stride + remaining_rows * spec.nbytes)
             for offset, stride, spec in zip(self.offsets, self.strides, self.specs, strict=True)
             if spec.nbytes
         ]
 
     def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:
-        """An array over one leaf of one batch; with `rows` past one batch, over several packed ones."""
+        """Return an array over one leaf of one batch; `rows` may span several packed batches."""
         spec = self.specs[leaf]
         shape = spec.batch_shape(self.batch_rows if rows is None else rows)
         offset = self.offsets[leaf] + batch * self.strides[leaf]
@@ -220,7 +230,7 @@ class Layout:
 
 
 def align(nbytes: int, alignment: int) -> int:
-    """The next multiple of the alignment."""
+    """Round up to a multiple of the alignment."""
     return -(-nbytes // alignment) * alignment
 
 
@@ -229,7 +239,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_nbytes(amount: int | str, name: str) -> int:
-    """A number of bytes from 500_000_000, "500MB" or "0.5 GiB".
+    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB".
 
     >>> parse_nbytes("64MiB", "host_bytes")
     67108864
@@ -237,12 +247,14 @@ def parse_nbytes(amount: int | str, name: str) -> int:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", str(amount))
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) <= 0 or isinstance(amount, bool):
-        raise SpecError(f"{name}={amount!r} is not a number of bytes: pass an int, or text such as '500MB' or '2GiB'.")
+        raise SpecError(
+            f"{name}={amount!r} is not a number of bytes. Pass an int, or a string such as '500MB' or '2GiB'."
+        )
     return int(float(match[1]) * unit)
 
 
 def format_nbytes(nbytes: float) -> str:
-    """Bytes for people, in the binary units that memory is counted in.
+    """Format a number of bytes with a binary unit.
 
     >>> format_nbytes(3 * 2**20)
     '3.0 MiB'
@@ -254,13 +266,9 @@ def format_nbytes(nbytes: float) -> str:
     raise AssertionError
 
 
-def _lone(leaves: Sequence[Any]) -> Tree:
-    return leaves[0]
-
-
 def _flatten_level(kind: type[Any], keys: tuple[Any, ...], items: Sequence[Any]) -> tuple[list[Any], Structure]:
     if not keys:
-        raise SpecError("an empty dict, tuple or list holds no arrays: leave it out of the tree.")
+        raise SpecError("the tree contains an empty dict, tuple or list. Remove it from the tree.")
     parts = [flatten(item) for item in items]
     leaves = [leaf for part, _ in parts for leaf in part]
     return leaves, Structure(kind, keys, tuple(structure for _, structure in parts))
@@ -283,15 +291,15 @@ def _as_spec(leaf: Any) -> ArraySpec:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     try:
         if shape is not None and dtype is not None:
-            # A TensorFlow or Keras spec: its dtype knows its NumPy name.
+            # The dtype of a TensorFlow or Keras spec has its NumPy type as an attribute.
             return ArraySpec(tuple(shape), getattr(dtype, "as_numpy_dtype", dtype))
         return ArraySpec((), leaf)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"{leaf!r} is not a spec: pass ArraySpec(shape, dtype), or a dtype for a scalar.") from error
+        raise SpecError(f"{leaf!r} is not a spec. Pass ArraySpec(shape, dtype), or a dtype for a scalar.") from error
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In this machine's byte order; NumPy's own object where it has one, so that `is` finds equal dtypes."""
+    """Convert to native byte order; return NumPy's own dtype object if there is one, so that `is` compares dtypes."""
     if dtype.isnative:
         return dtype
     swapped = dtype.newbyteorder("=")
