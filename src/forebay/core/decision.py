@@ -1,13 +1,13 @@
-"""One decision and why it was made, for `explain()`."""
+"""One planning decision, as shown by `explain()`."""
 
 from dataclasses import dataclass
 
-__all__ = ["Reason"]
+__all__ = ["Decision"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """One decision, for `explain()`."""
+class Decision:
+    """What was decided, the chosen value, and the reason."""
 
     name: str
     choice: str

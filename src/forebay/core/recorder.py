@@ -1,7 +1,7 @@
-"""Spans and counters: how long each stage worked, how long the consumer waited.
+"""Time spans and counters of a running feed, for `stats()` and `explain()`.
 
-A `Recorder` adds up; a capture is what it held, as plain values with a version, so that it can be written to a file
-and read on another machine.
+A `Recorder` adds up spans per stage. `Recorder.capture` returns them as plain values with a version, so that they can
+be written to a file and read on another machine.
 """
 
 from collections import defaultdict
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-__all__ = ["CAPTURE_VERSION", "Recorder", "Total"]
+__all__ = ["CAPTURE_VERSION", "Recorder", "StageTotal"]
 
 CAPTURE_VERSION = 1
 
 
 @dataclass(slots=True)
-class Total:
-    """All spans of one stage together."""
+class StageTotal:
+    """Sum of all spans of one stage."""
 
     seconds: float = 0.0
     count: int = 0
@@ -26,14 +26,14 @@ class Total:
 
 @dataclass(slots=True)
 class Recorder:
-    """Adds spans up by stage; safe from any thread, and cheap enough to call once a group."""
+    """Adds up spans per stage; every method is thread-safe and cheap enough for one call per group."""
 
-    _totals: dict[str, Total] = field(default_factory=lambda: defaultdict(Total))
+    _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _counts: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)
+    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def add(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
+    def add_span(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
         with self._lock:
             total = self._totals[stage]
             total.seconds += seconds
@@ -41,21 +41,21 @@ class Recorder:
             total.nbytes += nbytes
 
     def note(self, name: str, choice: str, why: str) -> None:
-        """Something that turned out otherwise than planned, for `explain()`."""
+        """Record a decision that was changed after planning, for `explain()`."""
         with self._lock:
             self._notes[name] = (choice, why)
 
-    def watch(self, name: str, counts: Callable[[], dict[str, int]]) -> None:
-        """Somebody who counts by himself, and is asked whenever a capture is taken."""
-        self._counts[name] = counts
+    def add_counters(self, name: str, read_counters: Callable[[], dict[str, int]]) -> None:
+        """Register a function that returns counters; `capture` calls it."""
+        self._counters[name] = read_counters
 
     def capture(self) -> dict[str, Any]:
-        """Everything so far, as plain values."""
+        """Return all spans, notes and counters as plain values."""
         with self._lock:
             stages = {
                 stage: {"seconds": total.seconds, "count": total.count, "nbytes": total.nbytes}
                 for stage, total in self._totals.items()
             }
             notes = {name: list(note) for name, note in self._notes.items()}
-        counts = {name: asked() for name, asked in self._counts.items()}
+        counts = {name: read_counters() for name, read_counters in self._counters.items()}
         return {"version": CAPTURE_VERSION, "stages": stages, "notes": notes, "counts": counts}
