@@ -1,18 +1,20 @@
-"""What an engine is: it owns the memory of slots and moves it to where it is used.
+"""The engine protocol: an engine owns slot memory and moves it to where the consumer uses it.
 
-A slot is filled in host memory, sent, and handed off from where it arrived. On the host that is one and the same
-memory and sending is nothing; on a device the engine keeps the ring's rules with events of its own.
+A slot filler writes a slot in host memory, the engine sends the slot, and the hand-off wraps the memory where it
+arrived. On the host both sides are the same memory and `send` does nothing. On a device, the engine orders copies and
+consumer work with events.
 
-    attend        once on every thread that fills, before it does
-    visit         around what the consumer's thread asks of it in one go: `with engine.visit():`
-    open_slot     memory for a slot, host side and far side
-    await_host    before a slot is filled again: until its last copy has left the host memory
-    send          after it was filled: start the copy, of some parts or of all
-    await_arrival before it is handed off, on the consumer's thread: until the consumer may read
-    lend          as each of its batches is taken, on the thread that takes it
-    reclaim       on the consumer's thread: nobody sees these slots any more; whatever the consumer queued comes first.
-                  False where that cannot be arranged right now: they stay lent, and are asked about again
-    close_slot    give the memory back once nobody sees it
+    enter_worker_thread   once on each worker thread, before it fills its first slot
+    consumer_scope        around calls on the consumer's thread: `with engine.consumer_scope():`
+    open_slot             allocate a slot, on the host and on the device
+    wait_host_free        before a slot is filled again: wait until its last copy has left host memory
+    send                  after a slot is filled: start the copy of all of it, or of some parts
+    await_arrival         before the hand-off, on the consumer's thread: wait until the consumer may read
+    hand_out              for each batch, on the thread that takes it
+    reclaim               on the consumer's thread: the consumer holds no reference to these slots any more, and the
+                          work it queued before must still finish first. Return False if the engine cannot order that
+                          now; the slots then stay lent and the feed calls again
+    close_slot            free the memory of a slot once no batch refers to it
 """
 
 from collections.abc import Sequence
@@ -25,46 +27,49 @@ __all__ = ["Engine", "SlotMemory"]
 
 
 class SlotMemory(Protocol):
-    """One slot's memory."""
+    """The memory of one slot."""
 
     @property
     def host(self) -> Any:
-        """A writable buffer that is not an ndarray: where rows are gathered."""
+        """The writable buffer that slot fillers write rows to. It is not an ndarray."""
         ...
 
     @property
     def block(self) -> Any:
-        """The host side as worker processes find it, where it was opened shared."""
+        """The shared block behind `host`, which worker processes map; None if the slot is not shared."""
         ...
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
-        """The object through which one leaf of one batch is handed off."""
+        """Return the object through which one leaf of one batch is handed off."""
         ...
 
-    def counted(self, root: Any) -> Any:
-        """What everything that is handed off through a root refers to; its reference count is the lease."""
+    def lease_object(self, root: Any) -> Any:
+        """Return the object that every array made from `root` references; its reference count is the lease."""
         ...
 
 
 class Engine(Protocol):
-    """Where batches end up."""
+    """Memory and copies of the host or of one device."""
 
     @property
     def name(self) -> str: ...
     @property
-    def alignment(self) -> int: ...
-    @property
-    def far(self) -> bool:
-        """Whether batches end up in other memory than the host's, which may be far behind it."""
+    def alignment(self) -> int:
+        """Alignment in bytes of every leaf of every batch."""
         ...
 
-    def attend(self) -> None: ...
-    def visit(self) -> AbstractContextManager[Any]: ...
+    @property
+    def is_device(self) -> bool:
+        """Whether batches end up in device memory, whose work may run behind the host."""
+        ...
+
+    def enter_worker_thread(self) -> None: ...
+    def consumer_scope(self) -> AbstractContextManager[Any]: ...
     def open_slot(self, nbytes: int, *, shared: bool = False) -> SlotMemory: ...
-    def await_host(self, memory: SlotMemory) -> None: ...
+    def wait_host_free(self, memory: SlotMemory) -> None: ...
     def send(self, memory: SlotMemory, parts: Sequence[tuple[int, int]] | None = None) -> None: ...
     def await_arrival(self, memory: SlotMemory) -> None: ...
-    def lend(self, memory: SlotMemory) -> None: ...
+    def hand_out(self, memory: SlotMemory) -> None: ...
     def reclaim(self, memories: Sequence[SlotMemory]) -> bool: ...
     def close_slot(self, memory: SlotMemory) -> None: ...
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a hand-off is: a slot's root in, the framework's own array over the same memory out."""
+"""The hand-off protocol: turns slot memory into a framework's own arrays without a copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,85 +9,92 @@ import numpy as np
 from forebay.core.spec import ArraySpec
 from forebay.errors import SpecError
 
-__all__ = ["DeviceHandOff", "HandOff", "Mark", "refuse_dtypes"]
+__all__ = ["DeviceHandOff", "HandOff", "StreamMarker", "refuse_dtypes"]
 
 
 class HandOff(Protocol):
-    """One framework's way to take memory over."""
+    """Wraps host memory in arrays of one framework."""
 
     @property
     def name(self) -> str: ...
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """The dtype the framework will hold: another one where it narrows."""
+    def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the framework's array; it differs from `dtype` if the framework narrows it."""
         ...
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Refuse what the framework has no type for, before anything runs."""
+        """Raise SpecError for a dtype that the framework lacks. The feed calls this before anything runs."""
         ...
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        """The framework's arrays over these roots; each keeps its root referenced for as long as it lives."""
+        """Return one array for each root; each array references its root for its whole life."""
         ...
 
-    def on_device(self, index: int | None) -> "DeviceHandOff":
-        """The same for arrays on a GPU, the framework's own choice where none is named; refused where it sees none."""
+    def for_device(self, index: int | None) -> "DeviceHandOff":
+        """Return the hand-off for one GPU; None selects the framework's default GPU.
+
+        Raise DeviceError if the framework sees no such GPU.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A number in device memory that reaches `value` once all work the framework queued before it is done."""
+class StreamMarker:
+    """A counter in device memory that reaches `value` once all work queued before it is done."""
 
     pointer: int
     value: int
 
 
 class DeviceHandOff(HandOff, Protocol):
-    """One framework's way to take device memory over, and what an engine must know of it; `on_device()` gives it.
+    """Wraps device memory in arrays of one framework; `HandOff.for_device` returns it.
 
-    Two kinds of frameworks: those that say on which stream they queue work (`stream`), and those that do not, which
-    queue a mark instead (`mark`) that our own streams wait for. A context-wide event would do for both, but it
-    breaks whatever CUDA graph anybody is capturing at that moment.
+    There are two kinds of frameworks. One kind exposes the stream it queues work on (`stream`). The other kind does
+    not, and queues a marker instead (`mark`), which the streams of the engine wait for. A context-wide event would
+    serve both kinds, but recording one invalidates any CUDA graph capture that runs at that moment.
     """
 
     index: int
-    waits_on_import: bool  # whether taking a root over makes the framework wait for it by itself
+    syncs_on_import: bool  # whether the framework itself waits for a root when it wraps it
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Device memory of the framework's own pool: where it is, and what must be kept for as long as it is used.
+        """Allocate device memory from the framework's pool; return its address and the object that keeps it alive.
 
-        Whatever the framework queued before may still use it; our streams wait for that like for any consumer's work.
+        Work that the framework queued earlier may still use this memory. The streams of the engine wait for that work
+        as they wait for any consumer's work.
         """
         ...
 
     def available(self, free: int, total: int) -> int:
-        """Bytes the framework could still give, where the driver has so many free for anybody."""
+        """Return the bytes the framework can still allocate, given the driver's free and total bytes."""
         ...
 
     def stream(self) -> int | None:
-        """The stream on which the calling thread queues its work at this moment; None where it does not say."""
+        """Return the stream on which the calling thread queues work now; None if the framework does not expose it."""
         ...
 
-    def keep_for(self, owner: Any) -> Any:
-        """Memory of `allocate` is used on that stream from now on: its pool must not give it to others before that is
-        done. Returns what keeps the stream from being destroyed while it is remembered."""
+    def record_stream(self, owner: Any) -> Any:
+        """Tell the framework's pool that its current stream uses memory from `allocate`.
+
+        The pool must not reuse the memory before that stream is done with it. Return an object that keeps the stream
+        alive.
+        """
         ...
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """The framework's array in another dtype."""
+        """Return the framework's array converted to another dtype."""
         ...
 
-    def mark(self) -> Mark:
-        """Queue a mark behind everything queued so far; only asked where there is no stream."""
+    def mark(self) -> StreamMarker:
+        """Queue a marker behind all work queued so far. The engine calls this only if `stream` returns None."""
         ...
 
 
 def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], kinds: str) -> None:
-    """Refuse dtypes whose kind is not among those the framework can hold."""
+    """Raise SpecError for the first dtype whose kind is not in `kinds`."""
     for spec, name in zip(specs, names, strict=True):
         widest = 16 if spec.dtype.kind == "c" else 8
         if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > widest:
             raise SpecError(
-                f"{framework} takes no {spec} from NumPy, which is what {name!r} holds. Convert it to plain numbers, "
-                "such as float32, before or in a map, leave it out of the tree, or feed('numpy')."
+                f"{name!r} is {spec}, which {framework} cannot take from NumPy. Convert it to a plain numeric dtype "
+                "such as float32, remove it from the tree, or use feed('numpy')."
             )
