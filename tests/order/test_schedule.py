@@ -1,7 +1,9 @@
+"""Schedules and cursors: every batch comes once, also after a resume on other shards."""
+
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import StateError
@@ -12,7 +14,7 @@ START = Cursor()
 
 
 def positions(schedule, cursor=START, group=1000):
-    """The global positions of each batch, pass by pass."""
+    """Return the pass number and the global positions of each batch."""
     found = []
     for part in schedule.groups(cursor, group):
         first = part.base + schedule.shard_index
@@ -24,26 +26,23 @@ def positions(schedule, cursor=START, group=1000):
 
 
 @given(schedule=schedules(), group=st.integers(1, 7))
-@settings(max_examples=300)
-def test_grouping_never_changes_which_rows_come(schedule, group):
+def test_the_group_size_does_not_change_the_rows(schedule, group):
     assert positions(schedule, group=group) == positions(schedule)
 
 
 @given(schedule=schedules())
-@settings(max_examples=300)
-def test_the_number_of_batches_is_known_beforehand(schedule):
+def test_batches_is_the_number_of_batches_that_come(schedule):
     assert len(positions(schedule)) == schedule.batches
 
 
 @given(schedule=schedules(), data=st.data())
-@settings(max_examples=300)
 def test_resuming_after_any_batch_gives_the_same_tail(schedule, data):
     whole = positions(schedule, group=3)
     done = data.draw(st.integers(0, len(whole)))
     cursor, left = Cursor(), done
     for part in schedule.groups(Cursor(), 3):
         step = min(left, part.batches)
-        cursor, left = schedule.advanced(part.cursor, step), left - step
+        cursor, left = schedule.advance(part.cursor, step), left - step
         if left == 0:
             break
     assert positions(schedule, cursor) == whole[done:]
@@ -55,20 +54,18 @@ def test_resuming_after_any_batch_gives_the_same_tail(schedule, data):
     counts=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     steps=st.integers(0, 10),
 )
-@settings(max_examples=300)
 def test_resuming_on_another_number_of_shards_loses_and_repeats_nothing(rows, batch, counts, steps):
     before = [Schedule(rows, batch, shard_index=index, shard_count=counts[0]) for index in range(counts[0])]
     seen = [position for one in before for _, own in positions(one)[:steps] for position in own]
-    cursor = before[0].advanced(Cursor(), steps)
+    cursor = before[0].advance(Cursor(), steps)
     after = [Schedule(rows, batch, shard_index=index, shard_count=counts[1]) for index in range(counts[1])]
     seen += [position for one in after for _, own in positions(one, cursor) for position in own]
     assert sorted(seen) == list(range(rows))
 
 
 @given(schedule=schedules())
-@settings(max_examples=200)
 def test_only_the_last_group_ends_the_epoch(schedule):
-    ends = [part.epoch_ends for part in schedule.groups(Cursor(), 2)]
+    ends = [part.ends_epoch for part in schedule.groups(Cursor(), 2)]
     assert ends == [False] * (len(ends) - 1) + [True] * bool(ends)
 
 
@@ -78,15 +75,15 @@ def test_shards_that_drop_the_remainder_take_the_same_number_of_steps(rows, batc
     assert len(steps) == 1
 
 
-def test_a_state_is_small_json():
+def test_a_state_is_json_below_200_bytes():
     state = Cursor(epoch=3, position=10**12).state_dict("abc")
     assert Cursor.from_state(json.loads(json.dumps(state)), "abc") == Cursor(epoch=3, position=10**12)
     assert len(json.dumps(state)) < 200
 
 
 @pytest.mark.parametrize("state", [None, {}, [], "x", {"version": 99, "pipeline": "abc"}])
-def test_what_is_not_a_state_is_refused(state):
-    with pytest.raises(StateError, match="not a state"):
+def test_a_value_that_is_not_a_state_is_refused(state):
+    with pytest.raises(StateError, match="is not a state"):
         Cursor.from_state(state, "abc")
 
 

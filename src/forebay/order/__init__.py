@@ -1,1 +1,1 @@
-"""Which rows come next: permutations, block shuffle, and the schedule of batches."""
+"""The order of rows: permutations, block shuffle, and the schedule of batches."""

@@ -1,17 +1,19 @@
-"""One epoch of a shuffle by blocks: which row stands where, when only some blocks may be open at a time.
+"""One epoch of a block shuffle: the row at each position while only a few blocks are open.
 
-Blocks come in shuffled order, some of them together as a lot. The epoch goes by stretches. In each of them every
-open lot gives an equal share of its rows, and these are mixed; then the oldest lot is used up and the next is opened:
+The epoch visits the blocks in shuffled order. Several consecutive blocks form a block group. The epoch is a sequence of
+segments. In each segment, every open block group contributes an equal share of its rows, and the segment mixes these
+rows. Then the oldest block group is used up and the next one opens:
 
-    stretch      0      1    2    3
-    lot 0     3 of 3    .    .    .        with 3 lots open at a time, and 5 in all
-    lot 1     2 of 3    1    .    .
-    lot 2     1 of 3    1    1    .
-    lot 3        .      1    1  1 of 3
-    lot 4        .      .    1  2 of 3
+    segment      0      1    2    3
+    group 0   3 of 3    .    .    .        3 open block groups, 5 block groups in total
+    group 1   2 of 3    1    .    .
+    group 2   1 of 3    1    1    .
+    group 3      .      1    1  1 of 3
+    group 4      .      .    1  2 of 3
 
-So blocks are read one after the other at an even pace, and little more must be held than what is mixed. The first
-stretch takes what makes the lots end one after the other, the last takes all that is left.
+Blocks are therefore read one after the other at an even pace, and the reader holds little more than the mixed blocks.
+The first segment takes larger shares so that the block groups end one after the other. The last segment takes all
+remaining rows.
 """
 
 from collections.abc import Iterator
@@ -22,176 +24,186 @@ from typing import Any
 
 import numpy as np
 
-from forebay.order.permutation import Permutation, Positions, derive_key, drawn_permutation
+from forebay.order.permutation import Permutation, Positions, cached_permutation, derive_key
 
-__all__ = ["Cut", "Stretches", "stretches_of"]
+__all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
-MOST_TURNS = 8  # more, and stretches are shorter; fewer, and more must be held beside what is mixed
-STRETCH_ROWS = 1024  # at least, where that can be: each costs some 50 us
-_BLOCKS, _LOTS, _STRETCHES = range(3)  # what keys are for
+MAX_OPEN_GROUPS = 8  # more groups make segments shorter; fewer groups hold more rows besides the mixed ones
+MIN_SEGMENT_ROWS = 1024  # where possible, because each segment costs about 50 us
+_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # what a derived key permutes
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How rows are cut into blocks and lots: the same in every epoch."""
+class BlockLayout:
+    """How rows are divided into blocks and block groups; the same in every epoch."""
 
     length: int
     block_rows: int
-    mix: int
+    max_open_blocks: int
 
     @property
     def blocks(self) -> int:
         return -(-self.length // self.block_rows)
 
     @cached_property
-    def turns(self) -> int:
-        """Stretches that a lot lasts, which is how many lots are open; 1 where stretches would be too short."""
-        most = min(self.mix, MOST_TURNS, max(1, self.mix * self.block_rows // STRETCH_ROWS))
-        return max(range(-(-most // 2), most + 1), key=lambda turns: (self.mix // turns * turns, turns))
+    def open_groups(self) -> int:
+        """Block groups open at a time, which equals the segments a group lasts; 1 if segments would be too short."""
+        mixed_rows = self.max_open_blocks * self.block_rows
+        most = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
+        candidates = range(-(-most // 2), most + 1)
+        return max(candidates, key=lambda groups: (self.max_open_blocks // groups * groups, groups))
 
     @property
-    def lot_blocks(self) -> int:
-        return self.mix // self.turns
+    def group_blocks(self) -> int:
+        return self.max_open_blocks // self.open_groups
 
     @property
-    def lot_rows(self) -> int:
-        return self.lot_blocks * self.block_rows
+    def group_rows(self) -> int:
+        return self.group_blocks * self.block_rows
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed: `mix`, or a few less so that lots are alike."""
-        return self.blocks if self.blocks <= self.mix else self.turns * self.lot_blocks
+        """Blocks whose rows are mixed: `max_open_blocks`, or slightly fewer so that all block groups are equal."""
+        return self.blocks if self.blocks <= self.max_open_blocks else self.open_groups * self.group_blocks
 
     @property
-    def lots(self) -> int:
-        return -(-self.blocks // self.lot_blocks)
+    def block_groups(self) -> int:
+        return -(-self.blocks // self.group_blocks)
 
     @property
-    def spread_rows(self) -> int:
-        """More than lies between two rows of one block: the longest are open those of the first and last stretches."""
-        if self.lots < 2 * self.turns:
+    def max_row_distance(self) -> int:
+        """Exclusive upper bound of the positions between two rows of one block.
+
+        Block groups of the first and last segments are open the longest.
+        """
+        if self.block_groups < 2 * self.open_groups:
             return self.length
-        return min(self.length, self.lot_rows * (3 * self.turns - 1) // 2 + self.turns)  # of shares that are rounded up
+        rounding = self.open_groups  # shares are rounded up
+        return min(self.length, self.group_rows * (3 * self.open_groups - 1) // 2 + rounding)
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """The most blocks that so many neighbouring positions can need, if they may reach into so many passes."""
-        if self.blocks <= self.mix:
+        """Return the most blocks that `rows` consecutive positions can need if they reach into `passes` passes."""
+        if self.blocks <= self.max_open_blocks:
             return self.blocks
-        missing = self.lots * self.lot_rows - self.length  # lots may be short by so many rows in all
-        lots = passes * (self.turns + 1) + (rows + passes * missing) // self.lot_rows
-        return min(self.blocks, lots * self.lot_blocks)
+        missing_rows = self.block_groups * self.group_rows - self.length  # by which the last block group is short
+        groups = passes * (self.open_groups + 1) + (rows + passes * missing_rows) // self.group_rows
+        return min(self.blocks, groups * self.group_blocks)
 
 
-class Stretches:
-    """The stretches of one epoch, as tables of lots; asked for rows, position by position."""
+class BlockShuffleEpoch:
+    """The segments of one epoch, stored as tables of block groups."""
 
-    def __init__(self, cut: Cut, key: int) -> None:
-        self._cut, self._key = cut, key
-        count, all_open = cut.blocks, cut.blocks <= cut.mix
-        self._turns, lot_blocks = (1, count) if all_open else (cut.turns, cut.lot_blocks)
-        self._firsts = Permutation(count, derive_key(key, _BLOCKS))(np.arange(count)) * cut.block_rows
-        lengths = np.minimum(cut.block_rows, cut.length - self._firsts)  # the last block may be short, where it landed
+    def __init__(self, layout: BlockLayout, key: int) -> None:
+        self._layout, self._key = layout, key
+        blocks, all_open = layout.blocks, layout.blocks <= layout.max_open_blocks
+        self._open_groups, group_blocks = (1, blocks) if all_open else (layout.open_groups, layout.group_blocks)
+        shuffled_blocks = Permutation(blocks, derive_key(key, _BLOCKS))(np.arange(blocks))
+        self._first_rows = shuffled_blocks * layout.block_rows
+        lengths = np.minimum(layout.block_rows, layout.length - self._first_rows)  # only the last block may be short
         short = int(np.argmin(lengths))
-        self._short_end, self._missing = short * cut.block_rows + int(lengths[short]), cut.block_rows - lengths[short]
-        self._lot_lengths: Positions = np.add.reduceat(lengths, np.arange(0, count, lot_blocks))
-        self._lot_starts = np.concatenate([[0], np.cumsum(self._lot_lengths)])
-        self._ends = self._stretch_ends()
-        self._lot_shifts = _drawn_shifts(self._lot_lengths, derive_key(key, _LOTS))
-        self._stretch_shifts = _drawn_shifts(np.diff(self._ends, prepend=0), derive_key(key, _STRETCHES))
+        self._short_end = short * layout.block_rows + int(lengths[short])
+        self._missing_rows = layout.block_rows - lengths[short]
+        self._group_lengths: Positions = np.add.reduceat(lengths, np.arange(0, blocks, group_blocks))
+        self._group_starts = np.concatenate([[0], np.cumsum(self._group_lengths)])
+        self._segment_ends = self._compute_segment_ends()
+        self._group_shifts = _draw_shifts(self._group_lengths, derive_key(key, _GROUPS))
+        self._segment_shifts = _draw_shifts(np.diff(self._segment_ends, prepend=0), derive_key(key, _SEGMENTS))
 
     def rows(self, positions: Positions) -> Positions:
-        """Row numbers at any positions."""
-        found = np.empty_like(positions)
-        for stretch, chosen in self._by_stretch(positions):
-            found[chosen] = self._rows(stretch, positions[chosen])
-        return found
+        """Return the row numbers at these positions, in any order."""
+        rows = np.empty_like(positions)
+        for segment, selection in self._split_by_segment(positions):
+            rows[selection] = self._segment_rows(segment, positions[selection])
+        return rows
 
-    def _by_stretch(self, positions: Positions) -> Iterator[tuple[int, Any]]:
-        """Each stretch that positions lie in, and which of them do: a slice where they never fall, as is usual."""
+    def _compute_segment_ends(self) -> Positions:
+        lengths, open_groups = self._group_lengths, self._open_groups
+        count = len(lengths) - open_groups + 1  # without the last segment, which exists only if rows remain
+        ends = self._group_starts[1 : count + 1].copy()
+        for later in range(1, open_groups):  # shares already taken from block groups that stay open
+            ends += lengths[later : later + count] * (open_groups - later) // open_groups
+        return ends if ends[-1] == self._layout.length else np.append(ends, self._layout.length)
+
+    def _split_by_segment(self, positions: Positions) -> Iterator[tuple[int, Any]]:
+        """Yield each segment and its positions: a slice if positions never decrease (the usual case), else a mask."""
         if (positions[1:] < positions[:-1]).any():
-            stretches = np.searchsorted(self._ends, positions, side="right")
-            yield from ((int(stretch), stretches == stretch) for stretch in np.unique(stretches))
+            segments = np.searchsorted(self._segment_ends, positions, side="right")
+            yield from ((int(segment), segments == segment) for segment in np.unique(segments))
         elif len(positions):
-            first, last = np.searchsorted(self._ends, positions[[0, -1]], side="right")
-            seams = np.searchsorted(positions, self._ends[first:last])
-            for number, (start, stop) in enumerate(pairwise([0, *seams.tolist(), len(positions)])):
-                yield int(first) + number, slice(start, stop)
+            first, last = np.searchsorted(self._segment_ends, positions[[0, -1]], side="right")
+            bounds = np.searchsorted(positions, self._segment_ends[first:last])
+            for offset, (start, stop) in enumerate(pairwise([0, *bounds.tolist(), len(positions)])):
+                yield int(first) + offset, slice(start, stop)
 
-    def _rows(self, stretch: int, positions: Positions) -> Positions:
-        """Row numbers at positions that all lie in this stretch."""
-        lots, firsts, counts = self._shares(stretch)
+    def _segment_rows(self, segment: int, positions: Positions) -> Positions:
+        """Return the row numbers at positions that all lie in one segment."""
+        groups, firsts, counts = self._shares(segment)
         ends = np.cumsum(counts)
         length = int(ends[-1])
-        places = self._mixed(
-            positions - (self._ends[stretch] - length), length, _STRETCHES, self._stretch_shifts[:, stretch]
-        )
-        shares = np.repeat(np.arange(len(lots)), counts)[places]  # which lot gives the row
+        start = self._segment_ends[segment] - length
+        places = self._mix(positions - start, length, _SEGMENTS, self._segment_shifts[:, segment])
+        shares = np.repeat(np.arange(len(groups)), counts)[places]  # index of the block group that gives each row
         offsets = places - (ends - counts - firsts)[shares]
-        return self._row_numbers(self._within(lots, shares, offsets))
+        return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
-    def _shares(self, stretch: int) -> tuple[Positions, Positions, Positions]:
-        """The lots that are open, and of the rows of each the first that is taken and how many are."""
-        turns, last = self._turns, len(self._ends) - 1
-        lots = np.arange(stretch, min(stretch + turns, len(self._lot_lengths)))
-        ages = stretch - lots + turns  # how many of its turns each has had after this stretch
-        begun = 0 if stretch == 0 else ages - 1
-        ended = turns if stretch == last else ages
-        lengths = self._lot_lengths[lots]
-        firsts = lengths * begun // turns
-        return lots, firsts, lengths * ended // turns - firsts
+    def _shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
+        """Return the open block groups, the first row taken from each, and the number of rows taken."""
+        open_groups, last = self._open_groups, len(self._segment_ends) - 1
+        groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
+        ages = segment - groups + open_groups  # segments of each block group up to and including this one
+        taken_before = 0 if segment == 0 else ages - 1
+        taken_after = open_groups if segment == last else ages
+        lengths = self._group_lengths[groups]
+        firsts = lengths * taken_before // open_groups
+        return groups, firsts, lengths * taken_after // open_groups - firsts
 
-    def _stretch_ends(self) -> Positions:
-        lengths, turns = self._lot_lengths, self._turns
-        count = len(lengths) - turns + 1  # without the last, if there is something left for it
-        ends = self._lot_starts[1 : count + 1].copy()
-        for ahead in range(1, turns):  # what was taken of lots that are still open
-            ends += lengths[ahead : ahead + count] * (turns - ahead) // turns
-        return ends if ends[-1] == self._cut.length else np.append(ends, self._cut.length)
-
-    def _within(self, lots: Positions, shares: Positions, offsets: Positions) -> Positions:
-        """Where the rows that each lot gives as its n-th lie, if blocks are laid end to end as they come."""
-        lengths, starts, shifts = self._lot_lengths[lots], self._lot_starts[lots], self._lot_shifts[:, lots]
+    def _places_in_groups(self, groups: Positions, shares: Positions, offsets: Positions) -> Positions:
+        """Return the place of each row if all blocks lie end to end in shuffled order."""
+        lengths, starts = self._group_lengths[groups], self._group_starts[groups]
+        shifts = self._group_shifts[:, groups]
         if (lengths == lengths[0]).all():
-            places = self._mixed(offsets, int(lengths[0]), _LOTS, shifts[:, shares])
+            places = self._mix(offsets, int(lengths[0]), _GROUPS, shifts[:, shares])
             places += starts[shares]
             return places
-        found = np.empty_like(offsets)
-        for share in range(len(lots)):
+        places = np.empty_like(offsets)
+        for share in range(len(groups)):
             chosen = shares == share
-            found[chosen] = self._mixed(offsets[chosen], int(lengths[share]), _LOTS, shifts[:, share]) + starts[share]
-        return found
+            mixed = self._mix(offsets[chosen], int(lengths[share]), _GROUPS, shifts[:, share])
+            places[chosen] = mixed + starts[share]
+        return places
 
-    def _mixed(self, places: Positions, length: int, what: int, shifts: Positions) -> Positions:
-        """Places permuted by two permutations that everything of this length shares, each after a shift of its own.
+    def _mix(self, places: Positions, length: int, key_kind: int, shifts: Positions) -> Positions:
+        """Permute places with two permutations, each after its own shift.
 
-        A permutation of its own for each would have to be made whole, also for a shard that has few of its rows.
+        All block groups (or segments) of one length share these permutations. A separate permutation for each would
+        have to be computed completely, even for a shard that needs only a few of its rows.
         """
         for part in (0, 1):
-            shared = drawn_permutation(length, derive_key(self._key, what, part))
-            places = shared(_wrapped(places + shifts[part], length))
+            shared = cached_permutation(length, derive_key(self._key, key_kind, part))
+            places = shared(_wrap(places + shifts[part], length))
         return places
 
     def _row_numbers(self, places: Positions) -> Positions:
-        block_rows = self._cut.block_rows
-        places = places + self._missing * (places >= self._short_end)  # as if the short block were whole
+        block_rows = self._layout.block_rows
+        places = places + self._missing_rows * (places >= self._short_end)  # as if the short block had all its rows
         blocks = places // block_rows
-        return self._firsts[blocks] + (places - blocks * block_rows)
+        return self._first_rows[blocks] + (places - blocks * block_rows)
 
 
-def _drawn_shifts(lengths: Positions, key: int) -> Positions:
-    """Two numbers for each length, below it."""
+def _draw_shifts(lengths: Positions, key: int) -> Positions:
+    """Draw two random numbers below each length."""
     raw = np.random.Philox(key=key).random_raw((2, len(lengths)))
     return (raw % lengths.astype(np.uint64)).astype(np.int64)
 
 
-def _wrapped(places: Positions, length: int) -> Positions:
-    """Below the length again, after less than it was added."""
+def _wrap(places: Positions, length: int) -> Positions:
+    """Reduce places from below 2 * length to below length, in place."""
     places -= length
-    places += (places >> 63) & length  # all bits are set where it is below zero
+    places += (places >> 63) & length  # the shift gives all ones for a negative number
     return places
 
 
 @lru_cache(maxsize=4)
-def stretches_of(cut: Cut, key: int) -> Stretches:
-    """Those of an epoch, made once for as long as it is walked through."""
-    return Stretches(cut, key)
+def cached_epoch(layout: BlockLayout, key: int) -> BlockShuffleEpoch:
+    """Return the tables of an epoch, built once while the epoch runs."""
+    return BlockShuffleEpoch(layout, key)

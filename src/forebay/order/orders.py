@@ -1,16 +1,16 @@
-"""Which row comes next: a pure function of (seed, epoch, position).
+"""Row orders: pure functions from (seed, epoch, position) to a row number.
 
-A pipeline has one global order per epoch. Orders nest the way the verbs were written: each level turns positions of
-its own into positions of the level below, down to row numbers of the source.
+A pipeline has one global order per epoch. Each pipeline call (`shuffle`, `take`, `repeat`) wraps the previous order.
+An order maps its positions to positions of its inner order, down to the row numbers of the source.
 
-    natural(n)         position p is row p
-    shuffled           a permutation of the level below, drawn anew each epoch
-    block-shuffled     blocks of rows in shuffled order, the rows of a few of them mixed
-    first              only the first n positions of the level below
-    repeated           the level below several times over, each pass an epoch of its own
+    Sequential       position p is row p
+    Shuffled         a new permutation of the inner order in each epoch
+    BlockShuffled    blocks of rows in shuffled order, with the rows of a few blocks mixed
+    Take             only the first n positions of the inner order
+    Repeated         several passes over the inner order, each with its own epoch number
 
-No level keeps more than a small table, so a billion rows cost nothing to shuffle, an epoch starts at once, and
-any position can be asked for: that is what resuming, sharding and threads rest on.
+No order stores more than a small table. So shuffling a billion rows needs no memory, an epoch starts at once, and the
+row at any position can be computed directly. Resuming, sharding and worker threads rely on that.
 """
 
 from dataclasses import dataclass
@@ -19,57 +19,47 @@ from typing import Any, Protocol
 import numpy as np
 
 from forebay.errors import PipelineError
-from forebay.order.block_shuffle import Cut, stretches_of
-from forebay.order.permutation import Permutation, Positions, Scramble, derive_key, drawn_permutation
+from forebay.order.block_shuffle import BlockLayout, cached_epoch
+from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
+from forebay.order.schedule import MAX_PASSES
 
-__all__ = [
-    "BlockShuffled",
-    "First",
-    "Natural",
-    "Order",
-    "Permutation",
-    "Positions",
-    "Repeated",
-    "Scramble",
-    "Shuffled",
-    "derive_key",
-]
+__all__ = ["BlockShuffled", "Order", "Repeated", "Sequential", "Shuffled", "Take"]
 
 
 class Order(Protocol):
-    """Positions of one level to row numbers of the source."""
+    """Maps positions of an epoch to row numbers of the source."""
 
     @property
     def length(self) -> int | None:
-        """Positions in an epoch; None when it never ends."""
+        """Positions in an epoch; None if the epoch never ends."""
         ...
 
     @property
-    def natural(self) -> bool:
-        """Whether position p is always row p, so that runs of positions are runs of rows."""
+    def is_sequential(self) -> bool:
+        """Whether position p is always row p, so that consecutive positions are consecutive rows."""
         ...
 
     def rows(self, epoch: int, positions: Positions) -> Positions: ...
-    def scramble(self, epoch: int) -> "Scramble | None":
-        """The same as numbers a device can compute rows from by itself; None where it takes a table."""
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        """Return the constants from which a device computes the rows; None if the order needs a table."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
-        """What the order is, as plain values: equal descriptions give equal orders."""
+        """Return plain values that identify the order; the fingerprint of a state dict contains them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Natural:
-    """The order the rows lie in."""
+class Sequential:
+    """The order of the rows in the source."""
 
     length: int
-    natural: bool = True
+    is_sequential: bool = True
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return positions
 
-    def scramble(self, epoch: int) -> "Scramble | None":
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
         return None
 
     def describe(self) -> tuple[Any, ...]:
@@ -78,132 +68,134 @@ class Natural:
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """Every row anywhere: an exact permutation of all positions, without a table of them."""
+    """A full shuffle: an exact permutation of all positions, computed without a table."""
 
-    below: Order
+    inner: Order
     seed: int
-    natural: bool = False
+    is_sequential: bool = False
 
     @property
     def length(self) -> int:
-        return _known_length(self.below, "shuffle")
+        return _known_length(self.inner, "shuffle")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        permutation = drawn_permutation(self.length, derive_key(self.seed, epoch))
-        return self.below.rows(epoch, permutation(positions))
+        permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
+        return self.inner.rows(epoch, permutation(positions))
 
-    def scramble(self, epoch: int) -> "Scramble | None":
-        return drawn_permutation(self.length, derive_key(self.seed, epoch)).scramble if self.below.natural else None
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        if not self.inner.is_sequential:
+            return None
+        return cached_permutation(self.length, derive_key(self.seed, epoch)).permutation_params
 
     def describe(self) -> tuple[Any, ...]:
-        return ("shuffled", self.seed, *self.below.describe())
+        return ("shuffled", self.seed, *self.inner.describe())
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShuffled:
-    """Blocks anywhere, the rows of `mix` of them mixed, so that reads stay inside a few blocks at a time.
+    """A block shuffle: blocks in shuffled order, with the rows of at most `max_open_blocks` blocks mixed.
 
-    How far a row can travel: its block lands anywhere in the epoch; two rows of one block land less than
-    `spread_rows` positions apart; and neighbouring positions need no more than `mix` blocks and a few that follow them.
+    A block can start anywhere in the epoch. Two rows of one block are less than `max_row_distance` positions apart.
+    Consecutive positions need at most the open blocks and a few that follow.
     """
 
-    below: Order
+    inner: Order
     seed: int
     block_rows: int
-    mix: int
-    natural: bool = False
+    max_open_blocks: int
+    is_sequential: bool = False
 
     @property
     def length(self) -> int:
-        return _known_length(self.below, "shuffle")
+        return _known_length(self.inner, "shuffle")
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed: `mix`, or a few less so that they can come and go evenly."""
-        return self._cut.open_blocks
+        """Blocks whose rows are mixed: `max_open_blocks`, or slightly fewer so that blocks open at an even pace."""
+        return self._layout.open_blocks
 
     @property
-    def spread_rows(self) -> int:
-        """More than lies between any two rows of one block."""
-        return self._cut.spread_rows
+    def max_row_distance(self) -> int:
+        """Exclusive upper bound of the positions between two rows of one block."""
+        return self._layout.max_row_distance
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """The most blocks that so many neighbouring positions can need, if they may reach into so many passes."""
-        return self._cut.blocks_within(rows, passes=passes)
+        """Return the most blocks that `rows` consecutive positions can need if they reach into `passes` passes."""
+        return self._layout.blocks_within(rows, passes=passes)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        stretches = stretches_of(self._cut, derive_key(self.seed, epoch))
-        return self.below.rows(epoch, stretches.rows(positions))
+        block_shuffle = cached_epoch(self._layout, derive_key(self.seed, epoch))
+        return self.inner.rows(epoch, block_shuffle.rows(positions))
 
-    @property
-    def _cut(self) -> Cut:
-        return Cut(self.length, self.block_rows, self.mix)
-
-    def scramble(self, epoch: int) -> "Scramble | None":
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
         return None
 
     def describe(self) -> tuple[Any, ...]:
-        return ("block-shuffled", self.seed, self.block_rows, self.mix, self._cut.turns, *self.below.describe())
+        sizes = (self.block_rows, self.max_open_blocks, self._layout.open_groups)
+        return ("block-shuffled", self.seed, *sizes, *self.inner.describe())
+
+    @property
+    def _layout(self) -> BlockLayout:
+        return BlockLayout(self.length, self.block_rows, self.max_open_blocks)
 
 
 @dataclass(frozen=True, slots=True)
-class First:
-    """The first `count` positions of the level below."""
+class Take:
+    """The first `count` positions of the inner order."""
 
-    below: Order
+    inner: Order
     count: int
 
     @property
     def length(self) -> int:
-        return self.count if self.below.length is None else min(self.count, self.below.length)
+        return self.count if self.inner.length is None else min(self.count, self.inner.length)
 
     @property
-    def natural(self) -> bool:
-        return self.below.natural
+    def is_sequential(self) -> bool:
+        return self.inner.is_sequential
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        return self.below.rows(epoch, positions)
+        return self.inner.rows(epoch, positions)
 
-    def scramble(self, epoch: int) -> "Scramble | None":
-        return self.below.scramble(epoch)
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return self.inner.permutation_params(epoch)
 
     def describe(self) -> tuple[Any, ...]:
-        return ("first", self.count, *self.below.describe())
+        return ("first", self.count, *self.inner.describe())
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The level below `count` times over (None: for ever); pass k of epoch e is its epoch e * count + k."""
+    """`count` passes over the inner order (None: endless); pass k of epoch e uses inner epoch e * count + k."""
 
-    below: Order
+    inner: Order
     count: int | None
-    natural: bool = False
+    is_sequential: bool = False
 
     @property
     def length(self) -> int | None:
-        return None if self.count is None else self.count * _known_length(self.below, "repeat")
+        return None if self.count is None else self.count * _known_length(self.inner, "repeat")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        length = _known_length(self.below, "repeat")
+        length = _known_length(self.inner, "repeat")
         passes = positions // length
-        found = np.empty_like(positions)
+        rows = np.empty_like(positions)
         for number in np.unique(passes):
             chosen = passes == number
-            found[chosen] = self.below.rows(
-                epoch * (self.count or 1 << 32) + int(number), positions[chosen] - number * length
-            )
-        return found
+            inner_epoch = epoch * (self.count or MAX_PASSES) + int(number)
+            rows[chosen] = self.inner.rows(inner_epoch, positions[chosen] - number * length)
+        return rows
 
-    def scramble(self, epoch: int) -> "Scramble | None":
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
         return None
 
     def describe(self) -> tuple[Any, ...]:
-        return ("repeated", self.count, *self.below.describe())
+        return ("repeated", self.count, *self.inner.describe())
 
 
 def _known_length(order: Order, verb: str) -> int:
     if order.length is None:
         raise PipelineError(
-            f"{verb}() needs a known number of rows, but repeat() before it never ends: call {verb}() first."
+            f"{verb}() needs a known number of rows, but the repeat() before it never ends. Call {verb}() first."
         )
     return order.length

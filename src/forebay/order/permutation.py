@@ -1,4 +1,4 @@
-"""Permutations drawn by a key: exact, and without a table where there is much to permute."""
+"""Exact permutations selected by a key; long ones need no table."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -8,17 +8,17 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Permutation", "Positions", "Scramble", "derive_key", "drawn_permutation"]
+__all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation", "derive_key"]
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scramble:
-    """A computed permutation of range(length), as plain numbers: add the term, then a round for each factor.
+class PermutationParams:
+    """The constants of a computed permutation of range(length); a device computes it from these.
 
-    A round multiplies, keeps the bits of the mask, and folds the number onto itself by the shift; what comes out at
-    `length` or beyond goes through everything again.
+    First add `term`. Then run one round for each factor: multiply by the factor, keep the bits of `mask`, and XOR the
+    number with itself shifted right by `shift`. If the result is not below `length`, repeat everything with it.
     """
 
     length: int
@@ -29,15 +29,15 @@ class Scramble:
 
 
 class Permutation:
-    """A permutation of range(length), drawn by a key; called with positions, it gives where they go.
+    """A permutation of range(length) selected by a key; a call maps positions to their images.
 
-    Up to `TABLE_LENGTH` it is a table: the ranks of random numbers. Beyond, it is computed: an addition, then rounds
-    of multiply and shift, each of which is one-to-one on numbers of k bits; what falls outside the range
-    is sent through again until it falls inside, which keeps the whole one-to-one. Only raw bits of Philox are
-    used, which NumPy promises never to change, so an order is the same on every machine and version.
+    Up to `TABLE_LENGTH` it is a table: the ranks of random numbers. A longer permutation is computed: one addition,
+    then rounds of multiply and shift. Each round is a bijection on numbers of k bits. A result outside the range goes
+    through the rounds again until it is inside, so the whole is a bijection on the range. The constants come from raw
+    Philox bits, which NumPy guarantees never to change, so an order is the same on every machine and version.
     """
 
-    TABLE_LENGTH = 1 << 13  # below, few bits leave multiplying too little to mix
+    TABLE_LENGTH = 1 << 13  # shorter ranges have too few bits for the multiplication to mix well
     _ROUNDS = 5
 
     def __init__(self, length: int, key: int) -> None:
@@ -52,30 +52,30 @@ class Permutation:
         constants = raw.random_raw(self._ROUNDS + 1).astype(word)
         self._word = word
         self._mask = word((1 << bits) - 1)
-        self._term, self._factors = constants[0], constants[1:] | word(1)  # odd, so that multiplying can be undone
+        self._term, self._factors = constants[0], constants[1:] | word(1)  # multiplying by an odd number is invertible
         self._shift = word((bits + 1) // 2)
 
     @cached_property
-    def scramble(self) -> Scramble | None:
-        """What it is computed from; None where it is a table."""
+    def permutation_params(self) -> PermutationParams | None:
+        """The constants of a computed permutation; None if it is a table."""
         if self._table is not None:
             return None
         factors = tuple(map(int, self._factors))
-        return Scramble(self._length, int(self._mask), int(self._term), factors, int(self._shift))
+        return PermutationParams(self._length, int(self._mask), int(self._term), factors, int(self._shift))
 
     def __call__(self, positions: Positions) -> Positions:
         if self._table is not None:
             return self._table[positions]
-        numbers = self._scramble(positions.astype(self._word))
+        numbers = self._run_rounds(positions.astype(self._word))
         outside = np.flatnonzero(numbers >= self._length)
         while outside.size:
-            again = self._scramble(numbers[outside])
-            numbers[outside] = again
-            outside = outside[again >= self._length]
+            repeated = self._run_rounds(numbers[outside])
+            numbers[outside] = repeated
+            outside = outside[repeated >= self._length]
         return numbers.astype(np.int64)
 
-    def _scramble(self, numbers: Array) -> Array:
-        """One-to-one on numbers of k bits, in place."""
+    def _run_rounds(self, numbers: Array) -> Array:
+        """Apply the addition and all rounds in place: a bijection on numbers of k bits."""
         shifted = np.empty_like(numbers)
         numbers += self._term
         for factor in self._factors:
@@ -87,8 +87,8 @@ class Permutation:
 
 
 def _ranks(numbers: Array) -> Positions:
-    """Which number comes first, second, and so on; equal ones as they stand."""
-    order = np.argsort(numbers)  # several times as fast as a stable sort, and the same where no two are equal
+    """Return the indices that sort the numbers; equal numbers keep their order."""
+    order = np.argsort(numbers)  # several times faster than a stable sort, and identical if all numbers differ
     ranked = numbers[order]
     if (ranked[1:] == ranked[:-1]).any():
         order = np.argsort(numbers, kind="stable")
@@ -97,12 +97,12 @@ def _ranks(numbers: Array) -> Positions:
 
 @lru_cache(maxsize=16)
 def derive_key(*parts: int) -> int:
-    """One 128-bit key from several numbers: near numbers give unrelated keys."""
+    """Derive one 128-bit key from several numbers; similar numbers give unrelated keys."""
     words = np.random.SeedSequence([part & (2**64 - 1) for part in parts]).generate_state(2, np.uint64)
     return int(words[0]) << 64 | int(words[1])
 
 
 @lru_cache(maxsize=32)
-def drawn_permutation(length: int, key: int) -> Permutation:
-    """The same as `Permutation`, made once for as long as it is asked for."""
+def cached_permutation(length: int, key: int) -> Permutation:
+    """Return a `Permutation`, cached while it is in use."""
     return Permutation(length, key)

@@ -1,11 +1,11 @@
-"""Where an epoch stands, and which batches are still to come: all the state that resuming needs.
+"""The cursor (position of the consumer in an epoch) and the schedule (batches that remain).
 
-Shard i of n takes positions i, i+n, i+2n, ... of the global order, counted from where the epoch (or the resumed part
-of it) begins. So a cursor holds a global position and nothing about shards, and continues on any number of them.
+Shard i of n takes the positions i, i+n, i+2n, ... of the global order, counted from the start of the epoch or of its
+resumed part. A cursor therefore stores a global position and no shard, so a run can resume on any number of shards.
 
-A step is one batch of every shard, and all shards take the same number of steps: where the last would have rows for
-some of them only, every shard keeps one row of the batch before it for the last. That cannot be done for batches of
-one row, nor where fewer rows are left than there are shards: `idle_shards` tells.
+A step is one batch of every shard, and all shards take the same number of steps. If the last step has rows for only
+some of the shards, every shard moves one row of its previous batch to the last step. That is impossible if batches
+have one row, or if fewer rows remain than there are shards. `starved_shards` counts the shards without a row then.
 """
 
 import dataclasses
@@ -18,22 +18,23 @@ from forebay.errors import StateError
 __all__ = ["ENDLESS", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
-MOST_PASSES = 1 << 32  # passes of an endless epoch before their orders could meet those of the next
-ENDLESS = 1 << 62  # rows of a pass that ends only when its stream does, or never
+MAX_PASSES = 1 << 32  # passes of an endless epoch; more would reuse the orders of the next epoch
+ENDLESS = 1 << 62  # rows of a pass with unknown length: it ends with its stream, or never
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a consumer has received: everything before this point, and nothing after it."""
+    """The position of the consumer: it received everything before this point and nothing after it."""
 
     epoch: int = 0
-    passes: int = 0  # whole passes done inside this epoch: repeat() after batch()
-    position: int = 0  # global rows received in this pass, all shards together
-    batches: int = 0  # batches received in this epoch by this shard
-    stream: dict[str, Any] | None = None  # the stream's own state at `stream_position`, where it has one
+    passes: int = 0  # complete passes in this epoch, from repeat() after batch()
+    position: int = 0  # rows that all shards together received in this pass
+    batches: int = 0  # batches that this shard received in this epoch
+    stream: dict[str, Any] | None = None  # state dict of the stream at `stream_position`, if it has one
     stream_position: int = 0
 
     def state_dict(self, fingerprint: str) -> dict[str, Any]:
+        """Return the cursor as JSON values, with the fingerprint of its pipeline."""
         state: dict[str, Any] = {"version": STATE_VERSION, "pipeline": fingerprint}
         state |= {"epoch": self.epoch, "passes": self.passes, "position": self.position, "batches": self.batches}
         if self.stream is not None:
@@ -42,19 +43,20 @@ class Cursor:
 
     @classmethod
     def from_state(cls, state: Any, fingerprint: str) -> "Cursor":
+        """Read a state dict; raise StateError if it is damaged or belongs to another pipeline."""
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
             raise StateError(
-                f"not a state of this version of Forebay: {str(state)[:120]!r}. Pass what state_dict() returned."
+                f"{str(state)[:120]!r} is not a state of this version of Forebay. Pass a value from state_dict()."
             )
         if state.get("pipeline") != fingerprint:
             raise StateError(
-                f"the state belongs to another pipeline ({state.get('pipeline')!r}, this is {fingerprint!r}): rows, "
-                "shuffle, take or repeat differ. Build the pipeline as it was; shard, batch and maps may change."
+                f"the state belongs to another pipeline ({state.get('pipeline')!r}, not {fingerprint!r}): its rows, "
+                "shuffle, take or repeat differ. Build the same pipeline; only shard, batch and maps may change."
             )
         numbers = {name: state.get(name, 0) for name in ("epoch", "passes", "position", "batches", "stream_position")}
         for name, number in numbers.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise StateError(f"the state is damaged: {name}={number!r} is not a count.")
+                raise StateError(f"the state is damaged: {name}={number!r} is not a count. Load another state.")
         return cls(**numbers, stream=state.get("stream"))
 
 
@@ -62,18 +64,18 @@ class Cursor:
 class Group:
     """Batches that are filled together: consecutive rows of one shard in one pass."""
 
-    cursor: Cursor  # where it begins
-    start: int  # this shard's rows before it, counted from `base`
+    cursor: Cursor  # at the start of the group
+    start: int  # rows of this shard between `base` and the group
     rows: int
     batches: int
-    base: int  # global position where the shards' strides begin
-    pass_ends: bool  # whether it holds the last batch of its pass
-    epoch_ends: bool
+    base: int  # global position from which the shards take their rows in turn
+    ends_pass: bool  # whether the group contains the last batch of its pass
+    ends_epoch: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The arithmetic of an epoch: how many batches of how many rows, for one shard of several."""
+    """The batches of an epoch for one shard: their number and their rows."""
 
     pass_rows: int
     batch_rows: int
@@ -85,7 +87,7 @@ class Schedule:
 
     @property
     def batches(self) -> int | None:
-        """Batches this shard gets in a whole epoch; None when that is unknown or without end."""
+        """Batches of this shard in a complete epoch; None if unknown or endless."""
         if self._pass_batches(0) == 0:
             return 0
         if self.pass_rows >= ENDLESS or self.passes is None:
@@ -95,16 +97,17 @@ class Schedule:
 
     @property
     def pass_batches(self) -> int | None:
-        """Batches this shard gets in a whole pass, or in all where they are fewer; None where a pass has no end."""
+        """Batches of this shard in a complete pass, at most `batch_limit`; None if unknown or endless."""
         if self.pass_rows >= ENDLESS:
             return self.batch_limit
         whole = self._pass_batches(0)
         return whole if self.batch_limit is None else min(whole, self.batch_limit)
 
     def groups(self, cursor: Cursor, group_batches: int, *, first_batches: int | None = None) -> Iterator[Group]:
-        """The rest of the cursor's epoch, in groups of at most so many batches that never cross a pass.
+        """Yield the remaining groups of the cursor's epoch; a group never crosses the end of a pass.
 
-        With `first_batches`, groups begin at that size and double, so that the first batch need not wait for many.
+        With `first_batches`, groups start at that size and double up to `group_batches`, so that the first batch is
+        ready early.
         """
         number, base, done = cursor.passes, cursor.position, cursor.batches
         sizes = _doubling(first_batches or group_batches, group_batches)
@@ -117,7 +120,7 @@ class Schedule:
                 return
 
     def is_over(self, cursor: Cursor) -> bool:
-        """Whether nothing of the cursor's epoch is left."""
+        """Return whether no batch of the cursor's epoch remains."""
         return next(self.groups(cursor, 1), None) is None
 
     def _pass_groups(self, cursor: Cursor, sizes: Iterator[int]) -> Iterator[Group]:
@@ -127,41 +130,41 @@ class Schedule:
         first, start = 0, 0
         while first < wanted:
             batches = min(next(sizes), wanted - first)
-            if self._keeps_back(base) and first < whole - 1:
-                batches = min(batches, whole - 1 - first)  # only the last batch of a group may be short
+            if self._evens_out_last_step(base) and first < whole - 1:
+                batches = min(batches, whole - 1 - first)  # a short batch must be the last of its group
             ends = first + batches == whole
             stop = self._rows_before(base, first + batches)
             yield Group(
-                cursor=self.advanced(cursor, first),
+                cursor=self.advance(cursor, first),
                 start=start,
                 rows=stop - start,
                 batches=batches,
                 base=base,
-                pass_ends=ends,
-                epoch_ends=first + batches == wanted and (wanted < whole or self._last_pass(cursor, whole)),
+                ends_pass=ends,
+                ends_epoch=first + batches == wanted and (wanted < whole or self._is_last_pass(cursor, whole)),
             )
             first, start = first + batches, stop
 
     def order_epoch(self, cursor: Cursor) -> int:
-        """Which epoch of the order a cursor is in: each pass of repeat() after batch() is one of its own."""
-        return cursor.epoch * (self.passes or MOST_PASSES) + cursor.passes
+        """Return the epoch number for the order; each pass of repeat() after batch() counts as one epoch."""
+        return cursor.epoch * (self.passes or MAX_PASSES) + cursor.passes
 
-    def advanced(self, cursor: Cursor, batches: int) -> Cursor:
-        """The cursor after so many more batches of its pass."""
+    def advance(self, cursor: Cursor, batches: int) -> Cursor:
+        """Return the cursor after `batches` more batches of its pass."""
         position = cursor.position + batches * self._step_rows
-        if batches and self._keeps_back(cursor.position) and 0 < self.pass_rows - position < self.shard_count:
+        if batches and self._evens_out_last_step(cursor.position) and 0 < self.pass_rows - position < self.shard_count:
             position -= self.shard_count
         position = min(position, self.pass_rows)
         done = cursor.batches + batches
         return Cursor(cursor.epoch, cursor.passes, position, done, cursor.stream, cursor.stream_position)
 
-    def idle_shards(self, position: int) -> int:
-        """Shards that have no row in the last step, if the pass goes on from here: they take a step less."""
-        rest = self._last_rows(position)
-        spread = self.drop_remainder or rest == 0 or self._keeps_back(position)
-        return 0 if spread else max(0, self.shard_count - rest)
+    def starved_shards(self, position: int) -> int:
+        """Return how many shards have no row in the last step of a pass that continues at `position`."""
+        rest = self._last_step_rows(position)
+        all_have_rows = self.drop_remainder or rest == 0 or self._evens_out_last_step(position)
+        return 0 if all_have_rows else max(0, self.shard_count - rest)
 
-    def _last_pass(self, cursor: Cursor, whole: int) -> bool:
+    def _is_last_pass(self, cursor: Cursor, whole: int) -> bool:
         ended = self._limit_left(cursor.batches + whole) == 0
         return ended or (self.passes is not None and cursor.passes + 1 >= self.passes)
 
@@ -170,37 +173,37 @@ class Schedule:
 
     @property
     def _step_rows(self) -> int:
-        """Rows of a step: a batch of every shard."""
+        """Rows of a full step: one batch of every shard."""
         return self.batch_rows * self.shard_count
 
-    def _last_rows(self, base: int) -> int:
-        """Rows of the last step, where it is not a whole one; 0 where it is."""
+    def _last_step_rows(self, base: int) -> int:
+        """Return the rows of the last step if it is not full, else 0."""
         return max(0, self.pass_rows - base) % self._step_rows
 
-    def _keeps_back(self, base: int) -> bool:
-        """Whether each shard keeps a row of its last full batch for the last step, which has too few for all."""
-        few = 0 < self._last_rows(base) < self.shard_count
+    def _evens_out_last_step(self, base: int) -> bool:
+        """Return whether each shard moves one row of its last full batch to the last step, which has too few rows."""
+        few = 0 < self._last_step_rows(base) < self.shard_count
         return few and not self.drop_remainder and self.batch_rows > 1 and self.pass_rows - base > self._step_rows
 
     def _shard_rows(self, base: int) -> int:
-        """Rows this shard has from a global position to the end of the pass."""
+        """Return the rows of this shard from a global position to the end of the pass."""
         left = max(0, self.pass_rows - base)
         return max(0, -(-(left - self.shard_index) // self.shard_count))
 
     def _rows_before(self, base: int, batches: int) -> int:
-        """Rows of this shard in the first so many batches from a global position on."""
-        kept = 1 if self._keeps_back(base) and batches == self._pass_batches(base) - 1 else 0
-        return min(batches * self.batch_rows - kept, self._shard_rows(base))
+        """Return the rows of this shard in its first `batches` batches after a global position."""
+        moved = 1 if self._evens_out_last_step(base) and batches == self._pass_batches(base) - 1 else 0
+        return min(batches * self.batch_rows - moved, self._shard_rows(base))
 
     def _pass_batches(self, base: int) -> int:
-        if self.drop_remainder or self._keeps_back(base):
+        if self.drop_remainder or self._evens_out_last_step(base):
             whole = max(0, self.pass_rows - base) // self._step_rows
             return whole if self.drop_remainder else whole + 1
         return -(-self._shard_rows(base) // self.batch_rows)
 
 
 def _doubling(first: int, most: int) -> Iterator[int]:
-    """first, twice that, and so on up to the most, for ever."""
+    """Yield `first`, then double it each time up to `most`, forever."""
     while True:
         yield min(first, most)
         first = min(first * 2, most)
