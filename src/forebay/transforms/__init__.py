@@ -1,1 +1,1 @@
-"""Transforms of rows and batches: cast, scale, one_hot, map and padding."""
+"""Transforms of batches: cast, scale, one_hot, map and padding."""

@@ -1,7 +1,7 @@
-"""What is done to a batch on its way, and where it may run.
+"""Transforms of a batch: the user's maps, and the built-in cast, scale and one_hot.
 
-A transform takes the flat leaves of a batch and gives new ones. The user's own functions are `Map`s. `cast`, `scale`
-and `one_hot` are known to the plan: it may place them on either side of the link, wherever fewer bytes cross.
+A transform takes the flat leaves of a batch and returns new leaves. A `Map` wraps a function of the user. The planner
+knows `cast`, `scale` and `one_hot`: it runs them on the host or on the device, whichever transfers fewer bytes.
 """
 
 import inspect
@@ -13,10 +13,10 @@ import numpy as np
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
-from forebay.order.orders import derive_key
+from forebay.order.permutation import derive_key
 from forebay.transforms.padding import pad_rows
 
-if TYPE_CHECKING:  # half of what importing Forebay would cost otherwise
+if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
 
 __all__ = [
@@ -26,12 +26,12 @@ __all__ = [
     "Scale",
     "Transform",
     "apply_all",
-    "by_leaf",
+    "values_per_leaf",
     "cast",
     "make_rng",
     "one_hot",
     "scale",
-    "transformed",
+    "describe_transforms",
     "write_leaves",
 ]
 
@@ -43,34 +43,38 @@ class Transform(Protocol):
 
     @property
     def where(self) -> str:
-        """thread, process, ray or device; "either" leaves it to the plan."""
+        """Where the transform runs: "thread", "process", "ray", "device", or "either" if the planner decides."""
         ...
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]: ...
+    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
+        """Return new leaves and their structure; `key` seeds random numbers for this batch."""
+        ...
+
     def __str__(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A function of the user's, on whole batches or on single rows."""
+    """A function of the user, called with a batch or with a single row."""
 
     function: Callable[..., Tree]
     where: str
     by_row: bool
     takes_rng: bool
     seed: int
-    pad: Any = None  # what fills rows up that come out in different shapes
-    structure: Structure | None = None  # what it returned when it was traced, and must return again
-    workers: int | None = None  # processes or Ray workers to run it; None: one for each CPU that is free
+    pad: Any = None  # fill value for output rows of different shapes
+    structure: Structure | None = None  # output structure for the sample rows; every call must return it
+    workers: int | None = None  # worker processes or Ray workers; None: one for each free CPU
 
     @classmethod
     def of(
         cls, function: Callable[..., Tree], *, where: str, by_row: bool, seed: int, workers: int | None = None
     ) -> "Map":
+        """Validate the options of `Pipeline.map` and build the transform."""
         if where not in ("thread", "process", "ray", "device"):
-            raise PipelineError(f"map(where={where!r}) is unknown: choose 'thread', 'process', 'ray' or 'device'.")
+            raise PipelineError(f"map(where={where!r}) is unknown. Choose 'thread', 'process', 'ray' or 'device'.")
         if workers is not None and where not in ("process", "ray"):
-            raise PipelineError(f"map(where={where!r}, workers={workers}): only 'process' and 'ray' have workers.")
+            raise PipelineError(f"map(where={where!r}) takes no workers, not {workers}. Use 'process' or 'ray'.")
         return cls(function, where, by_row, _takes_rng(function), seed, workers=workers)
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
@@ -78,24 +82,26 @@ class Map:
         if not self.by_row:
             returned, result = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
             return self._check_length(result, returned, len(leaves[0]))
-        found, rows = self.structure, []
+        returned_structure, rows = self.structure, []
         for row in zip(*leaves, strict=True):
-            found, result = self._flatten(self._call(structure.unflatten(row), rng), found)
+            returned_structure, result = self._flatten(self._call(structure.unflatten(row), rng), returned_structure)
             rows.append(result)
-        assert found is not None  # a batch has a row at least
-        return pad_rows(rows, found.paths, self.pad), found
+        assert returned_structure is not None  # a batch has at least one row
+        return pad_rows(rows, returned_structure.paths, self.pad), returned_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """The leaves of a result; by the names they had before, whatever order they come in now."""
+        """Return structure and leaves of a result; leaves are matched by name if a structure is expected."""
         if tree is None:
-            raise TransformError(f"{self} returned None: let it return what it makes of a batch, or of a row.")
+            raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:
             leaves, structure = flatten(tree)
             return structure, leaves
         try:
             return expected, expected.flatten_like(tree)
         except SpecError as error:
-            raise TransformError(f"{self} returned another tree than before: {error}") from None
+            raise TransformError(
+                f"{self} returned a different tree than before: {error} Return the same fields for every batch."
+            ) from None
 
     def _call(self, tree: Tree, rng: "np.random.Generator | None") -> Tree:
         return self.function(tree) if rng is None else self.function(tree, rng=rng)
@@ -104,9 +110,9 @@ class Map:
         arrays = [np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
-                found = "a single value" if array.ndim == 0 else f"{len(array)} rows"
+                got = "a single value" if array.ndim == 0 else f"{len(array)} rows"
                 raise TransformError(
-                    f"{self} returned {found} in {name!r} for a batch of {rows}: return as many rows as came in."
+                    f"{self} returned {got} in {name!r} for a batch of {rows} rows. Return one value for each row."
                 )
         return arrays, structure
 
@@ -117,24 +123,26 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Another dtype for some fields."""
+    """Converts fields to other dtypes."""
 
     fields: Mapping[str, np.dtype[Any]] | np.dtype[Any]
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        wanted = by_leaf(self.fields, structure, self)
-        return [
-            leaf if to is None else leaf.astype(to, copy=False) for leaf, to in zip(leaves, wanted, strict=True)
-        ], structure
+        dtypes = values_per_leaf(self.fields, structure, self)
+        converted = [
+            leaf if dtype is None else leaf.astype(dtype, copy=False)
+            for leaf, dtype in zip(leaves, dtypes, strict=True)
+        ]
+        return converted, structure
 
     def __str__(self) -> str:
-        return f"cast({_told(self.fields)})"
+        return f"cast({_format_fields(self.fields)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """field * factor + offset, as `dtype`."""
+    """Computes field * factor + offset in `dtype`."""
 
     fields: Mapping[str, float] | float
     offset: float
@@ -142,29 +150,30 @@ class Scale:
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        factors = by_leaf(self.fields, structure, self)
-        return [
-            leaf if by is None else self._scaled(leaf, by) for leaf, by in zip(leaves, factors, strict=True)
-        ], structure
+        factors = values_per_leaf(self.fields, structure, self)
+        scaled = [
+            leaf if factor is None else self._scale(leaf, factor) for leaf, factor in zip(leaves, factors, strict=True)
+        ]
+        return scaled, structure
 
-    def _scaled(self, leaf: Any, factor: float) -> Any:
+    def _scale(self, leaf: Any, factor: float) -> Any:
         scaled = np.multiply(leaf, self.dtype.type(factor), dtype=self.dtype, casting="unsafe")
         return np.add(scaled, self.dtype.type(self.offset), out=scaled) if self.offset else scaled
 
     def __str__(self) -> str:
-        return f"scale({_told(self.fields)}{f', offset={self.offset}' if self.offset else ''})"
+        return f"scale({_format_fields(self.fields)}{f', offset={self.offset}' if self.offset else ''})"
 
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """Class numbers to rows with a single one in them."""
+    """Converts class numbers to one-hot rows."""
 
     fields: Mapping[str, int] | int
     dtype: np.dtype[Any]
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        classes = by_leaf(self.fields, structure, self)
+        classes = values_per_leaf(self.fields, structure, self)
         encoded = [
             leaf if count is None else self._encode(leaf, count, name)
             for leaf, count, name in zip(leaves, classes, structure.paths, strict=True)
@@ -173,68 +182,92 @@ class OneHot:
 
     def _encode(self, leaf: Any, classes: int, name: str) -> Any:
         if leaf.dtype.kind not in "iu":
-            raise TransformError(f"one_hot needs whole numbers, but {name!r} is {leaf.dtype}.")
+            raise TransformError(f"one_hot needs integers, but {name!r} is {leaf.dtype}. Convert it to integers first.")
         outside = (leaf < 0) | (leaf >= classes)
         if outside.any():
             raise TransformError(
-                f"one_hot({classes}): {name!r} holds {leaf[outside].flat[0]}, outside 0..{classes - 1}."
+                f"one_hot({classes}): {name!r} contains {leaf[outside].flat[0]}, outside 0..{classes - 1}. "
+                "Pass a larger number of classes, or correct the values."
             )
         return (leaf[..., None] == np.arange(classes)).astype(self.dtype)
 
     def __str__(self) -> str:
-        return f"one_hot({_told(self.fields)})"
+        return f"one_hot({_format_fields(self.fields)})"
 
 
 def cast(fields: Any) -> Cast:
-    """Other dtypes for some fields, `map(fb.cast({"image": "float32"}))`, or for all: `map(fb.cast("float32"))`."""
+    """Convert fields to other dtypes.
+
+    Use `map(fb.cast({"image": "float32"}))` for some fields, or `map(fb.cast("float32"))` for all.
+    """
     if isinstance(fields, Mapping):
-        return Cast({str(name): _dtype(dtype) for name, dtype in fields.items()})
-    return Cast(_dtype(fields))
+        return Cast({str(name): _as_dtype(dtype) for name, dtype in fields.items()})
+    return Cast(_as_dtype(fields))
 
 
 def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "DTypeLike" = "float32") -> Scale:
-    """Multiply, then add: `map(fb.scale({"image": 1 / 255}))` makes floats between 0 and 1 of bytes."""
-    return Scale(_named(fields), offset, _dtype(dtype))
+    """Multiply fields by a factor, then add an offset.
+
+    `map(fb.scale({"image": 1 / 255}))` converts bytes to floats between 0 and 1.
+    """
+    return Scale(_with_str_keys(fields), offset, _as_dtype(dtype))
 
 
 def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") -> OneHot:
-    """Class numbers to one-hot rows: `map(fb.one_hot({"label": 10}))`."""
-    return OneHot(_named(fields), _dtype(dtype))
+    """Convert class numbers to one-hot rows: `map(fb.one_hot({"label": 10}))`."""
+    return OneHot(_with_str_keys(fields), _as_dtype(dtype))
 
 
 def apply_all(
     transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: Sequence[int], *, first: int = 0
 ) -> tuple[Leaves, Structure]:
-    """One transform after the other; each draws from a generator of its own, by its number in the pipeline."""
-    for number, transform in enumerate(transforms, first):
+    """Apply transforms in order; each has its own random numbers, seeded by its index in the pipeline."""
+    for index, transform in enumerate(transforms, first):
         try:
-            leaves, structure = transform.apply(leaves, structure, (*key, number))
+            leaves, structure = transform.apply(leaves, structure, (*key, index))
         except Exception as error:
             error.add_note(f"in {transform}")
             raise
     return leaves, structure
 
 
-def transformed(transforms: Sequence[Transform]) -> str:
-    """The transforms in words, for errors."""
+def describe_transforms(transforms: Sequence[Transform]) -> str:
+    """Return the names of the transforms for an error message."""
     return " then ".join(map(str, transforms))
 
 
-def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], told: str) -> None:
-    """Copy what the transforms gave into a slot, if it is what tracing promised."""
+def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:
+    """Copy the output of transforms into a slot; raise TransformError if it differs from the inferred specs."""
     if len(leaves) != len(out):
         raise TransformError(
-            f"{told} returned {len(leaves)} arrays, but {len(out)} when it was traced: always return the same fields."
+            f"{description} returned {len(leaves)} arrays, but {len(out)} for the sample rows. Return the same "
+            "fields for every batch."
         )
     for leaf, target, name in zip(leaves, out, names, strict=True):
         array = np.asarray(leaf)
         if array.shape != target.shape or array.dtype != target.dtype:
             got, want = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
             raise TransformError(
-                f"{told} returned {got} for {len(array)} rows in {name!r}, but {want} for {len(target)} was traced. "
-                "Return one shape and dtype, or let batch(..., pad=0) pad what differs."
+                f"{description} returned {len(array)} rows of {got} in {name!r}, but {len(target)} rows of {want} "
+                "for the sample rows. Return the same shape and dtype for every batch, or pad with batch(..., pad=0)."
             )
         target[...] = array
+
+
+def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, transform: Any) -> list[Any]:
+    """Return the value for each leaf; None for a leaf that the transform does not change."""
+    if not isinstance(fields, Mapping):
+        return [fields] * len(structure.paths)
+    unknown = [name for name in fields if name not in structure.paths]
+    if unknown:
+        known = ", ".join(map(repr, structure.paths))
+        raise SpecError(f"{transform} names {unknown[0]!r}, but the fields are {known}. Correct the name.")
+    return [fields.get(name) for name in structure.paths]
+
+
+def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
+    """Return the random generator of one map for one batch."""
+    return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
 def _takes_rng(function: Callable[..., Any]) -> bool:
@@ -244,38 +277,23 @@ def _takes_rng(function: Callable[..., Any]) -> bool:
         return False
 
 
-def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
-    """The generator of one map on one batch."""
-    return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
-
-
-def _dtype(name: Any) -> np.dtype[Any]:
+def _as_dtype(name: Any) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
-        raise SpecError(f"{name!r} is not a dtype: pass for example 'float32'.") from None
+        raise SpecError(f"{name!r} is not a dtype. Pass for example 'float32'.") from None
     return dtype
 
 
-def _named(fields: Mapping[str, Any] | Any) -> Any:
+def _with_str_keys(fields: Mapping[str, Any] | Any) -> Any:
     return {str(name): value for name, value in fields.items()} if isinstance(fields, Mapping) else fields
 
 
-def _told(fields: Mapping[str, Any] | Any) -> str:
+def _format_fields(fields: Mapping[str, Any] | Any) -> str:
     if isinstance(fields, Mapping):
-        return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
-    return _shown(fields)
+        return ", ".join(f"{name}: {_format_value(value)}" for name, value in fields.items())
+    return _format_value(fields)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def by_leaf(fields: Mapping[str, Any] | Any, structure: Structure, told: Any) -> list[Any]:
-    """A value for each leaf; None where the transform leaves it alone."""
-    if not isinstance(fields, Mapping):
-        return [fields] * len(structure.paths)
-    unknown = [name for name in fields if name not in structure.paths]
-    if unknown:
-        raise SpecError(f"{told} names {unknown[0]!r}, but the fields are {', '.join(map(repr, structure.paths))}.")
-    return [fields.get(name) for name in structure.paths]

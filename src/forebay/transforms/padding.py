@@ -1,4 +1,4 @@
-"""Rows of different shape as one array: as long as the longest of the batch, the rest filled with a value."""
+"""Stacks rows of different shapes into one array, padded to the longest row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +12,13 @@ __all__ = ["pad_rows", "stack_rows"]
 
 
 def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any) -> list[Array]:
-    """Rows, each a list of leaves, as one padded array a leaf."""
+    """Stack rows, each a list of leaves, into one padded array for each leaf."""
     columns = zip(*rows, strict=True)
     return [stack_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
 
 
 def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
-    """One leaf's rows as one array; where their shapes differ, padded with the field's value."""
+    """Stack the rows of one leaf; if their shapes differ, pad them with the value of the field."""
     arrays = [np.asarray(leaf) for leaf in column]
     shapes = {array.shape for array in arrays}
     if len(shapes) == 1:
@@ -26,8 +26,8 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
     value = pad.get(name) if isinstance(pad, Mapping) else pad
     if value is None or len({len(shape) for shape in shapes}) > 1:
         raise SpecError(
-            f"rows differ in shape in {name!r}: {sorted(shapes)[:3]}. Make them alike, or pass batch(..., pad=0) "
-            "(all with the same number of dimensions)."
+            f"rows of {name!r} have different shapes: {sorted(shapes)[:3]}. Use one shape, or pass batch(..., pad=0) "
+            "if all rows have the same number of dimensions."
         )
     dtype = np.result_type(*{array.dtype for array in arrays})
     _check_value(value, dtype, name)
@@ -38,10 +38,10 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
 
 
 def _check_value(value: Any, dtype: np.dtype[Any], name: str) -> None:
-    """Refuse what the rows cannot hold: NaN among whole numbers, -1 among unsigned ones."""
+    """Raise SpecError if the dtype cannot store the value, such as NaN for integers or -1 for unsigned integers."""
     try:
-        held = np.array(value, dtype)
+        stored = np.array(value, dtype)
     except (OverflowError, TypeError, ValueError):
-        held = None
-    if held is None or not (held == value or (value != value and held != held)):
-        raise SpecError(f"pad={value!r} cannot be held by {name!r}, which is {dtype}: choose another value.")
+        stored = None
+    if stored is None or not (stored == value or (value != value and stored != stored)):
+        raise SpecError(f"{name!r} is {dtype} and cannot store pad={value!r}. Choose another value.")

@@ -1,4 +1,4 @@
-"""Process pools: answers, errors and deaths come back; nothing outlives the pool or its parent."""
+"""Process pools return results, errors and deaths; no process outlives the pool or its parent."""
 
 import os
 import re
@@ -23,7 +23,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="sends signals")
 
 
 class UnloadableError(Exception):
-    """Pickles, but does not load: its constructor takes two arguments and keeps one."""
+    """Pickles but does not load: its constructor takes two arguments and stores one."""
 
     def __init__(self, first, second):
         super().__init__(first)
@@ -34,8 +34,8 @@ class UnpicklableError(Exception):
         raise TypeError("not this one")
 
 
-class Ungrateful:
-    """Cannot be pickled, by anything."""
+class Unpicklable:
+    """A function that no pickler can pickle."""
 
     def __call__(self, memory, task):
         return task
@@ -44,8 +44,8 @@ class Ungrateful:
         raise TypeError("no way")
 
 
-class OnlyHere:
-    """Loads in this process and in no other."""
+class LoadsOnlyInParent:
+    """A function that loads in this process only."""
 
     home = os.getpid()
 
@@ -60,7 +60,7 @@ class OnlyHere:
 
 
 def act(memory, task):
-    """The function in every worker: does what the task says."""
+    """The function of every worker: run the action that the task names."""
     verb, *arguments = task
     return ACTIONS[verb](memory, *arguments)
 
@@ -81,7 +81,7 @@ def sleep(memory, mark):
 
 
 def meet(memory, own, other):
-    """Return once another worker is inside its call too."""
+    """Return once another worker is in its call too."""
     Path(own).touch()
     wait_until(Path(other).exists)
 
@@ -127,12 +127,12 @@ def block():
 def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.01)
 
 
 def ended(pid):
-    """Whether a process is over; its zombie, once it is an orphan, is for init to bury."""
+    """Return whether a process has ended; init collects the zombie of an orphan."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -147,14 +147,14 @@ def run_script(tmp_path, text, **options):
 # Calls
 
 
-def test_a_worker_writes_into_the_block_and_answers(shared_pool, block):
+def test_a_worker_writes_to_the_block_and_returns_a_result(shared_pool, block):
     pid, first = shared_pool.run(1, block, ("fill", 7))
     assert (pid, first) == (shared_pool.pids[1], 7)
     assert pid != os.getpid()
     np.testing.assert_array_equal(np.ndarray((NBYTES,), "uint8", buffer=block.memory), np.full(NBYTES, 7))
 
 
-def test_two_hundred_calls_over_two_workers_and_three_blocks_all_come_out_right(shared_pool):
+def test_two_hundred_calls_with_two_workers_and_three_blocks_are_all_correct(shared_pool):
     blocks = [SharedBlock(NBYTES) for _ in range(3)]
     free = [[blocks[0], blocks[1]], [blocks[2]]]
 
@@ -171,7 +171,7 @@ def test_two_hundred_calls_over_two_workers_and_three_blocks_all_come_out_right(
         block.close()
 
 
-def test_memory_stays_flat_however_many_blocks_come_and_go(shared_pool):
+def test_memory_does_not_grow_with_the_number_of_blocks(shared_pool):
     def use_fresh_blocks(count):
         for value in range(count):
             with SharedBlock(NBYTES * 16) as block:
@@ -179,11 +179,11 @@ def test_memory_stays_flat_however_many_blocks_come_and_go(shared_pool):
         return psutil.Process(shared_pool.pids[0]).memory_info().rss
 
     before = use_fresh_blocks(20)
-    assert use_fresh_blocks(200) - before < 20 * NBYTES * 16  # the blocks together are ten times that
+    assert use_fresh_blocks(200) - before < 20 * NBYTES * 16  # all blocks together are ten times larger
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_worker_keeps_the_blocks_in_use_and_forgets_the_retired(pool, block):
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_unmaps_retired_blocks_and_keeps_those_in_use(pool, block):
     with SharedBlock(NBYTES) as other:
         pool.run(0, other, ("echo", 1))
         assert pool.run(0, block, ("blocks",)) == 2
@@ -193,7 +193,7 @@ def test_a_worker_keeps_the_blocks_in_use_and_forgets_the_retired(pool, block):
 def test_threads_wait_without_the_gil(shared_pool, block, tmp_path):
     marks = [tmp_path / "first", tmp_path / "second"]
     tasks = [("meet", *marks), ("meet", *reversed(marks))]
-    with ThreadPoolExecutor(2) as threads:  # both calls are under way at once, or neither ends
+    with ThreadPoolExecutor(2) as threads:  # a call returns only while the other one runs
         assert list(threads.map(lambda worker: shared_pool.run(worker, block, tasks[worker]), range(2))) == [None, None]
 
 
@@ -206,7 +206,7 @@ def test_workers_load_no_framework(shared_pool, block):
 # Errors
 
 
-def test_an_error_keeps_its_type_and_tells_where_it_was(shared_pool, block):
+def test_an_error_keeps_its_type_and_names_its_worker(shared_pool, block):
     with pytest.raises(KeyError, match="label") as caught:
         shared_pool.run(1, block, ("fail", KeyError, "label"))
     note = caught.value.__notes__[-1]
@@ -214,7 +214,7 @@ def test_an_error_keeps_its_type_and_tells_where_it_was(shared_pool, block):
     assert "in fail" in note
 
 
-def test_a_worker_goes_on_after_an_error(shared_pool, block):
+def test_a_worker_continues_after_an_error(shared_pool, block):
     pids = shared_pool.pids
     with pytest.raises(ValueError, match="bad"):
         shared_pool.run(0, block, ("fail", ValueError, "bad"))
@@ -223,17 +223,17 @@ def test_a_worker_goes_on_after_an_error(shared_pool, block):
 
 
 @pytest.mark.parametrize("kind", [UnloadableError, UnpicklableError])
-def test_an_error_that_cannot_travel_comes_back_as_its_text(shared_pool, block, kind):
+def test_an_error_that_cannot_be_pickled_is_returned_as_text(shared_pool, block, kind):
     with pytest.raises(RuntimeError, match=rf"{kind.__name__}.*the text"):
         shared_pool.run(0, block, ("fail", kind, "the text", "more"))
 
 
-def test_sys_exit_in_a_worker_does_not_end_the_thread_that_waits(shared_pool, block):
+def test_sys_exit_in_a_worker_does_not_end_the_waiting_thread(shared_pool, block):
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         shared_pool.run(0, block, ("sys.exit",))
 
 
-def test_a_result_that_cannot_be_pickled_is_an_error_of_the_call(shared_pool, block):
+def test_a_result_that_cannot_be_pickled_fails_the_call(shared_pool, block):
     with pytest.raises(TypeError, match="lock"):
         shared_pool.run(0, block, ("unpicklable",))
     assert shared_pool.run(0, block, ("echo", 1)) == 1
@@ -254,26 +254,26 @@ def test_a_lambda_is_sent_by_cloudpickle(block):
         assert pool.run(0, block, 21) == 42
 
 
-def test_a_lambda_without_cloudpickle_is_refused_with_the_way_out(monkeypatch):
+def test_a_lambda_without_cloudpickle_is_refused_with_remedies(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(PipelineError, match=r"<lambda> cannot be sent.*top level.*cloudpickle.*where=\"thread\""):
         ProcessPool(lambda memory, task: task, 1)
 
 
-def test_what_nothing_can_pickle_is_refused_with_its_reason():
-    with pytest.raises(PipelineError, match=r"Ungrateful cannot be sent to worker processes: no way"):
-        ProcessPool(Ungrateful(), 1)
+def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason():
+    with pytest.raises(PipelineError, match=r"Unpicklable cannot be sent to worker processes: no way"):
+        ProcessPool(Unpicklable(), 1)
 
 
 def test_a_function_that_does_not_load_in_the_worker_is_named(block):
     with (
-        ProcessPool(OnlyHere(), 1) as pool,
-        pytest.raises(PipelineError, match=r"could not load OnlyHere.*cannot be found"),
+        ProcessPool(LoadsOnlyInParent(), 1) as pool,
+        pytest.raises(PipelineError, match=r"could not load LoadsOnlyInParent.*cannot be found"),
     ):
         pool.run(0, block, 1)
 
 
-def test_a_pool_of_no_processes_is_refused():
+def test_a_pool_of_zero_processes_is_refused():
     with pytest.raises(PipelineError, match="pool of 0 processes"):
         ProcessPool(act, 0)
 
@@ -282,7 +282,7 @@ def test_a_pool_of_no_processes_is_refused():
 
 
 @posix
-def test_a_worker_killed_in_mid_call_is_noticed_long_before_the_call_would_have_ended(pool, block, tmp_path):
+def test_a_worker_killed_during_a_call_fails_the_call_at_once(pool, block, tmp_path):
     mark = tmp_path / "in the call"
     with ThreadPoolExecutor(1) as thread:
         answer = thread.submit(pool.run, 0, block, ("sleep", mark))
@@ -312,7 +312,7 @@ def test_a_dead_worker_stays_dead_until_it_is_restarted(pool, block):
 
 
 @posix
-def test_an_interrupted_call_ends_its_worker_so_that_no_stale_answer_is_taken(pool, block, tmp_path):
+def test_an_interrupted_call_ends_its_worker_so_that_no_stale_result_is_read(pool, block, tmp_path):
     mark = tmp_path / "in the call"
     threading.Thread(target=interrupt_once, args=(mark.exists,)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -333,7 +333,7 @@ def interrupt_once(condition):
 
 def test_close_ends_every_process_and_leaves_no_zombie(block):
     pool = ProcessPool(act, 2)
-    pool.run(0, block, ("echo", 1))  # one is ready, the other may still be starting
+    pool.run(0, block, ("echo", 1))  # worker 0 is ready, worker 1 may still be starting
     pids = pool.pids
     pool.close()
     pool.close()
@@ -348,7 +348,7 @@ def test_a_closed_pool_refuses_calls_and_restarts(pool, block):
         pool.restart(0)
 
 
-def test_close_wakes_a_thread_that_waits(block, tmp_path):
+def test_close_wakes_a_waiting_thread(block, tmp_path):
     pool, mark = ProcessPool(act, 1), tmp_path / "in the call"
     with ThreadPoolExecutor(1) as thread:
         answer = thread.submit(pool.run, 0, block, ("sleep", mark))
@@ -368,7 +368,7 @@ def test_close_works_from_several_threads_at_once_and_after_a_death(block):
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_a_dropped_pool_ends_its_workers(block):
+def test_an_unreferenced_pool_ends_its_workers(block):
     pool = ProcessPool(act, 1)
     pool.run(0, block, ("echo", 1))
     worker = psutil.Process(pool.pids[0])
@@ -403,7 +403,7 @@ if __name__ == "__main__":
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_parent_idle_or_at_work(tmp_path, number):
+def test_idle_and_busy_workers_end_with_their_parent(tmp_path, number):
     with run_script(tmp_path, SLEEPING_SCRIPT, stdin=subprocess.PIPE) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
@@ -413,11 +413,11 @@ def test_workers_end_with_their_parent_idle_or_at_work(tmp_path, number):
         assert parent.stderr.read() == ""
 
 
-def test_a_script_that_ends_without_closing_leaves_nothing_and_says_nothing(tmp_path):
+def test_a_script_that_never_closes_its_pool_exits_silently(tmp_path):
     with run_script(tmp_path, SLEEPING_SCRIPT, stdin=subprocess.PIPE) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-        _, said = parent.communicate("", timeout=100)
-        assert (parent.returncode, said) == (0, "")
+        _, stderr = parent.communicate("", timeout=100)
+        assert (parent.returncode, stderr) == (0, "")
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -437,7 +437,7 @@ def test_ctrl_c_ends_a_script_and_its_workers_with_one_traceback(tmp_path):
 NAMED_MEMORY_SCRIPT = """
 from forebay.core import shared_memory as shared
 from forebay.transforms.workers.process_pool import ProcessPool
-shared._create, shared._attach = shared._create_named, shared._attach_named  # in the workers too, which import this
+shared._create, shared._attach = shared._create_named, shared._attach_named  # the workers import this script too
 
 def first_byte(memory, task):
     memory[0] = bytes([task])
@@ -453,10 +453,10 @@ if __name__ == "__main__":
 """
 
 
-def test_named_memory_is_cleaned_up_without_a_word_from_the_resource_tracker(tmp_path):
+def test_named_memory_is_freed_without_a_warning_of_the_resource_tracker(tmp_path):
     with run_script(tmp_path, NAMED_MEMORY_SCRIPT) as script:
-        _, said = script.communicate(timeout=100)
-    assert (script.returncode, said) == (0, "")
+        _, stderr = script.communicate(timeout=100)
+    assert (script.returncode, stderr) == (0, "")
 
 
 PROMPT = """
@@ -471,7 +471,7 @@ with ProcessPool(double, 1) as pool, SharedBlock(1 << 20) as block:
 """
 
 
-def test_functions_typed_at_a_prompt_run_without_module_or_guard():
+def test_functions_typed_at_a_prompt_run_without_a_module_or_guard():
     done = subprocess.run([sys.executable, "-c", PROMPT], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("42\n", "")
 
@@ -488,9 +488,9 @@ pool.run(0, SharedBlock(1 << 20), 0)
 """
 
 
-def test_a_script_without_a_guard_fails_and_tells_to_add_it(tmp_path):
+def test_a_script_without_a_guard_fails_with_the_remedy(tmp_path):
     with run_script(tmp_path, UNGUARDED_SCRIPT) as script:
-        _, said = script.communicate(timeout=100)
+        _, stderr = script.communicate(timeout=100)
     assert script.returncode == 1
-    assert "cannot be started while a worker imports this script" in said  # the workers'
-    assert re.search(r"WorkerError: worker 0 .* exit code 1.*`if __name__ == \"__main__\":`", said)  # the parent's
+    assert "cannot be started while a worker imports this script" in stderr  # from the workers
+    assert re.search(r"WorkerError: worker 0 .* exit code 1.*`if __name__ == \"__main__\":`", stderr)  # from the parent

@@ -1,1 +1,1 @@
-"""Where maps run: in the threads of the feed, or in worker processes."""
+"""Workers that run maps: a pool of processes on this machine, or of Ray workers on a cluster."""

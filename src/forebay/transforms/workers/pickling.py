@@ -1,4 +1,4 @@
-"""Functions and errors as bytes: what a worker is sent once, and what it sends back when it fails."""
+"""Pickles functions for workers, and the exceptions that workers send back."""
 
 import importlib
 import pickle
@@ -10,36 +10,37 @@ from dataclasses import dataclass
 
 from forebay.errors import PipelineError
 
-__all__ = ["Failure", "dump", "dump_work", "name_of"]
+__all__ = ["Failure", "dump", "dump_function", "function_name"]
 
 
 def dump(message: object) -> bytes:
     return pickle.dumps(message, protocol=5)
 
 
-def dump_work(work: object) -> bytes:
-    """The function for the workers, as bytes; by `cloudpickle` where plain pickle cannot, if it is installed."""
+def dump_function(function: object) -> bytes:
+    """Pickle a function for worker processes; use `cloudpickle`, if installed, where plain pickle fails."""
     reason: Exception | None = None
     for pickler in _picklers():
         try:
-            return pickler(work)
-        except Exception as error:  # PicklingError, AttributeError or TypeError, as it comes
+            return pickler(function)
+        except Exception as error:  # PicklingError, AttributeError, TypeError or an exception of a user's __reduce__
             reason = error
     raise PipelineError(
-        f"{name_of(work)} cannot be sent to worker processes: {reason}. Define it at the top level of a module, "
-        'without locks or open files in it; or install cloudpickle; or run it with where="thread".'
+        f"{function_name(function)} cannot be sent to worker processes: {reason}. Define it at the top level of a "
+        'module without locks or open files in it, install cloudpickle, or run it with where="thread".'
     ) from reason
 
 
-def name_of(work: object) -> str:
-    return getattr(work, "__qualname__", None) or getattr(work, "name", None) or type(work).__qualname__
+def function_name(function: object) -> str:
+    """Return the name of a function or job for error messages."""
+    return getattr(function, "__qualname__", None) or getattr(function, "name", None) or type(function).__qualname__
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error on its way from a worker to its pool."""
+    """An exception that a worker sends to its pool."""
 
-    pickled: bytes | None  # None where the error does not pickle, or is one that must not end the thread it reaches
+    pickled: bytes | None  # None if the exception cannot be pickled, or must not end the thread that receives it
     summary: str
     report: str
 
@@ -49,14 +50,14 @@ class Failure:
         return cls(_try_dump(error, pickler), summary, "".join(traceback.format_exception(error)))
 
     def rebuild(self, where: str) -> Exception:
-        """The error itself where it can be had, with its traceback there as a note."""
+        """Return the exception, or a RuntimeError with its text, with the worker's traceback as a note."""
         error = _try_load(self.pickled) or RuntimeError(self.summary)
         error.add_note(f"In {where}:\n{self.report.rstrip()}")
         return error
 
 
 def _picklers() -> Iterator[Callable[[object], bytes]]:
-    # Plain pickle names a function typed at a prompt without complaint, and no worker would find it: there it is last.
+    # Plain pickle stores a function typed at a prompt by name only, and no worker finds that name. Try it last then.
     importable = _workers_can_import_main()
     if importable:
         yield dump
@@ -72,7 +73,7 @@ def _workers_can_import_main() -> bool:
 
 
 def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes | None:
-    if not isinstance(error, Exception):  # SystemExit would end the parent's thread without a word
+    if not isinstance(error, Exception):  # SystemExit would silently end the thread of the parent
         return None
     try:
         return pickler(error)
@@ -83,6 +84,6 @@ def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes
 def _try_load(pickled: bytes | None) -> Exception | None:
     try:
         error = None if pickled is None else pickle.loads(pickled)
-    except Exception:  # an error whose constructor takes other arguments than it keeps: pickles, but does not load
+    except Exception:  # the constructor takes other arguments than the exception stores: it pickles but does not load
         return None
     return error if isinstance(error, Exception) else None

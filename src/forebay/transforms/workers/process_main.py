@@ -1,4 +1,4 @@
-"""The child's side of a process pool: one function, called on shared memory whenever the pool asks."""
+"""The main loop of a worker process: calls one function on shared memory for each request."""
 
 import faulthandler
 import multiprocessing
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from forebay.core.shared_memory import Handle, SharedBlock
+from forebay.core.shared_memory import BlockHandle, SharedBlock
 from forebay.transforms.workers.pickling import Failure, dump
 
-__all__ = ["READY", "Work", "serve"]
+__all__ = ["READY", "WorkerFunction", "run_worker"]
 
-Work: TypeAlias = Callable[[Any, Any], Any]  # (memory, task) -> result
+WorkerFunction: TypeAlias = Callable[[Any, Any], Any]  # (memory, task) -> result
 
 READY = "ready"
 
@@ -24,59 +24,63 @@ _PARENT_CHECK_SECONDS = 1.0
 _STDERR = 2
 
 
-def serve(connection: Connection) -> None:
-    """Take the function, then answer calls until the pool closes its end or dies."""
-    _settle()
+def run_worker(connection: Connection) -> None:
+    """Receive the function, then answer calls until the pool closes its end of the pipe or dies."""
+    _set_up_process()
     try:
-        work = _receive_work(connection)
-        _answer_calls(connection, work)
-    except (EOFError, OSError):  # of the pipe: what the function raises goes over it
+        function = _receive_function(connection)
+        _answer_calls(connection, function)
+    except (EOFError, OSError):  # from the pipe; exceptions of the function are sent through it
         return
 
 
-def _settle() -> None:
-    """Ctrl-C reaches the whole terminal: the parent decides what ends, a worker only follows it."""
+def _set_up_process() -> None:
+    """Ignore Ctrl-C, which reaches every process of the terminal: the parent decides when workers end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     faulthandler.enable(_STDERR)
-    threading.Thread(target=_end_with_parent, name="forebay-parent-watch", daemon=True).start()
+    threading.Thread(target=_exit_with_parent, name="forebay-parent-watch", daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """The pipe's end tells an idle worker; this tells one in a long call, or whose pipe a forked stranger holds."""
+def _exit_with_parent() -> None:
+    """End the process when the parent is gone.
+
+    An idle worker sees the end of the pipe. This thread is for a worker in a long call, or for a pipe that another
+    forked process still holds open.
+    """
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while parent is not None and parent.is_alive() and os.getppid() == parent_pid:
         parent.join(timeout=_PARENT_CHECK_SECONDS)
     os._exit(1)
 
 
-def _receive_work(connection: Connection) -> Work:
+def _receive_function(connection: Connection) -> WorkerFunction:
     payload = connection.recv_bytes()
     try:
-        work: Work = pickle.loads(payload)
+        function: WorkerFunction = pickle.loads(payload)
     except BaseException as error:
         connection.send_bytes(dump(Failure.of(error)))
         sys.exit(1)
     connection.send_bytes(dump(READY))
-    return work
+    return function
 
 
-def _answer_calls(connection: Connection, work: Work) -> None:
-    attached: dict[Handle, SharedBlock] = {}
+def _answer_calls(connection: Connection, function: WorkerFunction) -> None:
+    attached: dict[BlockHandle, SharedBlock] = {}
     while True:
         request = connection.recv_bytes()
-        connection.send_bytes(_answer(request, work, attached))
+        connection.send_bytes(_answer(request, function, attached))
 
 
-def _answer(request: bytes, work: Work, attached: dict[Handle, SharedBlock]) -> bytes:
+def _answer(request: bytes, function: WorkerFunction, attached: dict[BlockHandle, SharedBlock]) -> bytes:
     try:
         handle, retired, task = pickle.loads(request)
-        for gone in retired:
-            attached.pop(gone, None)
+        for retired_handle in retired:
+            attached.pop(retired_handle, None)
         block = attached.get(handle)
         if block is None:
             block = attached[handle] = SharedBlock.attach(handle)
-        return dump(work(block.memory, task))
+        return dump(function(block.memory, task))
     except BaseException as error:
         return dump(Failure.of(error))

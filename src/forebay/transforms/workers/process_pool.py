@@ -1,7 +1,7 @@
-"""Worker processes that run one function on shared memory, for maps that hold the GIL.
+"""A pool of worker processes that run one function on shared memory, for maps that hold the GIL.
 
-Processes are spawned, never forked: a fork copies locks that other threads hold, and CUDA does not survive it. What
-crosses the pipe is small (which block, which task, the result); the rows stay where they are, in a `SharedBlock`.
+Processes are spawned, never forked: a fork copies locks that other threads hold, and CUDA does not survive a fork. Only
+small messages cross the pipe: which block, which task, and the result. The rows stay in a `SharedBlock`.
 """
 
 import threading
@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from forebay.core.shared_memory import SharedBlock
 from forebay.errors import PipelineError
-from forebay.transforms.workers.pickling import dump_work, name_of
-from forebay.transforms.workers.process_handle import Driver
-from forebay.transforms.workers.process_main import Work
+from forebay.transforms.workers.pickling import dump_function, function_name
+from forebay.transforms.workers.process_handle import ProcessHandle
+from forebay.transforms.workers.process_main import WorkerFunction
 
 __all__ = ["ProcessPool"]
 
@@ -21,55 +21,56 @@ _CLOSE_SECONDS = 1.0
 
 
 class ProcessPool:
-    """Processes that each hold `work(memory, task) -> result`, and one thread of the caller's to drive each.
+    """Processes that each hold `function(memory, task) -> result`; one thread of the caller drives each process.
 
-    All processes start at once, and the first `run` of each waits until it is ready. They import the main script,
-    as every spawned process does, so what a script does must stand under `if __name__ == "__main__":`.
+    All processes start at the same time, and the first `run` of each waits until it is ready. Each process imports the
+    main script, as every spawned process does. A script must therefore start its work under
+    `if __name__ == "__main__":`.
     """
 
-    def __init__(self, work: Work, workers: int) -> None:
+    def __init__(self, function: WorkerFunction, workers: int) -> None:
         if workers < 1:
-            raise PipelineError(f'a pool of {workers} processes runs nothing: ask for at least 1, or where="thread".')
-        payload = dump_work(work)
+            raise PipelineError(f'a pool of {workers} processes is empty. Pass at least 1, or use where="thread".')
+        payload = dump_function(function)
         self._closed = threading.Event()
         self._closing = threading.Lock()
-        self._drivers: list[Driver] = []
+        self._handles: list[ProcessHandle] = []
         try:
             for index in range(workers):
-                self._drivers.append(Driver(index, name_of(work), payload, self._closed))
+                self._handles.append(ProcessHandle(index, function_name(function), payload, self._closed))
         except BaseException:
             self.close()
             raise
 
     def __len__(self) -> int:
-        return len(self._drivers)
+        return len(self._handles)
 
     @property
     def pids(self) -> list[int | None]:
-        return [driver.pid for driver in self._drivers]
+        return [handle.pid for handle in self._handles]
 
     def run(self, worker: int, block: SharedBlock, task: Any) -> Any:
-        """What the function returns for this task, on the worker's own view of the block; waits without the GIL.
+        """Call the function in one worker on its mapping of the block, and wait for the result without the GIL.
 
-        An error of the function comes back with its own type and the worker's traceback as a note. `WorkerError`
-        means that the process is gone, `FeedClosedError` that the pool was closed in the meantime.
+        An exception of the function keeps its type and has the worker's traceback as a note. `WorkerError` means that
+        the process died. `FeedClosedError` means that the pool was closed during the call.
         """
-        return self._drivers[worker].call(block, task)
+        return self._handles[worker].call(block, task)
 
     def restart(self, worker: int) -> None:
-        """Put a fresh process in the place of one that died."""
-        self._drivers[worker].restart()
+        """Replace a dead process with a new one."""
+        self._handles[worker].restart()
 
     def close(self) -> None:
-        """End every process within seconds, whatever it does; whoever waits in `run` gets `FeedClosedError`."""
+        """End every process within seconds; a thread that waits in `run` gets `FeedClosedError`."""
         self._closed.set()
         with self._closing:
-            running = [driver for driver in self._drivers if not driver.ended]
-            for driver in running:
-                driver.ask_to_end()
+            running = [handle for handle in self._handles if not handle.has_ended]
+            for handle in running:
+                handle.request_exit()
             deadline = time.monotonic() + _CLOSE_SECONDS
-            for driver in running:
-                driver.end(deadline)
+            for handle in running:
+                handle.wait_or_kill(deadline)
 
     def __enter__(self) -> Self:
         return self

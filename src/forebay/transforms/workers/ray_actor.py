@@ -1,4 +1,4 @@
-"""What a Ray worker runs: one function, opened once, called for every task."""
+"""The Ray actor of a worker: loads one job and runs it for every task."""
 
 import os
 import pickle
@@ -12,84 +12,88 @@ import ray
 from forebay.core import registry
 from forebay.transforms.workers.pickling import Failure
 
-__all__ = ["FarWork", "Hello", "Question", "RayWorker", "versions"]
+__all__ = ["OpenedRayJob", "RayJobProtocol", "RayRequest", "RayWorker", "WorkerInfo", "versions"]
 
 
-class FarWork(Protocol):
-    """What is sent to a worker once."""
+class RayJobProtocol(Protocol):
+    """A job that the pool sends to each worker once."""
 
     @property
     def name(self) -> str: ...
-    def open(self) -> "OpenedWork":
-        """Called on the worker, before its first task."""
+    def open(self) -> "OpenedRayJob":
+        """Prepare the job on the worker, before its first task."""
         ...
 
 
-class OpenedWork(Protocol):
-    """What a worker calls; an error of the user's is a part of the answer, not raised."""
+class OpenedRayJob(Protocol):
+    """A job on its worker. An exception of user code is part of the result and is not raised."""
 
     @property
-    def lacks(self) -> str:
-        """What it could not open there, and why; nothing where all is well."""
+    def missing_reason(self) -> str:
+        """Why the worker cannot read the rows itself; empty if it can."""
         ...
 
     def __call__(self, task: Any, stored: Any, pieces: Sequence[Any]) -> Any:
-        """As many values as the question has answers: a list, where that is not one."""
+        """Run a task. Return one value, or a list of `RayRequest.num_returns` values if that is not 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a worker is asked."""
+class RayRequest:
+    """One call of a worker."""
 
     task: Any
-    references: list[Any] = field(default_factory=list)  # of what it is to fetch from Ray's object store
-    pieces: Sequence[Any] = ()  # what belongs to the task, and is sent beside it
-    answers: int = 1
+    references: list[Any] = field(default_factory=list)  # object references that the worker fetches from Ray's store
+    pieces: Sequence[Any] = ()  # data of the task, sent as separate arguments
+    num_returns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """How a worker presents itself."""
+class WorkerInfo:
+    """What a worker reports after its start."""
 
     node: str
     node_id: str
     pid: int
     versions: dict[str, str]
-    failure: Failure | None  # why the work could not be loaded
-    lacks: str
+    failure: Failure | None  # why the job could not be loaded
+    missing_reason: str
 
     def __str__(self) -> str:
         return f"Ray worker (pid {self.pid} on {self.node})"
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on every node."""
+    """Return the versions that must be the same on every node."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, "Ray": ray.__version__, "forebay": registry.version()}
 
 
 class RayWorker:
-    """The body of an actor."""
+    """The class of the Ray actor."""
 
     def __init__(self, payload: bytes) -> None:
-        self._work: OpenedWork | None = None
+        self._job: OpenedRayJob | None = None
         self._failure: Failure | None = None
         self._references: list[Any] = []
         self._stored: list[Any] | None = None
         try:
-            self._work = pickle.loads(payload).open()
+            self._job = pickle.loads(payload).open()
         except BaseException as error:
             self._failure = Failure.of(error)
 
-    def hello(self) -> Hello:
-        lacks = self._work.lacks if self._work is not None else ""
-        node_id = ray.get_runtime_context().get_node_id()
-        return Hello(ray.util.get_node_ip_address(), node_id, os.getpid(), versions(), self._failure, lacks)
+    def info(self) -> WorkerInfo:
+        """Report where the worker runs and whether it loaded its job."""
+        missing_reason = self._job.missing_reason if self._job is not None else ""
+        node, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        return WorkerInfo(node, node_id, os.getpid(), versions(), self._failure, missing_reason)
 
     def run(self, task: Any, references: list[Any], *pieces: Any) -> Any:
-        """Do a task. References come in a list, since Ray would fetch bare ones anew for each task, for half a ms."""
-        assert self._work is not None
+        """Run a task.
+
+        The references come in a list: Ray would fetch bare references again for each task, which costs 0.5 ms.
+        """
+        assert self._job is not None
         if references != self._references:
             self._references, self._stored = references, ray.get(references[0]) if references else None
-        return self._work(task, self._stored, pieces)
+        return self._job(task, self._stored, pieces)

@@ -1,4 +1,4 @@
-"""One place in a pool of Ray workers: the actor, whether it is there, and what it was given."""
+"""The pool's handle of one Ray actor: its state and its assigned tasks."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,76 +8,81 @@ from typing import Any
 import ray
 
 from forebay.errors import ClusterError, PipelineError
-from forebay.transforms.workers.ray_actor import Hello, Question, RayWorker, versions
+from forebay.transforms.workers.ray_actor import RayRequest, RayWorker, WorkerInfo, versions
 
-__all__ = ["Member"]
+__all__ = ["ActorHandle", "validate_worker"]
 
-# Spread, which also keeps a worker out of the placement group of a Ray Train worker that may hold the feed.
+# "SPREAD" also keeps a worker out of the placement group of a Ray Train worker that runs the feed.
 OPTIONS = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
 
 
-class Member:
-    """An actor from its start to its end. `greet` is called, on a thread of Ray's, with its hello or its death."""
+class ActorHandle:
+    """One actor from start to end.
 
-    def __init__(self, payload: Any, greet: Callable[["Member", Hello | Exception], None]) -> None:
-        self.tickets: list[object] = []  # of tasks it has, the one it runs first
-        self.gone = False
-        self._greeting: Hello | None = None
+    A thread of Ray calls `on_started` with the info of the worker, or with the exception if the worker died.
+    """
+
+    def __init__(self, payload: Any, on_started: Callable[["ActorHandle", WorkerInfo | Exception], None]) -> None:
+        self.tickets: list[object] = []  # one for each assigned task; the actor runs the first
+        self.is_lost = False
+        self._info: WorkerInfo | None = None
         self._actor = ray.remote(RayWorker).options(**OPTIONS).remote(payload)
-        self._hello = self._actor.hello.remote()
-        self._hello.future().add_done_callback(lambda future: greet(self, _outcome(future)))
+        self._started = self._actor.info.remote()
+        self._started.future().add_done_callback(lambda future: on_started(self, _outcome(future)))
 
     @property
-    def ready(self) -> bool:
-        return self._greeting is not None and not self.gone
+    def is_ready(self) -> bool:
+        return self._info is not None and not self.is_lost
 
     @property
-    def greeting(self) -> Hello:
-        assert self._greeting is not None
-        return self._greeting
+    def info(self) -> WorkerInfo:
+        assert self._info is not None
+        return self._info
 
-    @greeting.setter
-    def greeting(self, greeting: Hello) -> None:
-        self._greeting = greeting
+    @info.setter
+    def info(self, info: WorkerInfo) -> None:
+        self._info = info
 
-    def ask(self, question: Question) -> list[Any]:
-        """References of the answers."""
-        given = (question.task, question.references, *question.pieces)
-        if question.answers == 1:
-            return [self._actor.run.remote(*given)]
-        references: list[Any] = self._actor.run.options(num_returns=question.answers).remote(*given)
+    def submit(self, request: RayRequest) -> list[Any]:
+        """Send a request and return the object references of its results."""
+        arguments = (request.task, request.references, *request.pieces)
+        if request.num_returns == 1:
+            return [self._actor.run.remote(*arguments)]
+        references: list[Any] = self._actor.run.options(num_returns=request.num_returns).remote(*arguments)
         return references
 
     def kill(self) -> None:
-        """End the actor; one that is gone already does not mind."""
-        self.gone = True
-        with suppress(Exception):  # Ray was left, or never got so far: the actor ends with the program's part in it
+        """End the actor; do nothing if it has already ended."""
+        self.is_lost = True
+        with suppress(Exception):  # the program left the cluster, or the actor never started: Ray ends it then
             if ray.is_initialized():
                 ray.kill(self._actor)
 
-    def judge(self, hello: Hello, work_name: str) -> Exception | None:
-        """Why no work can be given to it, or to any other."""
-        here = versions()
-        if hello.versions != here:
-            return ClusterError(
-                f"{hello} has {_told(hello.versions)}, the trainer {_told(here)}: install the same on every node."
-            )
-        if hello.failure is None:
-            return None
-        error = PipelineError(
-            f"{hello} could not load {work_name}: {hello.failure.summary}. What it needs must be installed there, or "
-            "brought by ray.init(runtime_env=...)."
+
+def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
+    """Return an error if the worker cannot run the job; the same then holds for every other worker."""
+    own_versions = versions()
+    if info.versions != own_versions:
+        return ClusterError(
+            f"{info} has {_format_versions(info.versions)}, the trainer {_format_versions(own_versions)}. Install the "
+            "same versions on every node."
         )
-        error.__cause__ = hello.failure.rebuild(str(hello))
-        return error
+    if info.failure is None:
+        return None
+    error = PipelineError(
+        f"{info} could not load {job_name}: {info.failure.summary}. Install its dependencies on every node, or pass "
+        "them with ray.init(runtime_env=...)."
+    )
+    error.__cause__ = info.failure.rebuild(str(info))
+    return error
 
 
-def _outcome(future: "Future[Hello]") -> Hello | Exception:
+def _outcome(future: "Future[WorkerInfo]") -> WorkerInfo | Exception:
     try:
         return future.result()
     except Exception as error:
         return error
 
 
-def _told(versions: dict[str, str]) -> str:
+def _format_versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())

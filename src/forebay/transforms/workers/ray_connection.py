@@ -1,4 +1,4 @@
-"""Reaches the Ray cluster: the one this program uses already, the one RAY_ADDRESS names, or one on this machine."""
+"""Connects to a Ray cluster: the current one, the one at RAY_ADDRESS, or a new local one."""
 
 import logging
 import os
@@ -9,50 +9,50 @@ import ray
 
 from forebay.errors import ClusterError
 
-__all__ = ["Free", "connect"]
+__all__ = ["ClusterResources", "connect"]
 
-REACH_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """What a cluster has, and what of it nobody uses."""
+class ClusterResources:
+    """All CPUs of a cluster, its free CPUs, and its nodes."""
 
     cpus: int
-    free: int
+    free_cpus: int
     nodes: int
 
 
-def connect() -> Free:
-    """Join a cluster where this program has not yet; what there is to work with."""
+def connect() -> ClusterResources:
+    """Join a cluster unless this program has joined one, and return its resources."""
     if not ray.is_initialized():
         _join(os.environ.get("RAY_ADDRESS", ""))
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    cpus, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
-    return Free(int(cpus), int(free), len(nodes))
+    cpus, free_cpus = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
+    return ClusterResources(int(cpus), int(free_cpus), len(nodes))
 
 
 def _join(address: str) -> None:
     _check_reachable(address)
     try:
         ray.init(logging_level=logging.ERROR, log_to_driver=False)
-    except (Exception, SystemExit) as error:  # the latter: Ray's own way out where a cluster does not answer
+    except (Exception, SystemExit) as error:  # Ray raises SystemExit if a cluster does not answer
         where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
         raise ClusterError(
-            f"could not join {where}: {str(error).strip() or type(error).__name__}. Join it yourself with ray.init() "
-            "before feed(), or set RAY_ADDRESS."
+            f"could not join {where}: {str(error).strip() or type(error).__name__}. Call ray.init() yourself before "
+            "feed(), or set RAY_ADDRESS."
         ) from error
 
 
 def _check_reachable(address: str) -> None:
-    """Knock before Ray does, which waits two minutes for a door that is not there."""
+    """Open a TCP connection first, because Ray waits two minutes for an address that does not answer."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
-        return  # nothing, "auto" or "local": Ray knows what they mean
+        return  # empty, "auto" or "local", which Ray resolves itself
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except OSError as error:
         raise ClusterError(
-            f"no Ray cluster answers at RAY_ADDRESS={address}: {error}. Start it (ray start --head), correct the "
-            "address, or unset RAY_ADDRESS to work on this machine."
+            f"no Ray cluster answers at RAY_ADDRESS={address}: {error}. Start it with `ray start --head`, correct the "
+            "address, or unset RAY_ADDRESS to use this machine."
         ) from error

@@ -1,8 +1,8 @@
-"""Arrays cut into pieces that are small enough for Ray to send them within a call, or within its answer.
+"""Splits arrays into pieces that Ray sends inside a call or its result.
 
-What has up to 100 KiB travels so. Anything larger goes by Ray's object stores: between two nodes it is announced,
-looked up, asked for, copied from store to store and freed again, by node processes that all results pass. Up to some
-MiB, pieces take a quarter to a half of the CPU, and next to nothing of those processes.
+Ray sends an object of up to 100 KiB inside the message. A larger object goes through Ray's object stores: node
+processes announce it, look it up, request it, copy it from store to store and free it. All results pass through these
+processes. For up to a few MiB, pieces need a quarter to a half of that CPU time and almost none of the node processes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,44 +11,46 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["count_pieces", "cut", "join", "same_bytes"]
+__all__ = ["are_bytes_equal", "count_pieces", "join_bytes", "split_bytes"]
 
-PIECE_NBYTES = 96 << 10  # Ray's limit is 100 KiB (max_direct_call_object_size), some of which it needs itself
-MOST_NBYTES = 8 << 20  # Ray's limit for a call is 10 MiB (task_rpc_inlined_bytes_limit)
-MOST_NBYTES_ON_A_NODE = 1 << 20  # both sides have one store there, and pieces of more cost more than it does
-COMPARED_NBYTES = 256 << 10  # at a time: what is made of them stays in a core's own cache
+PIECE_NBYTES = 96 << 10  # Ray's limit is 100 KiB (max_direct_call_object_size), and Ray needs a part of it
+MAX_INLINE_NBYTES = 8 << 20  # Ray's limit for a call is 10 MiB (task_rpc_inlined_bytes_limit)
+MAX_INLINE_NBYTES_ON_ONE_NODE = 1 << 20  # on one node both sides share a store, which is faster for more bytes
+COMPARED_NBYTES = 256 << 10  # compared at a time, so that temporaries stay in the cache of one core
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """In how many pieces so many bytes travel; in one, by the object stores, where they are too many.
+    """Return the number of pieces for `nbytes` bytes; 1 if they are too many and must use the object stores.
 
     >>> count_pieces(3 << 20, one_node=False)
     32
     """
-    most = MOST_NBYTES_ON_A_NODE if one_node else MOST_NBYTES
+    most = MAX_INLINE_NBYTES_ON_ONE_NODE if one_node else MAX_INLINE_NBYTES
     return max(1, -(-nbytes // PIECE_NBYTES)) if nbytes <= most else 1
 
 
-def cut(arrays: Sequence[Array], count: int) -> list[bytes]:
-    """The bytes of contiguous arrays, one after the other, in so many pieces alike: Ray sends no arrays as quickly.
+def split_bytes(arrays: Sequence[Array], count: int) -> list[bytes]:
+    """Concatenate the bytes of contiguous arrays and split them into `count` pieces of equal size.
 
-    >>> cut([np.arange(5, dtype=np.uint8), np.arange(3, dtype=np.uint8)], 2)
+    Pieces are `bytes` objects because Ray sends arrays more slowly.
+
+    >>> split_bytes([np.arange(5, dtype=np.uint8), np.arange(3, dtype=np.uint8)], 2)
     [b'\\x00\\x01\\x02\\x03', b'\\x04\\x00\\x01\\x02']
     """
     step = max(1, -(-sum(array.nbytes for array in arrays) // count))
     pieces: list[list[Array]] = [[] for _ in range(count)]
-    place = 0
+    position = 0
     for rest in map(_as_bytes, arrays):
         while len(rest):
-            piece, begun = divmod(place, step)
-            part = rest[: step - begun]
+            piece, filled = divmod(position, step)
+            part = rest[: step - filled]
             pieces[piece].append(part)
-            rest, place = rest[len(part) :], place + len(part)
+            rest, position = rest[len(part) :], position + len(part)
     return [b"".join(part.data for part in parts) for parts in pieces]
 
 
-def join(parts: Iterable[Array | bytes], out: Iterable[Array]) -> None:
-    """Write the bytes of pieces or arrays into contiguous arrays, one after the other, which have as many."""
+def join_bytes(parts: Iterable[Array | bytes], out: Iterable[Array]) -> None:
+    """Write the bytes of pieces or arrays, in order, into contiguous arrays of the same total size."""
     targets = map(_as_bytes, out)
     room = np.empty(0, np.uint8)
     for part in map(_as_bytes, parts):
@@ -62,24 +64,24 @@ def join(parts: Iterable[Array | bytes], out: Iterable[Array]) -> None:
     assert not missing, f"{missing} bytes are missing"
 
 
-def same_bytes(arrays: Sequence[Array], others: Sequence[Array]) -> bool:
-    """Whether arrays alike in shape and dtype hold the same, bit for bit."""
-    return all(_same(array, other) for array, other in zip(arrays, others, strict=True))
+def are_bytes_equal(arrays: Sequence[Array], others: Sequence[Array]) -> bool:
+    """Return whether arrays of the same shapes and dtypes are equal bit by bit."""
+    return all(_are_equal(array, other) for array, other in zip(arrays, others, strict=True))
 
 
-def _same(array: Array, other: Array) -> bool:
+def _are_equal(array: Array, other: Array) -> bool:
     step = max(1, COMPARED_NBYTES * len(array) // max(1, array.nbytes))
     parts = (slice(start, start + step) for start in range(0, len(array), step))
-    return all(np.array_equal(_copied_bytes(array[part]), _copied_bytes(other[part])) for part in parts)
+    return all(np.array_equal(_contiguous_bytes(array[part]), _contiguous_bytes(other[part])) for part in parts)
 
 
-def _copied_bytes(array: Array) -> Array:
-    """The bytes of an array; a copy where they do not lie together."""
+def _contiguous_bytes(array: Array) -> Array:
+    """Return the bytes of an array; copy them if they are not contiguous."""
     return _as_bytes(np.ascontiguousarray(array))
 
 
 def _as_bytes(piece: Array | bytes) -> Array:
-    """The bytes of a contiguous array, in place; rows may have none."""
+    """Return the bytes of a contiguous array without a copy; rows may have no bytes."""
     if isinstance(piece, bytes):
         return np.frombuffer(piece, np.uint8)
     return piece.reshape(-1).view(np.uint8) if piece.nbytes else np.empty(0, np.uint8)

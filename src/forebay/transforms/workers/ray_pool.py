@@ -1,7 +1,7 @@
-"""Ray workers that each hold one function, and answers that come whatever becomes of a worker or its node.
+"""A pool of Ray workers that returns every result even if workers or nodes are lost.
 
-A worker is an actor with one CPU. When it is gone, another takes its place, wherever the cluster has room, and what
-it had been given is given to whoever is there: tasks must therefore give the same answer however often they are run.
+A worker is an actor with one CPU. If a worker is lost, the pool starts another one on any node with room, and gives the
+tasks of the lost worker to the remaining workers. A task must therefore return the same result each time it runs.
 """
 
 import threading
@@ -12,71 +12,72 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray import exceptions as lost
+from ray import exceptions as ray_exceptions
 
 from forebay.errors import ClusterError, FeedClosedError, PipelineError, WorkerError
-from forebay.transforms.workers.pickling import name_of
-from forebay.transforms.workers.ray_actor import FarWork, Hello, Question
-from forebay.transforms.workers.ray_actor_handle import Member
-from forebay.transforms.workers.ray_cluster import TASKS_A_WORKER
+from forebay.transforms.workers.pickling import function_name
+from forebay.transforms.workers.ray_actor import RayJobProtocol, RayRequest, WorkerInfo
+from forebay.transforms.workers.ray_actor_handle import ActorHandle, validate_worker
+from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["RayPool"]
 
-DEATHS_A_TASK = 5  # of workers that ran the same task: it is to blame, then
-EARLY_DEATHS = 20  # one after the other, of workers that never began
-PATIENCE_SECONDS = 120.0  # while there is not a single worker
-RELEASE_SECONDS = 1.0  # for the CPUs of workers that were ended to be free again
-WAKE_SECONDS = 10.0  # how long a thread waits before it looks whether anybody still wants the answer
+MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task, before the pool blames the task
+MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready
+START_SECONDS = 120.0  # how long `run` waits while no worker is ready
+RELEASE_SECONDS = 1.0  # how long `close` waits until the CPUs of its workers are free again
+POLL_SECONDS = 10.0  # how often a waiting thread checks whether the pool was closed
 
-_LOST = (
-    lost.RayActorError,
-    lost.WorkerCrashedError,
-    lost.NodeDiedError,
-    lost.ObjectLostError,
-    lost.OutOfMemoryError,
-    lost.RaySystemError,
+_LOST_WORKER_ERRORS = (
+    ray_exceptions.RayActorError,
+    ray_exceptions.WorkerCrashedError,
+    ray_exceptions.NodeDiedError,
+    ray_exceptions.ObjectLostError,
+    ray_exceptions.OutOfMemoryError,
+    ray_exceptions.RaySystemError,
 )
 
 
 class RayPool:
-    """Workers that hold `work`; `run` may be called from any number of threads."""
+    """Ray workers that hold one job; any number of threads may call `run`."""
 
-    def __init__(self, work: FarWork, workers: int) -> None:
-        self._name = name_of(work)
-        self._payload = ray.put(_dump(work))
+    def __init__(self, job: RayJobProtocol, workers: int) -> None:
+        self._name = function_name(job)
+        self._payload = ray.put(_dump_job(job))
         self._changed = threading.Condition()
         self._closed = False
         self._fatal: Exception | None = None
         self._lost = self._retried = self._early_deaths = 0
         self._in_flight_nbytes = self._most_in_flight_nbytes = 0
-        self._members = [self._start() for _ in range(workers)]
+        self._workers = [self._start_worker() for _ in range(workers)]
 
-    def run(self, make: Callable[[Hello], Question], *, nbytes: int) -> tuple[list[Any], Hello]:
-        """The answers to what `make` says to ask a worker, and whose they are; `nbytes` is what all take together.
+    def run(self, make_request: Callable[[WorkerInfo], RayRequest], *, nbytes: int) -> tuple[list[Any], WorkerInfo]:
+        """Run one task; return its results and the worker that ran it.
 
-        `make` is called anew when the worker it was made for is lost.
+        The pool calls `make_request` for the chosen worker, and again if that worker is lost. `nbytes` is the size of
+        request and results together.
         """
         deaths = 0
         while True:
-            member, ticket = self._take()
-            self._count(nbytes)
+            worker, ticket = self._acquire_worker()
+            self._count_in_flight(nbytes)
             try:
-                answers = self._ask(member, make(member.greeting))
-            except _LOST as error:
-                deaths += self._lose(member, ticket, error)
-                if deaths == DEATHS_A_TASK:
-                    raise WorkerError(self._blame(member, error)) from error
+                results = self._wait_for_results(worker.submit(make_request(worker.info)))
+            except _LOST_WORKER_ERRORS as error:
+                deaths += self._count_lost_task(worker, ticket, error)
+                if deaths == MAX_DEATHS_PER_TASK:
+                    raise WorkerError(self._deadly_task_message(worker, error)) from error
             else:
-                return answers, member.greeting
+                return results, worker.info
             finally:
-                self._count(-nbytes)
-                self._give_back(member, ticket)
+                self._count_in_flight(-nbytes)
+                self._release_worker(worker, ticket)
 
     def counts(self) -> dict[str, int]:
-        """How it goes."""
+        """Return the counters for `stats()`."""
         with self._changed:
             return {
-                "workers": sum(member.ready for member in self._members),
+                "workers": sum(worker.is_ready for worker in self._workers),
                 "lost_workers": self._lost,
                 "retried_tasks": self._retried,
                 "in_flight_nbytes": self._in_flight_nbytes,
@@ -84,148 +85,156 @@ class RayPool:
             }
 
     def close(self) -> None:
-        """End every worker, and wait a moment for their CPUs: the next feed counts what is free. Waiters are told."""
+        """End every worker, and wait briefly until their CPUs are free, because the next feed counts free CPUs.
+
+        A thread that waits in `run` gets `FeedClosedError`.
+        """
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.notify_all()
-        held, free = sum(member.ready for member in self._members), _free_cpus()
-        for member in self._members:
-            member.kill()
-        until = time.monotonic() + RELEASE_SECONDS
-        while _free_cpus() < free + held and time.monotonic() < until:
+        held_cpus, free_cpus = sum(worker.is_ready for worker in self._workers), _free_cpus()
+        for worker in self._workers:
+            worker.kill()
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while _free_cpus() < free_cpus + held_cpus and time.monotonic() < deadline:
             time.sleep(0.02)
 
-    # Asking
+    # Running tasks
 
-    def _take(self) -> tuple[Member, object]:
-        """The worker with the least to do, as soon as there is one."""
-        ticket, patient_until = object(), time.monotonic() + PATIENCE_SECONDS
+    def _acquire_worker(self) -> tuple[ActorHandle, object]:
+        """Wait for a ready worker, and return the one with the fewest tasks."""
+        ticket, deadline = object(), time.monotonic() + START_SECONDS
         with self._changed:
             while True:
-                self._raise_if_over()
-                self._replace_gone()
-                found = [member for member in self._members if member.ready and len(member.tickets) < TASKS_A_WORKER]
-                if found:
-                    member = min(found, key=lambda one: len(one.tickets))
-                    member.tickets.append(ticket)
-                    return member, ticket
-                self._changed.wait(WAKE_SECONDS)
-                if any(member.ready for member in self._members):
-                    patient_until = time.monotonic() + PATIENCE_SECONDS
-                elif time.monotonic() > patient_until:
-                    raise ClusterError(self._told_nobody())
+                self._raise_if_unusable()
+                self._replace_lost_workers()
+                ready = [one for one in self._workers if one.is_ready and len(one.tickets) < TASKS_PER_WORKER]
+                if ready:
+                    worker = min(ready, key=lambda one: len(one.tickets))
+                    worker.tickets.append(ticket)
+                    return worker, ticket
+                self._changed.wait(POLL_SECONDS)
+                if any(worker.is_ready for worker in self._workers):
+                    deadline = time.monotonic() + START_SECONDS
+                elif time.monotonic() > deadline:
+                    raise ClusterError(_no_worker_message())
 
-    def _ask(self, member: Member, question: Question) -> list[Any]:
-        references = member.ask(question)
+    def _wait_for_results(self, references: list[Any]) -> list[Any]:
         while True:
-            with suppress(lost.GetTimeoutError):
-                answers: list[Any] = ray.get(references, timeout=WAKE_SECONDS)
-                return answers
+            with suppress(ray_exceptions.GetTimeoutError):
+                results: list[Any] = ray.get(references, timeout=POLL_SECONDS)
+                return results
             with self._changed:
-                self._raise_if_over()
+                self._raise_if_unusable()
 
-    def _give_back(self, member: Member, ticket: object) -> None:
+    def _release_worker(self, worker: ActorHandle, ticket: object) -> None:
         with self._changed:
-            if not member.gone:  # where it is, the first ticket still tells what it was at work on
-                member.tickets.remove(ticket)
+            if not worker.is_lost:  # the first ticket of a lost worker must still identify the task it ran
+                worker.tickets.remove(ticket)
             self._changed.notify_all()
 
-    def _lose(self, member: Member, ticket: object, error: Exception) -> bool:
-        """Count a lost answer; whether this very task was being run as its worker went."""
+    def _count_lost_task(self, worker: ActorHandle, ticket: object, error: Exception) -> bool:
+        """Count a lost result; return whether the worker ran this task when it was lost."""
         with self._changed:
-            self._raise_if_over()
+            self._raise_if_unusable()
             self._retried += 1
-            if isinstance(error, lost.ObjectLostError):  # the worker may be well
+            if isinstance(error, ray_exceptions.ObjectLostError):  # only the result is lost
                 return True
-            if not member.gone:
-                member.gone = True
+            if not worker.is_lost:
+                worker.is_lost = True
                 self._lost += 1
-        return member.tickets[0] is ticket
+        return worker.tickets[0] is ticket
 
-    def _count(self, nbytes: int) -> None:
+    def _count_in_flight(self, nbytes: int) -> None:
         with self._changed:
             self._in_flight_nbytes += nbytes
             self._most_in_flight_nbytes = max(self._most_in_flight_nbytes, self._in_flight_nbytes)
 
-    def _raise_if_over(self) -> None:
+    def _raise_if_unusable(self) -> None:
         if self._closed:
             raise FeedClosedError(f"the feed was closed while Ray workers ran {self._name}.")
-        if self._fatal is not None:  # a fresh one for each thread: they add notes to it
+        if self._fatal is not None:  # a new exception for each thread, because threads add notes to it
             raise type(self._fatal)(*self._fatal.args) from self._fatal.__cause__
         if not ray.is_initialized():
-            raise ClusterError("this program left its Ray cluster (ray.shutdown) while a feed worked there.")
+            raise ClusterError(
+                "this program left its Ray cluster (ray.shutdown) while a feed used it. Close the feed first."
+            )
 
-    # Starting; replacing is left to threads that ask, since Ray's own thread tells of a death
+    # Starting workers. A thread of Ray reports a death, so the threads in `run` start the replacements.
 
-    def _start(self) -> Member:
-        return Member(self._payload, self._greet)
+    def _start_worker(self) -> ActorHandle:
+        return ActorHandle(self._payload, self._on_worker_started)
 
-    def _replace_gone(self) -> None:
-        for place, member in enumerate(self._members):
-            if member.gone:
-                member.kill()  # one that only cannot be reached must not go on
-                self._members[place] = self._start()
+    def _replace_lost_workers(self) -> None:
+        for index, worker in enumerate(self._workers):
+            if worker.is_lost:
+                worker.kill()  # a worker that is only unreachable must not continue
+                self._workers[index] = self._start_worker()
 
-    def _greet(self, member: Member, answer: Hello | Exception) -> None:
-        """A worker has presented itself, or never will."""
+    def _on_worker_started(self, worker: ActorHandle, outcome: WorkerInfo | Exception) -> None:
+        """Record that a worker is ready, or that it died before it was."""
         with self._changed:
             if self._closed:
                 return
-            if isinstance(answer, Exception):
+            if isinstance(outcome, Exception):
                 self._lost += 1
                 self._early_deaths += 1
-                member.gone = True
-                self._fatal = self._fatal or self._judge_death(answer)
+                worker.is_lost = True
+                self._fatal = self._fatal or self._start_error(outcome)
             else:
                 self._early_deaths = 0
-                self._fatal = self._fatal or member.judge(answer, self._name)
-                member.greeting = answer
+                self._fatal = self._fatal or validate_worker(outcome, self._name)
+                worker.info = outcome
             self._changed.notify_all()
 
-    def _judge_death(self, error: Exception) -> Exception | None:
+    def _start_error(self, error: Exception) -> Exception | None:
+        """Return the error that ends the feed; None if the pool should start another worker."""
         if getattr(error, "actor_init_failed", False):
             return ClusterError(
-                f"a Ray worker could not start: {error}. Every node needs the same Python, Ray and forebay, or a "
-                "runtime_env that brings them: ray.init(runtime_env={'pip': ['forebay']})."
+                f"a Ray worker could not start: {error}. Install the same Python, Ray and forebay on every node, or "
+                "pass them in a runtime_env: ray.init(runtime_env={'pip': ['forebay']})."
             )
-        if self._early_deaths >= EARLY_DEATHS:
-            return WorkerError(f"{EARLY_DEATHS} Ray workers died before they could begin; the last: {error}")
+        if self._early_deaths >= MAX_EARLY_DEATHS:
+            return WorkerError(
+                f"{MAX_EARLY_DEATHS} Ray workers died before they were ready. The last error was: {error}"
+            )
         return None
 
-    def _blame(self, member: Member, error: Exception) -> str:
+    def _deadly_task_message(self, worker: ActorHandle, error: Exception) -> str:
         return (
-            f"{DEATHS_A_TASK} Ray workers died, each as it ran {self._name} on the same rows; the last was the "
-            f'{member.greeting}: {error}. Run it with where="thread" on these rows to find the place; if memory ran '
-            "out, make batches smaller."
+            f"{MAX_DEATHS_PER_TASK} Ray workers died while they ran {self._name} on the same rows. The last was the "
+            f'{worker.info}: {error}. Run these rows with where="thread" to find the cause. If memory ran out, use '
+            "smaller batches."
         )
 
-    def _told_nobody(self) -> str:
-        cpus = ray.cluster_resources().get("CPU", 0)
-        return (
-            f"no Ray worker could be started in {PATIENCE_SECONDS:.0f} s: {_free_cpus():g} of the cluster's {cpus:g} "
-            "CPUs are free. Close what holds them, another feed perhaps; or share them out with map(..., workers=n); "
-            "or add nodes."
-        )
+
+def _no_worker_message() -> str:
+    cpus = ray.cluster_resources().get("CPU", 0)
+    return (
+        f"no Ray worker started within {START_SECONDS:.0f} s: {_free_cpus():g} of the cluster's {cpus:g} CPUs are "
+        "free. Close other users of these CPUs, such as another feed, divide the CPUs with map(..., workers=n), or add "
+        "nodes."
+    )
 
 
 def _free_cpus() -> float:
-    """What nobody uses; nothing where this program has left its cluster, or that does not answer."""
+    """Return the free CPUs; 0 if this program left its cluster or the cluster does not answer."""
     if not ray.is_initialized():
         return 0.0
     try:
         return float(ray.available_resources().get("CPU", 0))
-    except Exception:  # RpcError and whatever else comes of a cluster that is going down
+    except Exception:  # RpcError and other errors of a cluster that shuts down
         return 0.0
 
 
-def _dump(work: FarWork) -> bytes:
+def _dump_job(job: RayJobProtocol) -> bytes:
     try:
-        payload: bytes = cloudpickle.dumps(work)
+        payload: bytes = cloudpickle.dumps(job)
         return payload
-    except Exception as error:  # PicklingError, TypeError or what an object of the user's raises
+    except Exception as error:  # PicklingError, TypeError or an exception of a user's object
         raise PipelineError(
-            f"{name_of(work)} cannot be sent to Ray workers: {error}. Leave locks, open files and the like out of it, "
-            'or run it with where="thread".'
+            f"{function_name(job)} cannot be sent to Ray workers: {error}. Remove locks and open files "
+            'from it, or run it with where="thread".'
         ) from error

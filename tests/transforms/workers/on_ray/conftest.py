@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes on this machine: a raylet, an object store and workers of its own for each."""
+"""A real Ray cluster on this machine: each node has its own raylet, object store and workers."""
 
 import random
 import time
@@ -13,8 +13,8 @@ from ray.cluster_utils import Cluster
 
 from forebay.transforms.workers import ray_actor_handle
 
-# Ray gives up what is long in starting, and ends workers where memory is short: neither is a fault of a feed's.
-PATIENT = {
+# Longer timeouts, because Ray gives up on a slow start. No memory monitor, because it would kill workers.
+SLOW_MACHINE_SETTINGS = {
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_memory_monitor_refresh_ms": "0",
@@ -24,9 +24,9 @@ PATIENT = {
 @pytest.fixture(scope="package")
 def cluster():
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in PATIENT.items():
+        for name, value in SLOW_MACHINE_SETTINGS.items():
             patch.setenv(name, value)
-        patch.setattr(services, "get_node", _patiently(services.get_node))
+        patch.setattr(services, "get_node", _with_longer_timeout(services.get_node))
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         made.add_node(num_cpus=1)
         ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
@@ -35,22 +35,22 @@ def cluster():
         made.shutdown()
 
 
-def _patiently(get_node):
-    """The same, where a node has more than Ray's half a minute to come up."""
+def _with_longer_timeout(get_node):
+    """Give a node 300 s to start instead of the 30 s of Ray."""
 
-    def get(*asked):
+    def get(*arguments):
         until = time.monotonic() + 300
         while time.monotonic() < until:
             with suppress(RuntimeError):
-                return get_node(*asked)
+                return get_node(*arguments)
             time.sleep(0.1)
-        return get_node(*asked)
+        return get_node(*arguments)
 
     return get
 
 
 def taken(feed):
-    """An epoch, kept."""
+    """Return copies of all batches of an epoch."""
     return [{name: np.array(leaf) for name, leaf in batch.items()} for batch in feed]
 
 
@@ -63,7 +63,7 @@ def assert_same(ours, theirs):
 
 
 def worker_processes():
-    """The processes of feeds' workers on the nodes that this process started."""
+    """Return the processes of Ray workers on nodes that this process started."""
     return [process for process in psutil.Process().children(recursive=True) if _is_worker(process)]
 
 
@@ -75,7 +75,7 @@ def _is_worker(process):
 
 
 def any_worker(seed):
-    """One of the workers that there are, as soon as there are any."""
+    """Wait until there are workers, and return a random one."""
     until, found = time.monotonic() + 300, worker_processes()
     while not found and time.monotonic() < until:
         time.sleep(0.05)
@@ -84,7 +84,7 @@ def any_worker(seed):
 
 
 def kill(process):
-    """As the kernel does when memory runs out; over when it is gone."""
+    """Kill a process as the out-of-memory killer does, and wait until it is gone."""
     with suppress(psutil.NoSuchProcess):
         process.kill()
     while _is_worker(process):
@@ -106,7 +106,7 @@ def wait_until_no_workers(seconds=120):
 
 
 def wait_until_no_cpu_is_free(seconds=120):
-    """A cluster tells what its nodes have told it, some time after."""
+    """Wait until the cluster reports no free CPU; its report is delayed."""
     until = time.monotonic() + seconds
     while ray.available_resources().get("CPU", 0) and time.monotonic() < until:
         time.sleep(0.1)
@@ -114,7 +114,7 @@ def wait_until_no_cpu_is_free(seconds=120):
 
 @contextmanager
 def workers_with_path(folder):
-    """Let workers of feeds made here look for packages in this folder first."""
+    """Let workers of feeds created in this context search this folder first for packages."""
     before = ray_actor_handle.OPTIONS
     ray_actor_handle.OPTIONS = before | {"runtime_env": {"env_vars": {"PYTHONPATH": str(folder)}}}
     yield

@@ -1,4 +1,4 @@
-"""Functions that the tests have Ray workers call."""
+"""Maps that Ray workers run in these tests."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ def rows():
 
 
 def wide_rows():
-    """A batch of some dozen is larger than a message that carries it."""
+    """Rows so wide that a batch of a few dozen exceeds one message."""
     return {"x": np.arange(ROWS * 1000, dtype=np.float64).reshape(ROWS, 1000), "number": np.arange(ROWS)}
 
 
@@ -23,7 +23,7 @@ def blur(row, rng):
 
 
 def narrow(batch):
-    batch["x"] -= 1.0  # in place: what a map is given is its own, wherever it runs
+    batch["x"] -= 1.0  # in place: a map owns its input in every kind of worker
     return {"x": batch["x"].astype(np.float32), "number": batch["number"]}
 
 
@@ -37,7 +37,7 @@ def with_pid(batch):
 
 
 class RefusedError(Exception):
-    """An error of the user's own, with a constructor of its own."""
+    """An exception of the user with its own constructor."""
 
     def __init__(self, number):
         super().__init__(number)
@@ -73,7 +73,7 @@ def wider_at_the_end(batch):
 
 
 def train_on_a_shard(config):
-    """What every worker of a Ray Train run does: feed its own rows, and leave word which they were."""
+    """Training loop of each Ray Train worker: feed its shard and save the row numbers."""
     from ray import train
 
     import forebay as fb

@@ -1,4 +1,4 @@
-"""A Ray Dataset goes into a feed."""
+"""A Ray Dataset as the source of a feed."""
 
 import numpy as np
 import pytest
@@ -58,12 +58,12 @@ def test_a_dataset_in_any_order_gives_every_row_and_refuses_to_resume(dataset):
 
 def test_a_map_on_ray_leaves_room_for_the_dataset(dataset):
     pipeline = from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64)
-    with pipeline.map(narrow, where="ray").feed() as far, pipeline.map(narrow).feed() as plain:
-        assert_same(taken(far), taken(plain))
-    assert far.plan.demand.cluster.workers == 1
+    with pipeline.map(narrow, where="ray").feed() as on_ray, pipeline.map(narrow).feed() as in_threads:
+        assert_same(taken(on_ray), taken(in_threads))
+    assert on_ray.plan.input.cluster.workers == 1
 
 
-def test_strings_are_refused_with_their_column(ids):
+def test_a_column_of_strings_is_refused_with_its_name(ids):
     with pytest.raises(SpecError, match="word"):
         from_dataset(ids.map_batches(words))
 
@@ -76,7 +76,7 @@ def test_blocks_that_differ_are_refused(ids):
         taken(feed)
 
 
-def test_what_is_no_dataset_or_no_order_is_refused(dataset):
+def test_a_wrong_dataset_or_order_is_refused(dataset):
     with pytest.raises(PipelineError, match=r"needs a ray\.data\.Dataset, got list"):
         from_dataset([1, 2])
     with pytest.raises(PipelineError, match="'kept' or 'any'"):

@@ -1,4 +1,4 @@
-"""What is wrong is said, with the way out: in the user's function, the cluster, or between its nodes."""
+"""Errors of the user's function, of the cluster and of its nodes are reported with a remedy."""
 
 import shutil
 import threading
@@ -23,21 +23,21 @@ def refusing(where="ray"):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_error_keeps_its_type_and_tells_the_worker_and_the_rows():
+def test_an_error_keeps_its_type_and_names_the_worker_and_the_rows():
     ours = []
-    with refusing().feed() as far, pytest.raises(RefusedError, match="300") as caught:
-        ours += [batch["number"][0] for batch in far]
+    with refusing().feed() as on_ray, pytest.raises(RefusedError, match="300") as caught:
+        ours += [batch["number"][0] for batch in on_ray]
     notes = "\n".join(caught.value.__notes__)
     assert "Ray worker (pid" in notes
     assert "in refuse_300" in notes
     assert "while filling rows 300" in notes
-    assert far.stats()["ray"]["retried_tasks"] == 0
+    assert on_ray.stats()["ray"]["retried_tasks"] == 0
 
 
 @pytest.mark.usefixtures("cluster")
 def test_batches_before_an_error_are_delivered():
-    with refusing().feed() as far:
-        batches = iter(far)
+    with refusing().feed() as on_ray:
+        batches = iter(on_ray)
         assert [next(batches)["number"][0] for _ in range(10)] == list(range(0, 300, 30))
         with pytest.raises(RefusedError):
             next(batches)
@@ -52,28 +52,28 @@ def test_a_function_that_cannot_be_sent_is_refused():
 
 
 @pytest.mark.usefixtures("cluster")
-def test_processes_and_ray_are_not_mixed():
+def test_processes_and_ray_in_one_pipeline_are_refused():
     pipeline = fb.from_arrays(rows()).map(refuse_300, where="process").batch(30).map(narrow, where="ray")
-    with pytest.raises(PipelineError, match="let both run on Ray"):
+    with pytest.raises(PipelineError, match="Let both run on Ray"):
         pipeline.feed()
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_cluster_without_a_free_cpu_is_not_waited_for_in_vain(monkeypatch):
+def test_a_cluster_without_a_free_cpu_fails_after_the_timeout(monkeypatch):
     pipeline = fb.from_arrays(rows()).batch(30)
     with pipeline.map(narrow, where="ray", workers=2).feed() as first:
         wait_for_workers(first, 2)
         wait_until_no_cpu_is_free()
         second = pipeline.map(narrow, where="ray").feed()
-        monkeypatch.setattr("forebay.transforms.workers.ray_pool.PATIENCE_SECONDS", 1.0)
-        monkeypatch.setattr("forebay.transforms.workers.ray_pool.WAKE_SECONDS", 0.5)
+        monkeypatch.setattr("forebay.transforms.workers.ray_pool.START_SECONDS", 1.0)
+        monkeypatch.setattr("forebay.transforms.workers.ray_pool.POLL_SECONDS", 0.5)
         with pytest.raises(ClusterError, match=r"0 of the cluster's 2 CPUs are free.*workers=n"):
             next(iter(second))
         second.close()
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_node_with_another_version_is_named_with_both(tmp_path):
+def test_a_node_with_another_version_is_reported_with_both_versions(tmp_path):
     other = tmp_path / "forebay"
     shutil.copytree(Path(fb.__file__).parent, other, ignore=shutil.ignore_patterns("__pycache__"))
     text = (other / "__init__.py").read_text()
@@ -81,30 +81,30 @@ def test_a_node_with_another_version_is_named_with_both(tmp_path):
     pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray")
     with (
         workers_with_path(tmp_path),
-        pipeline.feed() as far,
+        pipeline.feed() as on_ray,
         pytest.raises(ClusterError, match=rf"forebay 0\.0\.1, the trainer .*forebay {fb.__version__}"),
     ):
-        taken(far)
+        taken(on_ray)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_node_without_forebay_is_told_what_it_needs(tmp_path):
+def test_a_node_without_forebay_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "forebay.py").write_text("raise ModuleNotFoundError('No module named forebay')")
     pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray")
     with (
         workers_with_path(tmp_path),
-        pipeline.feed() as far,
+        pipeline.feed() as on_ray,
         pytest.raises(ClusterError, match=r"(?s)could not start.*No module named forebay.*runtime_env"),
     ):
-        taken(far)
+        taken(on_ray)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "all"])
-def test_a_number_of_workers_that_is_none_is_refused(workers):
+def test_an_invalid_number_of_workers_is_refused(workers):
     with pytest.raises(PipelineError, match="workers="):
         fb.from_arrays(np.arange(4)).map(narrow, where="ray", workers=workers)
 
 
-def test_workers_for_threads_are_refused():
-    with pytest.raises(PipelineError, match="only 'process' and 'ray' have workers"):
+def test_a_number_of_workers_for_threads_is_refused():
+    with pytest.raises(PipelineError, match="takes no workers, not"):
         fb.from_arrays(np.arange(4)).map(narrow, workers=2)

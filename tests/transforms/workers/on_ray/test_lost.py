@@ -1,4 +1,4 @@
-"""Workers and nodes that are lost cost a retry, and nothing else."""
+"""A lost worker or node costs a retry; no row is lost and no order changes."""
 
 from itertools import islice
 
@@ -29,7 +29,7 @@ def slow_epochs(count, **options):
 
 
 def taken_until_lost(feed, batches, count):
-    """What comes until so many workers are lost, however long that takes the cluster, and a good deal more."""
+    """Take batches until `count` workers are lost, and 100 more."""
     ours = []
     while feed.stats()["ray"]["lost_workers"] < count:
         ours += taken(islice(batches, 20))
@@ -37,44 +37,44 @@ def taken_until_lost(feed, batches, count):
 
 
 def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
-    with epochs(4).feed() as plain, slow_epochs(4).feed() as far:
-        batches, ours = iter(far), []
+    with epochs(4).feed() as in_threads, slow_epochs(4).feed() as on_ray:
+        batches, ours = iter(on_ray), []
         for seed in range(10):
-            worker = any_worker(seed)  # looked for before: now all of them are at work
+            worker = any_worker(seed)  # chosen before the batches, while all workers are busy
             ours += taken(islice(batches, 18))
             kill(worker)
         ours += taken(batches)
-        assert_same(ours, taken(plain))
-    assert far.stats()["ray"]["lost_workers"] >= 5  # one that was dying already may be struck again
-    assert far.stats()["ray"]["retried_tasks"] > 0
+        assert_same(ours, taken(in_threads))
+    assert on_ray.stats()["ray"]["lost_workers"] >= 5  # a kill may hit a worker that was already dying
+    assert on_ray.stats()["ray"]["retried_tasks"] > 0
 
 
 def test_a_node_killed_in_mid_epoch_loses_no_row_and_changes_no_order(cluster):
     node = cluster.add_node(num_cpus=2)
-    with epochs(None).feed() as plain, slow_epochs(None, workers=4).feed() as far:
-        wait_for_workers(far, 4)
-        batches = iter(far)
+    with epochs(None).feed() as in_threads, slow_epochs(None, workers=4).feed() as on_ray:
+        wait_for_workers(on_ray, 4)
+        batches = iter(on_ray)
         ours = taken(islice(batches, 20))
-        cluster.remove_node(node, allow_graceful=False)  # its workers live on for a while
-        ours += taken_until_lost(far, batches, 2)
-        assert_same(ours, taken(islice(plain, len(ours))))
+        cluster.remove_node(node, allow_graceful=False)  # its workers continue for a while
+        ours += taken_until_lost(on_ray, batches, 2)
+        assert_same(ours, taken(islice(in_threads, len(ours))))
 
 
-def test_rows_that_kill_every_worker_are_named_in_the_end_and_the_feed_goes_on():
-    with fb.from_arrays(rows()).map(die_at_300, where="ray").batch(30).feed() as far:
+def test_rows_that_kill_every_worker_are_named_and_the_feed_stays_usable():
+    with fb.from_arrays(rows()).map(die_at_300, where="ray").batch(30).feed() as on_ray:
         with pytest.raises(WorkerError, match=r"5 Ray workers died.*die_at_300") as caught:
-            taken(far)
+            taken(on_ray)
         assert any("300" in note for note in caught.value.__notes__)
-        assert np.array_equal(next(iter(far))["number"], np.arange(30))
+        assert np.array_equal(next(iter(on_ray))["number"], np.arange(30))
 
 
 def test_closing_in_mid_epoch_ends_every_worker():
-    far = slow_epochs(10).feed()
-    next(iter(far))
-    far.close()
+    on_ray = slow_epochs(10).feed()
+    next(iter(on_ray))
+    on_ray.close()
     assert wait_until_no_workers() == []
 
 
-def test_a_feed_that_is_forgotten_ends_its_workers():
+def test_an_unreferenced_feed_ends_its_workers():
     next(iter(slow_epochs(10).feed()))
     assert wait_until_no_workers() == []

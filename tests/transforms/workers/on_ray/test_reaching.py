@@ -1,4 +1,4 @@
-"""Reaching a cluster, in programs of their own: Ray is joined once a process."""
+"""Connecting to a cluster; each test runs its own process, because a process joins Ray once."""
 
 import os
 import signal
@@ -22,12 +22,12 @@ def run(script, **environment):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379"])
-def test_an_address_where_nobody_answers_is_said_before_ray_waits_for_it(address):
-    done = run(FEED, RAY_ADDRESS=address)  # Ray itself would be waited for, and told of in other words
+def test_an_unreachable_address_is_reported_before_ray_waits_for_it(address):
+    done = run(FEED, RAY_ADDRESS=address)  # without the check, Ray would wait and raise another error
     assert f"ClusterError: no Ray cluster answers at RAY_ADDRESS={address}" in done.stderr
 
 
-def test_a_program_without_ray_is_told_what_to_install():
+def test_without_ray_the_error_names_the_package_to_install():
     done = run("import sys; sys.modules['ray'] = None" + FEED)
     assert "FrameworkError: map(..., where='ray') needs Ray" in done.stderr
     assert "pip install 'forebay[ray]'" in done.stderr
@@ -41,7 +41,7 @@ def test_the_cluster_that_ray_address_names_is_used(cluster):
     assert done.stdout.split() == ["1000", "1"], done.stderr
 
 
-def test_ctrl_c_leaves_no_worker_behind(cluster):
+def test_ctrl_c_ends_every_worker(cluster):
     script = FEED.replace(".feed()", ".repeat().feed()") + "for batch in feed: print(len(batch['number']), flush=True)"
     program = subprocess.Popen(
         [sys.executable, "-c", script],
@@ -52,6 +52,6 @@ def test_ctrl_c_leaves_no_worker_behind(cluster):
     )
     program.stdout.readline()
     program.send_signal(signal.SIGINT)
-    _, told = program.communicate(timeout=300)
-    assert "KeyboardInterrupt" in told
+    _, stderr = program.communicate(timeout=300)
+    assert "KeyboardInterrupt" in stderr
     assert wait_until_no_workers() == []

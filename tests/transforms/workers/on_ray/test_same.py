@@ -1,4 +1,4 @@
-"""What comes off a Ray cluster is what one machine gives, bit for bit."""
+"""Batches from Ray workers equal those from threads, bit by bit."""
 
 import json
 import os
@@ -26,92 +26,104 @@ def files(tmp_path):
     return tmp_path / "*.npz"
 
 
-def test_arrays_come_as_from_threads_over_epochs():
-    with mapped(fb.from_arrays(rows()), "thread").feed() as plain, mapped(fb.from_arrays(rows()), "ray").feed() as far:
-        assert_same(taken(far), taken(plain))
-        assert_same(taken(far), taken(plain))
-    assert "rows             stored" in far.explain()
+def test_arrays_equal_those_of_threads_in_two_epochs():
+    with (
+        mapped(fb.from_arrays(rows()), "thread").feed() as in_threads,
+        mapped(fb.from_arrays(rows()), "ray").feed() as on_ray,
+    ):
+        assert_same(taken(on_ray), taken(in_threads))
+        assert_same(taken(on_ray), taken(in_threads))
+    assert "rows             stored" in on_ray.explain()
 
 
-def test_arrays_that_change_between_epochs_are_seen():
+def test_changes_of_arrays_between_epochs_are_seen():
     changing = rows()
-    with fb.from_arrays(changing).batch(32).map(narrow, where="ray").feed() as far:
-        before = taken(far)
+    with fb.from_arrays(changing).batch(32).map(narrow, where="ray").feed() as on_ray:
+        before = taken(on_ray)
         changing["x"] += 7.0
-        after = taken(far)
+        after = taken(on_ray)
     assert np.array_equal(after[0]["x"], before[0]["x"] + 7.0)
 
 
 def test_files_are_read_on_the_workers(files):
-    with mapped(fb.from_files(files), "thread").feed() as plain, mapped(fb.from_files(files), "ray").feed() as far:
-        assert_same(taken(far), taken(plain))
-    assert "each worker opens the files itself" in far.explain()
-    assert "gather" not in far.stats()["stages"]
+    with (
+        mapped(fb.from_files(files), "thread").feed() as in_threads,
+        mapped(fb.from_files(files), "ray").feed() as on_ray,
+    ):
+        assert_same(taken(on_ray), taken(in_threads))
+    assert "each worker opens the files itself" in on_ray.explain()
+    assert "gather" not in on_ray.stats()["stages"]
 
 
-def test_files_named_from_here_are_found_by_workers_elsewhere(files, monkeypatch):
+def test_workers_find_files_given_by_relative_paths(files, monkeypatch):
     monkeypatch.chdir(files.parent)
-    with mapped(fb.from_files("*.npz"), "ray").feed() as far, mapped(fb.from_files(files), "thread").feed() as plain:
-        assert_same(taken(far), taken(plain))
+    with (
+        mapped(fb.from_files("*.npz"), "ray").feed() as on_ray,
+        mapped(fb.from_files(files), "thread").feed() as in_threads,
+    ):
+        assert_same(taken(on_ray), taken(in_threads))
 
 
 def test_rows_of_files_that_a_worker_cannot_see_are_sent_to_it(files):
     folder = os.open(files.parent, os.O_DIRECTORY)
-    here_only = f"/proc/self/fd/{folder}/*.npz"  # the same name leads nowhere in another process
-    with mapped(fb.from_files(here_only), "ray").feed() as far, mapped(fb.from_files(files), "thread").feed() as plain:
-        assert_same(taken(far), taken(plain))
+    here_only = f"/proc/self/fd/{folder}/*.npz"  # this path does not exist in another process
+    with (
+        mapped(fb.from_files(here_only), "ray").feed() as on_ray,
+        mapped(fb.from_files(files), "thread").feed() as in_threads,
+    ):
+        assert_same(taken(on_ray), taken(in_threads))
     os.close(folder)
-    assert "it cannot read them" in far.explain()
+    assert "it cannot read them" in on_ray.explain()
 
 
-def test_rows_go_on_to_ray_after_a_map_in_threads():
+def test_rows_go_to_ray_after_a_map_in_threads():
     first = fb.from_arrays(rows()).shuffle(seed=1).batch(32).map(narrow)
-    with first.map(narrow, where="ray").feed() as far, first.map(narrow).feed() as plain:
-        assert_same(taken(far), taken(plain))
-    assert "comes first, and runs here" in far.explain()
+    with first.map(narrow, where="ray").feed() as on_ray, first.map(narrow).feed() as in_threads:
+        assert_same(taken(on_ray), taken(in_threads))
+    assert "comes first, and runs in this process" in on_ray.explain()
 
 
-def test_rows_of_any_length_are_padded_alike():
+def test_rows_of_variable_length_are_padded_equally():
     def padded(where):
         return fb.from_arrays(rows()).map(of_any_length, where=where).batch(32, pad=-1)
 
-    with padded("thread").feed() as plain, padded("ray").feed() as far:
-        assert_same(taken(far), taken(plain))
+    with padded("thread").feed() as in_threads, padded("ray").feed() as on_ray:
+        assert_same(taken(on_ray), taken(in_threads))
 
 
-def test_a_generator_is_read_here_and_mapped_there():
+def test_a_generator_is_read_locally_and_mapped_on_ray():
     def generated(where):
         return fb.from_generator(lambda: iter([{"x": np.arange(3.0) + n, "number": n} for n in range(100)])).map(
             blur, where=where
         )
 
-    with generated("thread").batch(8).feed() as plain, generated("ray").batch(8).feed() as far:
-        assert_same(taken(far), taken(plain))
+    with generated("thread").batch(8).feed() as in_threads, generated("ray").batch(8).feed() as on_ray:
+        assert_same(taken(on_ray), taken(in_threads))
 
 
 def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards():
     whole = mapped(fb.from_arrays(rows()), "thread")
-    with mapped(fb.from_arrays(rows()), "ray").feed() as far:
-        batches = iter(far)
+    with mapped(fb.from_arrays(rows()), "ray").feed() as on_ray:
+        batches = iter(on_ray)
         first = [next(batches) for _ in range(5)]
-        state = json.loads(json.dumps(far.state_dict()))
+        state = json.loads(json.dumps(on_ray.state_dict()))
     halves = []
     for index in range(2):
-        with mapped(fb.from_arrays(rows()), "ray").shard(index, 2).feed() as far:
-            far.load_state_dict(state)
-            halves.append(np.concatenate([batch["number"] for batch in far]))
-    with whole.feed() as plain:
-        expected = np.concatenate([batch["number"] for batch in plain])
+        with mapped(fb.from_arrays(rows()), "ray").shard(index, 2).feed() as on_ray:
+            on_ray.load_state_dict(state)
+            halves.append(np.concatenate([batch["number"] for batch in on_ray]))
+    with whole.feed() as in_threads:
+        expected = np.concatenate([batch["number"] for batch in in_threads])
     rest = expected[5 * 32 :]
     assert np.array_equal(np.concatenate([batch["number"] for batch in first]), expected[: 5 * 32])
     assert np.array_equal(halves[0], rest[0::2])
     assert np.array_equal(halves[1], rest[1::2])
 
 
-def test_bytes_in_flight_stay_within_what_was_planned():
-    with mapped(fb.from_arrays(rows()), "ray").feed() as far:
-        taken(far)
-    counted = far.stats()["ray"]
-    assert 0 < counted["most_in_flight_nbytes"] <= far.plan.threads * far.plan.task_nbytes
+def test_bytes_in_flight_stay_within_the_plan():
+    with mapped(fb.from_arrays(rows()), "ray").feed() as on_ray:
+        taken(on_ray)
+    counted = on_ray.stats()["ray"]
+    assert 0 < counted["most_in_flight_nbytes"] <= on_ray.plan.threads * on_ray.plan.task_nbytes
     assert counted["in_flight_nbytes"] == 0
-    assert "in flight" in far.explain()
+    assert "in flight" in on_ray.explain()

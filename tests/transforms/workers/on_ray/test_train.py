@@ -1,4 +1,4 @@
-"""A feed inside the workers of Ray Train."""
+"""Feeds in the workers of Ray Train."""
 
 import numpy as np
 from ray.train import RunConfig, ScalingConfig
