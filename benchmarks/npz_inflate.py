@@ -62,14 +62,14 @@ def measure(folder: Path, nbytes: int, turns: int) -> dict[str, list[tuple[float
 
 
 def inflate_all(folder: Path) -> int:
-    with ThreadPoolExecutor(Machine.here().cores) as pool:
+    with ThreadPoolExecutor(Machine.detect().cores) as pool:
         return sum(pool.map(inflate_file, sorted(folder.glob("*.npz"))))
 
 
 def inflate_file(path: Path) -> int:
     file, nbytes = MappedFile(path), 0
     for member in list_members(file):
-        packed = file.read(member.offset, member.packed_nbytes)
+        packed = file.read(member.offset, member.stored_nbytes)
         nbytes += len(isal_zlib.decompress(packed, wbits=RAW, bufsize=member.nbytes))
     return nbytes
 
@@ -100,7 +100,7 @@ def write_files(folder: Path, files: int) -> int:
 
 def report(found: dict[str, list[tuple[float, float]]], nbytes: int, path: str | None) -> None:
     ceilings = [speed for speed, _ in found[CEILING]]
-    print(f"{Machine.here().cores} cores, Python {platform.python_version()}, {nbytes >> 20} MiB; medians of turns")
+    print(f"{Machine.detect().cores} cores, Python {platform.python_version()}, {nbytes >> 20} MiB; medians of turns")
     for name, turns in found.items():
         speed, used = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))

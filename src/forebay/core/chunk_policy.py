@@ -20,20 +20,23 @@ class ShuffleBlocks:
 
     @property
     def max_open_blocks(self) -> int:
-        """Blocks to mix at a time: half of the held blocks, because the next blocks are read meanwhile."""
+        """Number of blocks that a shuffle mixes at a time.
+
+        At most half of the held blocks are mixed, because the next blocks are read meanwhile.
+        """
         return max(2, min(self.held // 2, max(_OPEN_BLOCKS, _OPEN_ROWS // self.rows)))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """Chunk length of a source, and the size of the part of a row that is stored in chunks."""
+    """The chunk length of a source, and the row size in its chunks."""
 
     rows: int = 1  # of one chunk; 1 if rows are read one by one
     row_nbytes: int = 0  # decompressed
     notes: tuple[str, ...] = ()
 
     def shuffle_blocks(self, length: int, max_held_nbytes: int) -> ShuffleBlocks | None:
-        """Return the blocks for a shuffle of `length` rows, or None if all rows fit in memory."""
+        """Return the blocks for a shuffle, or None if all rows fit."""
         if self.rows <= 1 or length * self.row_nbytes <= max_held_nbytes:
             return None
         return ShuffleBlocks(self.rows, held=max_held_nbytes // (self.rows * self.row_nbytes))
@@ -45,7 +48,7 @@ class ChunkPolicy:
         else:
             held = format_nbytes(blocks.held * self.rows * self.row_nbytes)
             why = (
-                f"at most {held} of chunks stay in memory, so a shuffle mixes {blocks.max_open_blocks} chunks at a time "
-                "unless block= is given"
+                f"at most {held} of chunks stay in memory, so a shuffle mixes {blocks.max_open_blocks} chunks at a "
+                "time unless block= is given"
             )
         return Decision("reads", f"chunks of {self.rows} rows", "; ".join([why, *self.notes]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Rows", "row_count", "row_numbers", "row_views", "select_rows", "split_by_owner", "split_slice"]
+__all__ = ["Rows", "find_parts", "row_count", "row_numbers", "row_views", "select_rows", "split_runs", "split_slice"]
 
 # Row numbers in any order, or a slice (start and stop, no step) for consecutive rows.
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice
@@ -22,7 +22,10 @@ def row_count(rows: Rows) -> int:
 
 def row_numbers(rows: Rows) -> Sequence[int]:
     """Return the row numbers as Python integers."""
-    return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+    if isinstance(rows, slice):
+        return range(rows.start, rows.stop)
+    numbers: list[int] = rows.tolist()
+    return numbers
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
@@ -40,8 +43,13 @@ def row_views(array: Array) -> list[Array]:
     return [array[row, ...] for row in range(len(array))]
 
 
-def split_slice(rows: slice, boundaries: Sequence[int]) -> Iterator[tuple[int, slice]]:
-    """Split consecutive rows at sorted boundaries; yield the part's index and its rows.
+def find_parts(rows: Array, boundaries: Array) -> Array:
+    """Return the index of the part that holds each row; part `i` begins at `boundaries[i]`."""
+    return np.searchsorted(boundaries, rows, side="right") - 1
+
+
+def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tuple[int, slice]]:
+    """Split consecutive rows at sorted boundaries; yield the index of each part and its rows.
 
     Part `i` holds the rows from `boundaries[i]` to `boundaries[i + 1]`. Empty parts are not yielded.
 
@@ -56,17 +64,16 @@ def split_slice(rows: slice, boundaries: Sequence[int]) -> Iterator[tuple[int, s
         start = stop
 
 
-def split_by_owner(owners: Array) -> Iterator[tuple[int, slice]]:
-    """Split positions into runs that have the same owner; yield the owner and the positions.
+def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
+    """Split positions into runs of one part; yield part and positions.
 
-    `owners[i]` is the file, chunk or byte range that holds row `i` of a request. In sorted `owners`, each owner has
-    one run.
+    `parts[i]` is the part of row `i` of a request, from `find_parts`. If `parts` is sorted, each part has one run.
 
-    >>> list(split_by_owner(np.asarray([4, 4, 7, 9, 9])))
+    >>> list(split_runs(np.asarray([4, 4, 7, 9, 9])))
     [(4, slice(0, 2, None)), (7, slice(2, 3, None)), (9, slice(3, 5, None))]
     """
-    if len(owners) == 0:
+    if len(parts) == 0:
         return
-    changes = np.flatnonzero(owners[1:] != owners[:-1]) + 1
-    for start, stop in pairwise([0, *changes.tolist(), len(owners)]):
-        yield int(owners[start]), slice(start, stop)
+    changes = np.flatnonzero(parts[1:] != parts[:-1]) + 1
+    for start, stop in pairwise([0, *changes.tolist(), len(parts)]):
+        yield int(parts[start]), slice(start, stop)

@@ -40,7 +40,9 @@ class MemoryRegion:
 
 @dataclass(frozen=True, slots=True)
 class MemoryExtent:
-    """Rows of one leaf at a constant stride in memory: row `first + i` begins at `address + i * stride`.
+    """Rows of one leaf at a constant stride in memory.
+
+    Row `first + i` begins at `address + i * stride`.
 
     The bytes of each row are contiguous.
     """
@@ -55,7 +57,10 @@ class MemoryExtent:
 
 @dataclass(frozen=True, slots=True)
 class FileExtent:
-    """Rows of one leaf at a constant stride in a file: row `first + i` begins at byte `offset + i * stride`."""
+    """Rows of one leaf at a constant stride in a file.
+
+    Row `first + i` begins at byte `offset + i * stride`.
+    """
 
     first: int
     rows: int
@@ -147,7 +152,9 @@ class AbstractSource(PipelineInput):
         return
 
     def reopener(self) -> Callable[[], "AbstractSource"] | None:
-        """Return a function that opens the same data again at lower cost than the first time, or None.
+        """Return a function that opens the same data again at lower cost.
+
+        Return None if there is no cheaper method.
 
         The function is called after the source is closed.
         """
@@ -159,7 +166,10 @@ class AbstractSource(PipelineInput):
         return 0
 
     def memory(self) -> Sequence[MemoryRegion]:
-        """Return the regions that hold the rows if all may be page-locked, else an empty list."""
+        """Return the memory regions that hold the rows and may be page-locked.
+
+        Return an empty list unless all rows are in such regions.
+        """
         return []
 
     def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
@@ -179,7 +189,10 @@ class AbstractSource(PipelineInput):
 
 @runtime_checkable
 class MultiFileOpener(Protocol):
-    """The opener of a format with one row in a file: it opens many files as one source."""
+    """The opener of a format with one row in each file.
+
+    It opens many files as one source.
+    """
 
     def open_many(self, paths: Sequence[Path], **options: Any) -> AbstractSource: ...
 
@@ -188,7 +201,10 @@ class StreamReader(Protocol):
     """One pass over a stream."""
 
     def read(self, out: Sequence[Array]) -> int:
-        """Write the next rows to `out` and return their number; less than requested only at the end."""
+        """Write the next rows to `out` and return their number.
+
+        The number is less than the length of `out` only at the end.
+        """
         ...
 
     def skip(self, rows: int) -> int:
@@ -196,7 +212,10 @@ class StreamReader(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return the state of the stream after the last row read, or None if it has no state."""
+        """Return the state of the stream, or None if it has none.
+
+        The state is the one after the last row read.
+        """
         ...
 
     def close(self) -> None: ...
@@ -213,7 +232,10 @@ class AbstractStream(PipelineInput):
 
     @abstractmethod
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows as lists of leaves, to infer specs. A later pass returns them again."""
+        """Return the first rows as lists of leaves, to infer specs.
+
+        A later pass returns them again.
+        """
 
     @abstractmethod
     def describe(self) -> tuple[Any, ...]:

@@ -1,1 +1,1 @@
-"""Where rows are. One format a file; `base` says what a source is."""
+"""Sources and streams: arrays, items, files of many formats, object stores, generators."""

@@ -35,7 +35,7 @@ def adapt_source(source: Any) -> AbstractSource:
 
 
 def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
-    """Return the function that opens many files as one source, or None if the format has none."""
+    """Return the opener's function for many files, or None if it has none."""
     if isinstance(opener, MultiFileOpener):
         return opener.open_many
     together: Callable[..., Any] | None = getattr(opener, "together", None)

@@ -1,1 +1,1 @@
-"""What all file formats share: mapping, many files as one row space, the chunk cache, decompression ahead."""
+"""What file formats share: mapping, many files as one source, chunked columns, decompression in advance."""

@@ -1,8 +1,4 @@
-"""Which chunk is held where: a fixed number of places, given to chunks as they are needed.
-
-A thread claims all the chunks it needs in one go, or waits until there is room for all, so no two threads wait for
-each other's places. It then fills those that nobody held, without a lock, before it waits for those that others fill.
-"""
+"""A cache of decompressed chunks with a fixed number of equal buffers."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,46 +9,56 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Shelf"]
+__all__ = ["ChunkCache"]
 
 
 class ChunkCache:
-    """Places for chunks; `firsts` are the rows where they begin. The chunk used least recently makes room."""
+    """Assigns chunks to buffers and pins them while threads gather rows. Evicts the least recently used chunk.
 
-    def __init__(self, chunks: int, firsts: Array) -> None:
-        self._firsts = firsts
-        self._holds_all = len(firsts) == chunks
-        self._place = np.full(chunks, -1)  # of a chunk
-        self._users = np.zeros(chunks, np.int64)
-        self._used = np.zeros(chunks, np.int64)  # when, counted in claims
-        self._filled = np.zeros(chunks, np.bool_)
-        self._owner = np.full(len(firsts), -1)  # the chunk at a place
-        self._failed: dict[int, BaseException] = {}
+    A thread claims all chunks that it needs at once, or waits until there is room for all of them. So two threads
+    never wait for each other's buffers. The thread then fills the missing chunks without a lock, and after that waits
+    for chunks that other threads fill.
+
+    The RAM tier of object stores (`objects/cache_tiers.py`) and the held byte ranges (`objects/range_reader.py`) do
+    not use this class. Their entries differ in size, the tier never evicts, and a held range ends with its last user.
+    Here all buffers have one size, so claims are array operations over many chunks at once.
+    """
+
+    def __init__(self, chunks: int, first_rows: Array) -> None:
+        """Make an empty cache. `first_rows` has the first row of each buffer in the array that holds all buffers."""
+        self._first_rows = first_rows
+        self._holds_all = len(first_rows) == chunks
+        self._buffer = np.full(chunks, -1)  # of each chunk
+        self._users = np.zeros(chunks, np.int64)  # threads that pin each chunk
+        self._last_claim = np.zeros(chunks, np.int64)  # number of the latest claim on each chunk
+        self._is_filled = np.zeros(chunks, np.bool_)
+        self._owner = np.full(len(first_rows), -1)  # the chunk in each buffer
+        self._errors: dict[int, BaseException] = {}  # of chunks that could not be filled
         self._claims = 0
         self._changed = threading.Condition()
-        self.complete = chunks == 0  # whether every chunk lies at its own place for good
+        self.is_complete = chunks == 0  # True if every chunk is in its own buffer for good
 
     @property
-    def most(self) -> int:
-        """Chunks to hold at once, so that other threads find places too."""
-        return len(self._firsts) if self._holds_all else max(1, len(self._firsts) // 4)
+    def max_claim(self) -> int:
+        """Largest number of chunks to pin at once, so that other threads find free buffers too."""
+        return len(self._first_rows) if self._holds_all else max(1, len(self._first_rows) // 4)
 
     @property
-    def taken(self) -> int:
-        """Places that hold something."""
+    def used(self) -> int:
+        """Number of buffers that hold a chunk."""
         return int(np.count_nonzero(self._owner >= 0))
 
     def first_rows(self, chunks: Any) -> Any:
-        """Where chunks begin that are being held."""
-        return self._firsts[self._place[chunks]]
+        """Return the first row of the buffers of pinned chunks."""
+        return self._first_rows[self._buffer[chunks]]
 
     @contextmanager
-    def hold(self, chunks: Array, fill: Callable[[int, int], None]) -> Iterator[None]:
-        """Keep these chunks, each named once, in place until the block ends; `fill(chunk, first_row)` brings one in."""
+    def pin(self, chunks: Array, fill: Callable[[int, int], None]) -> Iterator[None]:
+        """Keep distinct chunks in their buffers until the block ends. `fill(chunk, first_row)` loads a missing one."""
         missing = self._claim(chunks)
         try:
-            self._bring_in(missing, fill)
-            self._await(chunks)
+            self._fill_missing(missing, fill)
+            self._wait_until_filled(chunks)
             yield
         finally:
             self._release(chunks)
@@ -60,20 +66,20 @@ class ChunkCache:
     def _claim(self, chunks: Array) -> list[int]:
         with self._changed:
             while True:
-                missing = chunks[self._place[chunks] < 0]
-                places = missing if self._holds_all else self._find_room(len(missing), chunks)
-                if len(places) == len(missing):
+                missing = chunks[self._buffer[chunks] < 0]
+                buffers = missing if self._holds_all else self._find_room(len(missing), chunks)
+                if len(buffers) == len(missing):
                     break
                 self._changed.wait()
-            self._place[missing], self._owner[places] = places, missing
+            self._buffer[missing], self._owner[buffers] = buffers, missing
             self._users[chunks] += 1
             self._claims += 1
-            self._used[chunks] = self._claims
+            self._last_claim[chunks] = self._claims
             found: list[int] = missing.tolist()
             return found
 
     def _find_room(self, count: int, wanted: Array) -> Array:
-        """So many places, emptied where need be; fewer if there are not enough, and then none is emptied."""
+        """Return `count` buffers and evict their chunks. If there are too few, return fewer and evict nothing."""
         if count == 0:
             return np.empty(0, np.intp)
         free = np.flatnonzero(self._owner < 0)[:count]
@@ -82,48 +88,48 @@ class ChunkCache:
         idle = np.flatnonzero((self._owner >= 0) & (self._users[self._owner] == 0) & ~np.isin(self._owner, wanted))
         if len(free) + len(idle) < count:
             return free
-        oldest = idle[np.argsort(self._used[self._owner[idle]], kind="stable")[: count - len(free)]]
-        self._forget(self._owner[oldest])
+        oldest = idle[np.argsort(self._last_claim[self._owner[idle]], kind="stable")[: count - len(free)]]
+        self._evict(self._owner[oldest])
         return np.concatenate([free, oldest])
 
-    def _forget(self, chunks: Any) -> None:
-        self._owner[self._place[chunks]] = -1
-        self._place[chunks], self._filled[chunks] = -1, False
+    def _evict(self, chunks: Any) -> None:
+        self._owner[self._buffer[chunks]] = -1
+        self._buffer[chunks], self._is_filled[chunks] = -1, False
 
-    def _bring_in(self, chunks: list[int], fill: Callable[[int, int], None]) -> None:
+    def _fill_missing(self, chunks: list[int], fill: Callable[[int, int], None]) -> None:
         for number, chunk in enumerate(chunks):
             try:
-                fill(chunk, int(self._firsts[self._place[chunk]]))
+                fill(chunk, int(self._first_rows[self._buffer[chunk]]))
             except BaseException as error:
                 self._fail(chunks[number:], error)
                 raise
             with self._changed:
-                self._filled[chunk] = True
-                self.complete = self._holds_all and bool(self._filled.all())
+                self._is_filled[chunk] = True
+                self.is_complete = self._holds_all and bool(self._is_filled.all())
                 self._changed.notify_all()
 
     def _fail(self, chunks: list[int], error: BaseException) -> None:
         with self._changed:
-            self._failed |= dict.fromkeys(chunks, error)
+            self._errors |= dict.fromkeys(chunks, error)
             self._changed.notify_all()
 
-    def _await(self, chunks: Array) -> None:
-        """Until others have brought in what they had claimed before."""
-        if self._filled[chunks].all():
+    def _wait_until_filled(self, chunks: Array) -> None:
+        """Wait for chunks that other threads claimed earlier."""
+        if self._is_filled[chunks].all():
             return
         with self._changed:
-            while not self._filled[chunks].all():
-                failed = next((self._failed[chunk] for chunk in chunks.tolist() if chunk in self._failed), None)
-                if failed is not None:
-                    raise failed
+            while not self._is_filled[chunks].all():
+                error = next((self._errors[chunk] for chunk in chunks.tolist() if chunk in self._errors), None)
+                if error is not None:
+                    raise error
                 self._changed.wait()
 
     def _release(self, chunks: Array) -> None:
         with self._changed:
             self._users[chunks] -= 1
-            # What could not be brought in is tried again by the next who wants it.
-            given_up = [chunk for chunk in self._failed if self._users[chunk] == 0]
-            for chunk in given_up:
-                del self._failed[chunk]
-                self._forget(chunk)
+            # The next thread that needs a failed chunk tries to load it again.
+            unused = [chunk for chunk in self._errors if self._users[chunk] == 0]
+            for chunk in unused:
+                del self._errors[chunk]
+                self._evict(chunk)
             self._changed.notify_all()

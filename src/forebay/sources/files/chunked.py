@@ -1,123 +1,152 @@
-"""Rows stored by chunk: a chunk is unpacked once, to its place in one array, and rows are gathered from there.
+"""One leaf that a format stores in chunks.
 
-A chunk is the least that a compressed format can read. The array has room for all chunks where they may all be held:
-each is then unpacked once. Otherwise the chunks used least recently make room (`shelf.py`).
+Each chunk is decompressed into a cache, and rows are gathered from the cache.
+
+A chunk is the smallest unit that a compressed format can read. If the budget allows, the cache holds all chunks and
+each is decompressed once. Otherwise the cache evicts the least recently used chunk (`chunk_cache.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
-from forebay.core.source import MemoryRegion
+from forebay.core.chunk_policy import ChunkPolicy
+from forebay.core.rows import Rows, find_parts, split_slice
+from forebay.core.source import MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec
-from forebay.sources.arrays import GatherLeaf, gather_leaf
+from forebay.sources.arrays import make_gather
 from forebay.sources.files.chunk_cache import ChunkCache
 
-__all__ = ["ChunkedLeaf", "Unpack"]
+__all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"]
 
-Unpack: TypeAlias = Callable[[int, Array], None]  # writes the rows of a chunk, by its number; called in several threads
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+# Called as `decompress(chunk, out)`: writes the rows of a chunk to `out`. Several threads call it at the same time.
+DecompressChunk: TypeAlias = Callable[[int, Array], None]
+ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_FEWEST_CHUNKS = 4  # held at once, however large they are: less would unpack the same ones over and over
+_MIN_CHUNKS = 4  # held in any case: with fewer, shuffled reads would decompress the same chunks again and again
+_MAIN_COLUMN_SHARE = 8  # a column with less than 1/8 of the bytes of the largest does not set the chunk length
 
 
-class ChunkedLeaf:
-    """One leaf whose rows lie in chunks; `starts` says where each begins, and after the last where it ends.
+class ChunkedColumn:
+    """One leaf in chunks: chunk `i` holds the rows from `boundaries[i]` to `boundaries[i + 1]`.
 
-    `note` is what `explain()` should say of how it is unpacked.
+    `explain()` shows `note`.
     """
 
-    def __init__(self, spec: ArraySpec, starts: Numbers, unpack: Unpack, note: str = "") -> None:
-        self.spec, self.length, self.note = spec, int(starts[-1]), note
-        lengths = np.diff(starts)
+    def __init__(
+        self, spec: ArraySpec, boundaries: ChunkBoundaries, decompress: DecompressChunk, note: str = ""
+    ) -> None:
+        self.spec, self.length, self.note = spec, int(boundaries[-1]), note
+        lengths = np.diff(boundaries)
         self.chunk_rows = int(lengths.max(initial=1))
-        self._starts, self._unpack = starts, unpack
-        self._even = bool((lengths[:-1] == self.chunk_rows).all())
-        self._shelf: ChunkCache | None = None
-        self._array: Array | None = None
+        self._boundaries, self._decompress = boundaries, decompress
+        self._has_equal_chunks = bool((lengths[:-1] == self.chunk_rows).all())
+        self.set_budget(0)
 
     @property
     def nbytes(self) -> int:
-        """Of all rows, unpacked."""
+        """Decompressed size of all rows."""
         return self.length * self.spec.nbytes
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that unpacked chunks take now."""
-        return 0 if self._shelf is None else self._shelf.used * self.chunk_rows * self.spec.nbytes
+        """Memory that decompressed chunks take now."""
+        return self._cache.used * self.chunk_rows * self.spec.nbytes
 
-    def hold(self, nbytes: int) -> int:
-        """Say how much may be held unpacked; how many chunks that is."""
-        chunks = len(self._starts) - 1
-        fit = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
-        places = chunks if self.nbytes <= nbytes else min(chunks, max(_FEWEST_CHUNKS, fit))
-        # Where all are held, each lies at its own rows, and a row is found by its own number.
-        firsts = self._starts[:-1] if places == chunks else np.arange(places, dtype=np.int64) * self.chunk_rows
-        rows = self.length if places == chunks else places * self.chunk_rows
-        self._array = np.empty((rows, *self.spec.batch_shape(0)[1:]), self.spec.dtype)  # takes memory as it is written
-        self._shelf, self._gather = ChunkCache(chunks, firsts), gather_leaf(self._array)
-        return places
+    def set_budget(self, nbytes: int) -> int:
+        """Set the memory for decompressed chunks and return how many fit.
+
+        This drops the chunks that are held now.
+        """
+        chunks = len(self._boundaries) - 1
+        fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
+        held = chunks if self.nbytes <= nbytes else min(chunks, max(_MIN_CHUNKS, fitting))
+        # If all chunks fit, each has the place of its own rows, so a row is found by its number.
+        first_rows = self._boundaries[:-1] if held == chunks else np.arange(held, dtype=np.int64) * self.chunk_rows
+        rows = self.length if held == chunks else held * self.chunk_rows
+        # The operating system assigns memory to this array only when a chunk is written.
+        self._array: Array = np.empty((rows, *self.spec.batch_shape(0)[1:]), self.spec.dtype)
+        self._cache, self._gather = ChunkCache(chunks, first_rows), make_gather(self._array)
+        return held
 
     def gather(self, rows: Rows, out: Array) -> None:
-        shelf, gather = self._shelf, self._gather
-        assert shelf is not None
-        if shelf.complete:
-            gather(rows, out)
+        if self._cache.is_complete:
+            self._gather(rows, out)
         elif isinstance(rows, slice):
-            self._gather_run(shelf, gather, rows, out)
+            self._gather_slice(rows, out)
         elif len(rows):
-            self._gather_scattered(shelf, gather, rows, out)
+            self._gather_scattered(rows, out)
 
     def memory(self) -> list[MemoryRegion]:
-        """Nothing: the rows lie in no memory until they are unpacked."""
+        """Return no region: the file holds compressed rows."""
         return []
 
-    _gather: GatherLeaf
+    def memory_extents(self) -> list[MemoryExtent]:
+        return []
 
-    def _gather_run(self, shelf: ChunkCache, gather: GatherLeaf, rows: slice, out: Array) -> None:
-        start = rows.start
-        while start < rows.stop:
-            chunk = int(np.searchsorted(self._starts, start, side="right")) - 1
-            first, stop = int(self._starts[chunk]), min(rows.stop, int(self._starts[chunk + 1]))
-            with shelf.pin(np.asarray([chunk]), self._fill):
-                place = int(shelf.first_rows(chunk)) + start - first
-                gather(slice(place, place + stop - start), out[start - rows.start : stop - rows.start])
-            start = stop
+    def _gather_slice(self, rows: slice, out: Array) -> None:
+        for chunk, part in split_slice(rows, self._boundaries):
+            with self._cache.pin(np.asarray([chunk]), self._fill):
+                shift = int(self._cache.first_rows(chunk)) - int(self._boundaries[chunk])
+                held = slice(part.start + shift, part.stop + shift)
+                self._gather(held, out[part.start - rows.start : part.stop - rows.start])
 
-    def _gather_scattered(self, shelf: ChunkCache, gather: GatherLeaf, rows: Array, out: Array) -> None:
+    def _gather_scattered(self, rows: Array, out: Array) -> None:
         chunks = self._chunks_of(rows)
-        wanted = np.unique(chunks)
-        if len(wanted) <= shelf.max_claim:
-            self._gather_held(shelf, gather, wanted, chunks, rows, out)
+        needed = np.unique(chunks)
+        if len(needed) <= self._cache.max_claim:
+            self._gather_pinned(needed, chunks, rows, out)
             return
-        order = np.argsort(chunks, kind="stable")
-        for part, places in _parts(wanted, chunks, order, shelf.max_claim):
-            found = np.empty((len(places), *out.shape[1:]), out.dtype)
-            self._gather_held(shelf, gather, part, chunks[places], rows[places], found)
-            out[places] = found
+        for some_chunks, positions in _claims(needed, chunks, self._cache.max_claim):
+            found = np.empty((len(positions), *out.shape[1:]), out.dtype)
+            self._gather_pinned(some_chunks, chunks[positions], rows[positions], found)
+            out[positions] = found
 
-    def _gather_held(
-        self, shelf: ChunkCache, gather: GatherLeaf, wanted: Array, chunks: Array, rows: Array, out: Array
-    ) -> None:
-        with shelf.pin(wanted, self._fill):
-            gather(shelf.first_rows(chunks) + (rows - self._starts[chunks]), out)
+    def _gather_pinned(self, needed: Array, chunks: Array, rows: Array, out: Array) -> None:
+        with self._cache.pin(needed, self._fill):
+            self._gather(self._cache.first_rows(chunks) + (rows - self._boundaries[chunks]), out)
 
     def _chunks_of(self, rows: Array) -> Array:
-        return rows // self.chunk_rows if self._even else np.searchsorted(self._starts, rows, side="right") - 1
+        return rows // self.chunk_rows if self._has_equal_chunks else find_parts(rows, self._boundaries)
 
     def _fill(self, chunk: int, first_row: int) -> None:
-        assert self._array is not None
-        rows = int(self._starts[chunk + 1] - self._starts[chunk])
+        rows = int(self._boundaries[chunk + 1] - self._boundaries[chunk])
         if rows:
-            self._unpack(chunk, self._array[first_row : first_row + rows])
+            self._decompress(chunk, self._array[first_row : first_row + rows])
 
 
-def _parts(wanted: Array, chunks: Array, order: Array, most: int) -> Iterator[tuple[Array, Array]]:
-    """Some chunks at a time, and the places of their rows."""
+def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
+    """Return the policy for the longest chunk of the large columns.
+
+    Small columns, such as labels, often have one chunk for the whole file. They do not count.
+    """
+    largest = max((column.nbytes for column in columns), default=0)
+    rows = max((column.chunk_rows for column in columns if column.nbytes * _MAIN_COLUMN_SHARE >= largest), default=1)
+    notes = tuple(column.note for column in columns if column.note)
+    return ChunkPolicy(rows, sum(column.spec.nbytes for column in columns), notes)
+
+
+def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None:
+    """Divide the memory budget among columns.
+
+    Small columns are held completely. The others share the rest by row size.
+    """
+    left, remaining = max_held_nbytes, sorted(columns, key=lambda column: column.nbytes)
+    while remaining and remaining[0].nbytes <= left // len(remaining):
+        column = remaining.pop(0)
+        column.set_budget(column.nbytes)
+        left -= column.nbytes
+    row_nbytes = sum(column.spec.nbytes for column in remaining)
+    for column in remaining:
+        column.set_budget(left * column.spec.nbytes // row_nbytes)
+
+
+def _claims(needed: Array, chunks: Array, max_claim: int) -> Iterator[tuple[Array, Array]]:
+    """Yield at most `max_claim` needed chunks at a time, with their row positions."""
+    order = np.argsort(chunks, kind="stable")
     sorted_chunks = chunks[order]
-    for start, stop in pairwise([*range(0, len(wanted), most), len(wanted)]):
-        begin, end = np.searchsorted(sorted_chunks, [wanted[start], wanted[stop - 1] + 1])
-        yield wanted[start:stop], order[begin:end]
+    for start, stop in pairwise([*range(0, len(needed), max_claim), len(needed)]):
+        first, last = np.searchsorted(sorted_chunks, [needed[start], needed[stop - 1] + 1])
+        yield needed[start:stop], order[first:last]

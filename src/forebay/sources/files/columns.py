@@ -1,4 +1,7 @@
-"""One file whose leaves are each gathered in a way of their own: mapped, in pieces, or unpacked chunk by chunk."""
+"""A source of one file with several columns.
+
+Each column has its own method to gather rows.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +14,24 @@ from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
-from forebay.sources.arrays import extents_of, gather_leaf, memory_region
-from forebay.sources.files.chunk_policy import chunk_policy_of, share
-from forebay.sources.files.chunked import ChunkedLeaf
-from forebay.sources.files.match_spec import fit_spec
+from forebay.sources.arrays import locate_extents, make_gather, memory_region
+from forebay.sources.files.chunked import ChunkedColumn, chunk_policy_of, share_budget
+from forebay.sources.files.mapped import PathName
+from forebay.sources.files.match_spec import match_spec
 
-__all__ = ["Leaf", "LeavesSource", "MappedLeaf", "OpenFile", "check_chosen", "choose_members", "named"]
+__all__ = [
+    "ColumnProtocol",
+    "ColumnsSource",
+    "FileHandle",
+    "MappedColumn",
+    "common_length",
+    "dict_structure",
+    "select_members",
+    "validate_names",
+]
 
 
-class Leaf(Protocol):
+class ColumnProtocol(Protocol):
     """The rows of one leaf."""
 
     @property
@@ -30,55 +42,62 @@ class Leaf(Protocol):
     def held_nbytes(self) -> int: ...
     def gather(self, rows: Rows, out: Array) -> None: ...
     def memory(self) -> list[MemoryRegion]: ...
+    def memory_extents(self) -> list[MemoryExtent]: ...
 
 
-class MappedLeaf:
-    """A leaf that lies in one piece in a mapped file."""
+class MappedColumn:
+    """A leaf that is one array in a mapped file."""
 
     held_nbytes = 0
 
     def __init__(self, array: Array) -> None:
         self.spec, self.length = ArraySpec(array.shape[1:], array.dtype), len(array)
-        self.gather = gather_leaf(array)
+        self.gather = make_gather(array)
         self._array = array
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(self._array)]
 
-    def extents(self) -> list[MemoryExtent]:
-        return list(chain(*extents_of([self._array], own_pages=True)))
+    def memory_extents(self) -> list[MemoryExtent]:
+        return list(chain(*locate_extents([self._array], own_pages=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile:
-    """What a source asks of the file below: is it still whole, and to be let go of."""
+class FileHandle:
+    """An open file: `check` raises an error if it changed, `close` releases it."""
 
     path: Path
     check: Callable[[], None]
     close: Callable[[], None]
 
 
-class LeavesSource(AbstractSource):
-    """The leaves of one file, row by row."""
+class ColumnsSource(AbstractSource):
+    """The columns of one file, row by row."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
     def __init__(
-        self, file: OpenFile, leaves: Sequence[Leaf], structure: Structure, *, spec: Tree | None, max_held_nbytes: int
+        self,
+        file: FileHandle,
+        columns: Sequence[ColumnProtocol],
+        structure: Structure,
+        *,
+        spec: Tree | None,
+        max_held_nbytes: int,
     ) -> None:
         names = structure.paths
-        self._length = _common_length(file.path, leaves, names)
-        self.specs = tuple(leaf.spec for leaf in leaves)
-        for leaf, name in zip(self.specs, names, strict=True):
-            leaf.check(name)
-        self.structure = fit_spec(file.path, self.specs, structure, spec)
+        self._length = common_length(file.path, [column.length for column in columns], names)
+        self.specs = tuple(column.spec for column in columns)
+        for column_spec, name in zip(self.specs, names, strict=True):
+            column_spec.check(name)
+        self.structure = match_spec(file.path, self.specs, structure, spec)
         self._file = file
-        self._leaves: list[Leaf] = list(leaves)
-        chunked = [leaf for leaf in leaves if isinstance(leaf, ChunkedLeaf)]
-        share(chunked, max_held_nbytes)
+        self._columns: list[ColumnProtocol] = list(columns)
+        chunked = [column for column in columns if isinstance(column, ChunkedColumn)]
+        share_budget(chunked, max_held_nbytes)
         self.chunk_policy = chunk_policy_of(chunked)
         self.shuffle_blocks = self.chunk_policy.shuffle_blocks(self._length, max_held_nbytes)
-        self.read_decision = Decision("reads", "in place", "rows lie in the mapped file as they are")
+        self.read_decision = Decision("reads", "in place", "the mapped file stores the rows uncompressed")
         if chunked:
             self.read_decision = self.chunk_policy.explain(self._length, self.shuffle_blocks)
 
@@ -87,64 +106,70 @@ class LeavesSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that unpacked chunks take now."""
-        return sum(leaf.held_nbytes for leaf in self._leaves)
+        return sum(column.held_nbytes for column in self._columns)
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        leaves = self._leaves
-        if not leaves:
-            raise SourceError(f"{self._file.path} was closed: open it again to read from it.")
+        columns = self._columns
+        if not columns:
+            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
         self._file.check()
-        for leaf, target in zip(leaves, out, strict=True):
-            leaf.gather(rows, target)
+        for column, target in zip(columns, out, strict=True):
+            column.gather(rows, target)
 
     def memory(self) -> list[MemoryRegion]:
-        """Where the rows lie, if all of them lie in the file as they are."""
-        regions = [leaf.memory() for leaf in self._leaves]
+        regions = [column.memory() for column in self._columns]
         return list(chain(*regions)) if all(regions) else []
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
-        found: list[list[MemoryExtent]] = [leaf.extents() if hasattr(leaf, "extents") else [] for leaf in self._leaves]
-        return found if all(found) else []
+        extents = [column.memory_extents() for column in self._columns]
+        return extents if all(extents) else []
 
     def close(self) -> None:
-        """Let go of the file and of what was unpacked, once the last gather under way is done."""
-        self._leaves = []
+        """Release the file and the decompressed chunks, after gathers that still run."""
+        self._columns = []
         self._file.close()
 
 
-def named(names: Sequence[str]) -> Structure:
-    """A dict of leaves."""
+def dict_structure(names: Sequence[str]) -> Structure:
+    """Return the structure of a dict with one leaf for each name."""
     return flatten(dict.fromkeys(names, 0))[1]
 
 
-def choose_members(
+def select_members(
     path: Path, kind: str, found: Sequence[str], *, members: Sequence[str] | None, spec: Tree | None
 ) -> list[str]:
-    """The names that are asked for, or those of the spec's leaves, or all. `train.x` of a nested spec is `train/x`."""
+    """Return the requested names, else the names of the spec's leaves, else all names.
+
+    The leaf `train.x` of a nested spec is the member `train/x`.
+    """
     if members is None:
         paths = list(found) if spec is None else as_specs(spec)[1].paths
         members = [name if name in found else name.replace(".", "/") for name in paths]
-    check_chosen(path, kind, members, found)
+    validate_names(path, kind, members, found)
     return list(members)
 
 
-def check_chosen(path: Path, kind: str, chosen: Sequence[str], found: Sequence[str]) -> None:
-    """Refuse names that the file has not; `kind` is what the format calls its parts."""
-    held = ", ".join(map(repr, found)) or f"no {kind}s at all"
-    if not chosen:
-        raise SourceError(f"no {kind}s of {path} were asked for: it has {held}.")
-    for name in chosen:
+def validate_names(path: PathName, kind: str, requested: Sequence[str], found: Sequence[str]) -> None:
+    """Raise an error for names that the file does not have.
+
+    `kind` is the format's word for its parts.
+    """
+    names = ", ".join(map(repr, found)) or f"no {kind}s at all"
+    if not requested:
+        raise SourceError(f"no {kind}s of {path} were requested. Choose from: {names}.")
+    for name in requested:
         if name not in found:
-            raise SourceError(f"{path} has no {kind} {name!r}: it has {held}.")
+            raise SourceError(f"{path} has no {kind} {name!r}. It has {names}.")
 
 
-def _common_length(path: Path, leaves: Sequence[Leaf], names: Sequence[str]) -> int:
-    lengths = {name: leaf.length for name, leaf in zip(names, leaves, strict=True)}
-    if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
+    """Return the number of rows that all parts of a file have.
+
+    Raise an error if they differ.
+    """
+    if len(set(lengths)) != 1:
+        listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(
-            f"all parts of {path} that are fed together must have the same number of rows, but {told}. "
-            "Choose those that go together by their names."
+            f"the parts of {path} differ in their number of rows: {listed}. Choose parts of equal length by name."
         )
-    return leaves[0].length
+    return lengths[0]

@@ -1,125 +1,107 @@
-"""Files unpacked ahead of need, several at once: the order is known, so the files of coming groups are.
+"""Background decompression of the files that upcoming groups need."""
 
-Threads unpack one file after the other, in the order in which groups will need them, as long as what is unpacked and
-still due may be held; a file is kept open until the rows of it that were foreseen have been gathered. All that is a
-hint: a file that was not got to is unpacked by whoever asks for a row of it.
-"""
-
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from forebay.core.machine import Machine
 from forebay.core.rows import Rows
+from forebay.sources.lookahead import LookAhead
 
-__all__ = ["Unpackable", "Unpacking"]
+__all__ = ["DecompressAhead", "Decompressible"]
 
-Counts: TypeAlias = Mapping[int, int]  # rows of each file
-
-_log = logging.getLogger(__name__)
+RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
 
 
-class Unpackable(Protocol):
-    """A source that holds its rows in memory once they were unpacked."""
+class Decompressible(Protocol):
+    """A source or a part of one that holds its rows in memory after decompression."""
 
     def decompress(self) -> None:
-        """Do it now, if nobody did; from any thread."""
+        """Decompress all rows now, unless this was done before. Any thread may call this."""
         ...
 
 
-class DecompressAhead:
-    """Unpacks the files of coming groups within a budget, until it is closed."""
+class DecompressAhead(LookAhead):
+    """Decompresses files in the order in which groups need them, within a memory budget.
+
+    Each thread decompresses one file at a time. A file stays open until all its rows in the groups seen so far were
+    gathered. No consumer waits here: a thread that needs a file that is not ready decompresses it itself.
+
+    Unlike the other prefetchers, it counts rows per file instead of keeping items per group, because one decompressed
+    file serves many groups.
+    """
 
     def __init__(
         self,
-        coming: Iterator[Rows],
-        count: Callable[[Rows], Counts],
-        use: Callable[[int], AbstractContextManager[Any]],  # a file's source, open meanwhile: an `Unpackable`
+        upcoming: Iterator[Rows],
+        count_rows: Callable[[Rows], RowCounts],
+        use: Callable[[int], AbstractContextManager[Any]],  # opens a file as a `Decompressible` for a `with` block
         *,
-        nbytes: Sequence[int],  # of each file, unpacked
+        nbytes: Sequence[int],  # of each file, decompressed
         budget_nbytes: int,
     ) -> None:
-        self._coming, self._count, self._use = coming, count, use
+        super().__init__()
+        self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
-        self._due: dict[int, int] = {}  # rows of files that were foreseen and not gathered yet
-        self._uses: dict[int, ExitStack] = {}  # what keeps those files open
-        self._changed = threading.Condition()
-        self._turn = threading.Lock()
-        self._files = self._wanted()
-        self.closed = False
-        threads = min(Machine.detect().cores, len(nbytes))
-        for number in range(threads):
-            threading.Thread(target=self._run, name=f"forebay-unpack-{number}", daemon=True).start()
+        self._pending_rows: dict[int, int] = {}  # of each file: rows of seen groups that were not gathered yet
+        self._open_files: dict[int, ExitStack] = {}  # keeps pending files open
+        self._next_file_lock = threading.Lock()
+        self._files = self._files_to_decompress()
+        self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
-    def gathered(self, file: int, rows: int) -> None:
-        """So many rows of a file are not due any more."""
-        with self._changed:
-            if file not in self._due:
+    def on_gathered(self, file: int, rows: int) -> None:
+        """Record that rows of a file were gathered. Release the file after its last pending row."""
+        with self.changed:
+            if file not in self._pending_rows:
                 return
-            self._due[file] -= rows
-            if self._due[file] <= 0:
-                self._let_go(file)
-                self._changed.notify_all()
+            self._pending_rows[file] -= rows
+            if self._pending_rows[file] <= 0:
+                self._release_file(file)
+                self.changed.notify_all()
 
-    def close(self) -> None:
-        """Let go of every file; threads end with what they are unpacking."""
-        with self._changed:
-            self.closed = True
-            for file in list(self._due):
-                self._let_go(file)
-            self._changed.notify_all()
+    def _drop_items(self) -> None:
+        for file in list(self._pending_rows):
+            self._release_file(file)
 
-    def _run(self) -> None:
-        try:
-            while (file := self._next()) is not None:
-                self._unpack(file)
-        except Exception:  # only a hint is lost: whoever asks for the rows meets the same error, and is told
-            _log.debug("unpacking ahead has stopped", exc_info=True)
+    def _prepare_groups(self) -> None:
+        while (file := self._next_file()) is not None:
+            with self._use(file) as source:  # the pool counts the memory of the file when this block ends
+                self._keep_open(file)
+                source.decompress()
 
-    def _next(self) -> int | None:
-        with self._turn:
+    def _next_file(self) -> int | None:
+        with self._next_file_lock:
             return next(self._files, None)
 
-    def _unpack(self, file: int) -> None:
-        with self._use(file) as source:  # when it ends, what the file holds now is counted
-            self._keep_open(file)
-            source.decompress()
-
     def _keep_open(self, file: int) -> None:
-        with self._changed:
-            if file in self._due:
-                self._uses[file] = ExitStack()
-                self._uses[file].enter_context(self._use(file))
+        with self.changed:
+            if file in self._pending_rows:
+                self._open_files[file] = ExitStack()
+                self._open_files[file].enter_context(self._use(file))
 
-    def _wanted(self) -> Iterator[int]:
-        """Files to unpack, in the order of need; waits for room, and ends when all are due or nobody wants any."""
-        for rows in self._coming:
-            counts = self._count(rows)
-            fresh = self._foresee(counts)
-            if fresh is None:
+    def _files_to_decompress(self) -> Iterator[int]:
+        """Yield files in the order of need. Wait for room, and end when all files are pending."""
+        for rows in self._upcoming:
+            counts, new_files = self._count_rows(rows), list[int]()
+            if not self._admit(partial(self._fits, counts), partial(self._add, counts, new_files)):
                 return
-            yield from fresh
-            if len(self._due) == len(self._nbytes):
+            yield from new_files
+            if len(self._pending_rows) == len(self._nbytes):
                 return
 
-    def _foresee(self, counts: Counts) -> list[int] | None:
-        """Take a group's rows as due, once its files may be held beside the others; those of them that were not."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.closed or self._fits(counts))
-            if self.closed:
-                return None
-            fresh = [file for file in counts if file not in self._due]
-            for file, rows in counts.items():
-                self._due[file] = self._due.get(file, 0) + rows
-            return fresh
+    def _fits(self, counts: RowCounts) -> bool:
+        return sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys()) <= self._budget_nbytes
 
-    def _fits(self, counts: Counts) -> bool:
-        return sum(self._nbytes[file] for file in self._due.keys() | counts.keys()) <= self._budget_nbytes
+    def _add(self, counts: RowCounts, new_files: list[int]) -> None:
+        """Add the rows of a group to the pending rows. Append the files that had none to `new_files`."""
+        new_files.extend(file for file in counts if file not in self._pending_rows)
+        for file, rows in counts.items():
+            self._pending_rows[file] = self._pending_rows.get(file, 0) + rows
 
-    def _let_go(self, file: int) -> None:
-        del self._due[file]
-        uses = self._uses.pop(file, None)
-        if uses is not None:
-            uses.close()
+    def _release_file(self, file: int) -> None:
+        del self._pending_rows[file]
+        opened = self._open_files.pop(file, None)
+        if opened is not None:
+            opened.close()

@@ -1,9 +1,9 @@
-"""One file mapped read-only, and arrays that lie in it.
+"""A file mapped read-only into memory, and a source of arrays in it.
 
-A mapped file that somebody else shortens kills the process that reads past its new end (SIGBUS). So the size is asked
-for, which costs less than a microsecond, before anything is read. The window that is left: a file that is shortened
-after that question and before its answer is used, that is while one batch is being copied. A file that is deleted or
-replaced by renaming stays whole for as long as it is mapped.
+If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So the file size
+is checked before each read, which takes less than a microsecond. One gap remains: the file may shrink between the
+check and the end of the copy of one batch. A file that is deleted, or replaced by renaming, stays complete while it is
+mapped.
 """
 
 import math
@@ -20,71 +20,86 @@ from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.arrays import extents_of, gather_leaf, memory_region
+from forebay.sources.arrays import locate_extents, make_gather, memory_region
 
-__all__ = ["MappedFile", "MappedSource", "PathName", "changed", "check_is_file"]
+__all__ = ["MappedFile", "MappedSource", "PathName", "shrunk_file_error", "validate_file"]
 
 PathName: TypeAlias = str | os.PathLike[str]
 
 
 class MappedFile:
-    """A whole file, read-only in memory; nothing is read before it is used."""
+    """A complete file, mapped read-only. The operating system reads pages on first use."""
 
     def __init__(self, path: PathName) -> None:
         self.path = Path(path)
-        check_is_file(self.path)
+        validate_file(self.path)
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
+                # Inode, size and modification time identify the file's content.
                 self.nbytes, self.stamp = status.st_size, (status.st_ino, status.st_size, status.st_mtime_ns)
-                # An empty file cannot be mapped; whoever needs bytes of it will find that there are none.
+                # The operating system refuses to map an empty file.
                 self._map = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ) if self.nbytes else None
         except (OSError, ValueError) as error:
-            raise SourceError(f"could not map {self.path}: {error}.") from error
+            raise SourceError(f"{self.path} cannot be mapped: {error}. Check the file and its permissions.") from error
 
-    def check(self) -> None:
-        """Refuse to go on with a file that has been shortened since it was opened."""
+    @property
+    def held_nbytes(self) -> int:
+        """Memory of this process that the file takes: none, because the page cache holds it."""
+        return 0
+
+    def check_size(self) -> None:
+        """Raise an error if the file was shortened after it was opened."""
         found = self._map.size() if self._map is not None else 0
         if found < self.nbytes:
-            raise changed(self.path, self.nbytes, found)
+            raise shrunk_file_error(self.path, self.nbytes, found)
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """A copy of some bytes; fewer where the file ends."""
-        self.check()
+        """Return a copy of some bytes; fewer at the end of the file."""
+        self.check_size()
         return b"" if self._map is None else self._map[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """The whole file, to copy many pieces of bytes from after one look at its size."""
-        self.check()
+        """Return the file as a buffer.
+
+        Many copies from it need only this one size check.
+        """
+        self.check_size()
         return b"" if self._map is None else self._map
 
     def file_extents(self, extents: Sequence[Sequence[MemoryExtent]]) -> list[list[FileExtent]]:
-        """Where in the file those rows lie that are in its mapping."""
+        """Convert extents in the mapping to extents in the file."""
         if self._map is None:
             return []
         base = np.frombuffer(self._map, np.uint8).__array_interface__["data"][0]
         return [
-            [FileExtent(one.first, one.rows, self.path, self.stamp, one.address - base, one.stride) for one in leaf]
+            [
+                FileExtent(extent.first, extent.rows, self.path, self.stamp, extent.address - base, extent.stride)
+                for extent in leaf
+            ]
             for leaf in extents
         ]
 
     def array(
         self, shape: Sequence[int], dtype: np.dtype[Any], *, offset: int, order: Literal["C", "F"] = "C"
     ) -> Array:
-        """An array in the file itself. What the shape claims is compared with what is there; nothing is allocated."""
-        claimed = math.prod(shape) * dtype.itemsize
-        if offset + claimed > self.nbytes:
+        """Return an array over the mapping, without a copy.
+
+        The file must have all bytes of that shape.
+        """
+        end = offset + math.prod(shape) * dtype.itemsize
+        if end > self.nbytes:
             raise SourceError(
-                f"{self.path} is cut short: {dtype} rows of shape {tuple(shape)} need {offset + claimed} bytes, "
+                f"{self.path} is truncated: {dtype} rows of shape {tuple(shape)} need {end} bytes, "
                 f"the file has {self.nbytes}. Write or download it again."
             )
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
 
 
 class MappedSource(AbstractSource):
-    """Rows that lie in one mapped file, gathered from there."""
+    """Rows of arrays in one mapped file."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
     def __init__(self, file: MappedFile, arrays: Sequence[Array], structure: Structure) -> None:
         self.structure = structure
@@ -92,7 +107,7 @@ class MappedSource(AbstractSource):
         self._length = len(arrays[0])
         self._file = file
         self._arrays = list(arrays)
-        self._gathers = [gather_leaf(array) for array in arrays]
+        self._gathers = [make_gather(array) for array in arrays]
 
     def __len__(self) -> int:
         return self._length
@@ -100,8 +115,8 @@ class MappedSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         gathers = self._gathers
         if not gathers:
-            raise SourceError(f"{self._file.path} was closed: open it again to read from it.")
-        self._file.check()
+            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+        self._file.check_size()
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
 
@@ -109,32 +124,35 @@ class MappedSource(AbstractSource):
         return [memory_region(array) for array in self._arrays]
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
-        return extents_of(self._arrays, own_pages=True)
+        return locate_extents(self._arrays, own_pages=True)
 
     def file_extents(self) -> list[list[FileExtent]]:
         return self._file.file_extents(self.memory_extents())
 
     def close(self) -> None:
-        """Let go of the file; it is unmapped when the last gather under way is done with it."""
+        """Release the file. It is unmapped after the last gather that still runs."""
         self._arrays, self._gathers = [], []
 
 
-def check_is_file(path: Path) -> None:
-    """Refuse what is not there or is no plain file: opening a pipe would wait for ever."""
+def validate_file(path: Path) -> None:
+    """Raise an error unless the path is a regular file.
+
+    Opening a pipe would block forever.
+    """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise SourceError(f"cannot read {str(path)!r}: {told}.") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SourceError(f"cannot read {str(path)!r}: {reason}. Check the path.") from error
     if stat.S_ISDIR(mode):
-        raise SourceError(f"{path} is a directory: pass a glob of its files, for example {str(path / '*.npy')!r}.")
+        raise SourceError(f"{path} is a directory. Pass a glob of its files, for example {str(path / '*.npy')!r}.")
     if not stat.S_ISREG(mode):
-        raise SourceError(f"{path} is not a plain file: for a pipe or a device use from_generator.")
+        raise SourceError(f"{path} is not a regular file. Use from_generator() for a pipe or a device.")
 
 
-def changed(path: Path, expected: int, found: int) -> SourceChangedError:
-    """The error for a file that somebody has shortened."""
+def shrunk_file_error(path: Path, expected: int, found: int) -> SourceChangedError:
+    """Return the error for a file that another process shortened."""
     return SourceChangedError(
-        f"{path} shrank while it was being read: it had {expected} bytes when it was opened and has {found} now. "
-        "Leave files alone while they are fed, or replace them by renaming."
+        f"{path} shrank while it was read: it had {expected} bytes when it was opened and has {found} now. "
+        "Do not change files while a feed reads them, or replace them by renaming."
     )

@@ -1,4 +1,4 @@
-"""A user's spec beside what a file holds."""
+"""Comparison of a user's `spec=` with the content of a file."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,22 +6,26 @@ from forebay.core.spec import ArraySpec, Structure, Tree, as_specs
 from forebay.errors import SpecError
 from forebay.sources.files.mapped import PathName
 
-__all__ = ["describe", "fit_spec"]
+__all__ = ["describe_leaves", "match_spec"]
 
 
-def fit_spec(path: PathName, specs: Sequence[ArraySpec], structure: Structure, spec: Tree | None) -> Structure:
-    """The nest that rows come out in: the file's own, or the user's where one is given and fits."""
+def match_spec(path: PathName, specs: Sequence[ArraySpec], structure: Structure, spec: Tree | None) -> Structure:
+    """Return the structure of the user's spec if given, else that of the file.
+
+    Raise an error if the spec does not match the file.
+    """
     if spec is None:
         return structure
-    wanted, nest = as_specs(spec)
+    wanted, wanted_structure = as_specs(spec)
     if wanted != tuple(specs):
         raise SpecError(
-            f"{path} holds {describe(structure.paths, specs)}, but spec= says {describe(nest.paths, wanted)}. "
-            "Leave spec= out to take the file as it is, and convert with map()."
+            f"{path} holds {describe_leaves(structure.paths, specs)}, but spec= says "
+            f"{describe_leaves(wanted_structure.paths, wanted)}. "
+            "Omit spec= to take the file as it is, and convert with map()."
         )
-    return nest
+    return wanted_structure
 
 
-def describe(names: Iterable[str], specs: Iterable[ArraySpec]) -> str:
-    """Leaves for people: `image uint8[28, 28], label int64[]`."""
+def describe_leaves(names: Iterable[str], specs: Iterable[ArraySpec]) -> str:
+    """Return leaves as text: `image uint8[28, 28], label int64[]`."""
     return ", ".join(f"{name} {spec}" for name, spec in zip(names, specs, strict=True))

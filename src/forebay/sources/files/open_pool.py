@@ -1,4 +1,4 @@
-"""A bounded number of open sources: the ones used least recently are closed, never one that is in use."""
+"""A bounded pool of open sources that closes the least recently used ones."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +11,11 @@ __all__ = ["SourcePool"]
 
 
 class SourcePool:
-    """Sources by number, opened when they are used.
+    """Sources by number, opened on first use.
 
-    At most `max_open` of them stay open, and they hold at most `max_held_nbytes` of memory of their own (what a source
-    calls `held_nbytes`: inflated or parsed data). Those in use count but are never closed, so with more threads than
-    that the bounds give way until one is done.
+    At most `max_open` sources stay open, and together they hold at most `max_held_nbytes` of memory (`held_nbytes` of
+    each source: decompressed or parsed data). The pool never closes a source in use. So with more threads than
+    `max_open`, it exceeds the bounds until a thread is done.
     """
 
     def __init__(self, openers: Sequence[Callable[[], AbstractSource]], *, max_open: int, max_held_nbytes: int) -> None:
@@ -31,7 +31,7 @@ class SourcePool:
 
     @contextmanager
     def use(self, number: int) -> Iterator[AbstractSource]:
-        """The source of this number, open until the block ends."""
+        """Give the source of this number; it stays open until the block ends."""
         entry = self._acquire(number)
         try:
             yield entry.source
@@ -39,7 +39,7 @@ class SourcePool:
             self._release(entry)
 
     def close(self) -> None:
-        """Close every source that is not in use; those that are close when they are released."""
+        """Close every source that is not in use. The others close when they are released."""
         with self._lock:
             self._max_open = 0
             self._close_surplus()
@@ -47,8 +47,8 @@ class SourcePool:
     def _acquire(self, number: int) -> "_Entry":
         with self._lock:
             if self._max_open == 0:
-                raise SourceError("these files were closed: open them again to read from them.")
-            # Opening under the lock keeps two threads from opening one file twice; headers take microseconds.
+                raise SourceError("these files are closed. Open them again to read from them.")
+            # Opening under the lock stops two threads from opening one file twice. Headers take microseconds.
             entry = self._entries.pop(number, None) or _Entry(self._openers[number]())
             self._entries[number] = entry
             entry.users += 1
@@ -58,25 +58,25 @@ class SourcePool:
     def _release(self, entry: "_Entry") -> None:
         with self._lock:
             entry.users -= 1
-            held = entry.source.held_nbytes
-            self._held_nbytes += held - entry.held_nbytes
-            entry.held_nbytes = held
+            held_nbytes = entry.source.held_nbytes
+            self._held_nbytes += held_nbytes - entry.held_nbytes
+            entry.held_nbytes = held_nbytes
             self._close_surplus()
 
     def _close_surplus(self) -> None:
-        if not self._is_over():
+        if not self._is_over_limit():
             return
         for number in [number for number, entry in self._entries.items() if not entry.users]:
             entry = self._entries.pop(number)
             self._held_nbytes -= entry.held_nbytes
             entry.source.close()
-            if not self._is_over():
+            if not self._is_over_limit():
                 return
 
-    def _is_over(self) -> bool:
-        # A lone source stays, however much it holds: closing it would only mean to read it all again.
-        too_much = self._held_nbytes > self._max_held_nbytes and len(self._entries) > 1
-        return too_much or len(self._entries) > self._max_open
+    def _is_over_limit(self) -> bool:
+        # A single source stays open, whatever it holds: after a close, all of it would be read again.
+        holds_too_much = self._held_nbytes > self._max_held_nbytes and len(self._entries) > 1
+        return holds_too_much or len(self._entries) > self._max_open
 
 
 class _Entry:

@@ -1,7 +1,9 @@
-"""Rows that lie whole in a mapped file, but in pieces: chunks or batches that were stored as they are.
+"""One leaf that a mapped file stores uncompressed in several segments.
 
-The file is seen as one array of the largest unit that every row begins and ends on. A row is then a few units, and
-one `take` gathers rows of any number of pieces. Long rows of awkward places are copied one by one instead.
+A segment is a chunk or a record batch, for example.
+
+The file is viewed as one array of the largest unit that divides every row position. A row is then a few units, and one
+`take` gathers rows from any number of segments. Rows with more units are copied one by one.
 """
 
 import math
@@ -9,36 +11,39 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, find_parts, split_slice
 from forebay.core.source import MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec
-from forebay.sources.arrays import gather_leaf, memory_region
+from forebay.sources.arrays import make_gather, memory_region
 
-__all__ = ["PiecesLeaf"]
+__all__ = ["SegmentedColumn"]
 
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MOST_UNITS = 16  # in a row: with more, copying row by row is as quick
+_MAX_ROW_UNITS = 16  # with more units in a row, copying row by row is as fast
 
 
-class PiecesLeaf:
-    """One leaf: row `starts[i] + k` lies at byte `offsets[i] + k * row_nbytes`; `starts` ends with the length."""
+class SegmentedColumn:
+    """One leaf in segments of a mapped file.
+
+    Row `boundaries[i] + k` begins at byte `offsets[i] + k * row_nbytes` of `memory`.
+
+    `boundaries` ends with the number of rows. `is_swapped` says that the values are in the other byte order.
+    """
 
     held_nbytes = 0
-    chunk_rows = 1  # any row is as near as any other
 
     def __init__(
-        self, spec: ArraySpec, starts: Numbers, memory: Array, offsets: Numbers, *, swapped: bool = False
+        self, spec: ArraySpec, boundaries: Integers, memory: Array, offsets: Integers, *, is_swapped: bool = False
     ) -> None:
-        self.spec, self.length = spec, int(starts[-1])
-        self._starts, self._offsets, self._memory = starts, offsets, memory
-        self._row_nbytes, self._swapped = spec.nbytes, swapped
-        unit = math.gcd(self._row_nbytes, *(offsets - offsets[:1]).tolist())
-        base = int(offsets[0]) % unit if unit and len(offsets) else 0
-        self._unit_nbytes, self._base = unit, base
-        self._take = (
-            gather_leaf(_units(memory[base:], unit)) if unit and self._row_nbytes // unit <= _MOST_UNITS else None
-        )
+        self.spec, self.length = spec, int(boundaries[-1])
+        self._boundaries, self._offsets, self._memory = boundaries, offsets, memory
+        self._row_nbytes, self._is_swapped = spec.nbytes, is_swapped
+        unit_nbytes = math.gcd(self._row_nbytes, *(offsets - offsets[:1]).tolist())
+        first_unit = int(offsets[0]) % unit_nbytes if unit_nbytes and len(offsets) else 0
+        self._unit_nbytes, self._first_unit = unit_nbytes, first_unit
+        uses_units = unit_nbytes and self._row_nbytes // unit_nbytes <= _MAX_ROW_UNITS
+        self._gather_units = make_gather(_as_units(memory[first_unit:], unit_nbytes)) if uses_units else None
 
     @property
     def nbytes(self) -> int:
@@ -48,61 +53,55 @@ class PiecesLeaf:
         if len(out) == 0 or not self._row_nbytes:
             return
         if isinstance(rows, slice):
-            self._copy_run(rows, out)
+            self._copy_slice(rows, out)
+        elif self._gather_units is None:
+            self._copy_each(self._byte_offsets(rows), out)
         else:
-            self._copy(self._places(rows), out)
-        if self._swapped:
+            self._gather_units(self._units_of(rows), out.reshape(-1).view(f"V{self._unit_nbytes}"))
+        if self._is_swapped:
             out.byteswap(inplace=True)
 
     def memory(self) -> list[MemoryRegion]:
-        """The file, since its rows lie in it."""
-        return [memory_region(self._memory)] if self._extents_are_plain else []
+        """Return the mapped file, if its bytes are the rows as they are handed off."""
+        return [memory_region(self._memory)] if self._is_plain else []
 
-    def extents(self) -> list[MemoryExtent]:
-        """Where the rows of each piece lie."""
-        if not self._extents_are_plain:
+    def memory_extents(self) -> list[MemoryExtent]:
+        """Return one extent for each segment."""
+        if not self._is_plain:
             return []
-        address = self._memory.__array_interface__["data"][0]
-        pieces = zip(self._starts[:-1].tolist(), np.diff(self._starts).tolist(), self._offsets.tolist(), strict=True)
+        address, lengths = self._memory.__array_interface__["data"][0], np.diff(self._boundaries).tolist()
+        segments = zip(self._boundaries[:-1].tolist(), lengths, self._offsets.tolist(), strict=True)
         return [
             MemoryExtent(first, rows, address + offset, self._row_nbytes, writable=False, own_pages=True)
-            for first, rows, offset in pieces
+            for first, rows, offset in segments
             if rows
         ]
 
     @property
-    def _extents_are_plain(self) -> bool:
-        return not self._swapped and self.nbytes > 0
+    def _is_plain(self) -> bool:
+        return not self._is_swapped and self.nbytes > 0
 
-    def _places(self, numbers: Array) -> Array:
-        pieces = np.searchsorted(self._starts, numbers, side="right") - 1
-        return self._offsets[pieces] + (numbers - self._starts[pieces]) * self._row_nbytes
+    def _copy_slice(self, rows: slice, out: Array) -> None:
+        target, nbytes = out.reshape(-1).view(np.uint8), self._row_nbytes
+        for segment, part in split_slice(rows, self._boundaries):
+            offset = int(self._offsets[segment]) + (part.start - int(self._boundaries[segment])) * nbytes
+            to = slice((part.start - rows.start) * nbytes, (part.stop - rows.start) * nbytes)
+            target[to] = self._memory[offset : offset + (part.stop - part.start) * nbytes]
 
-    def _copy_run(self, rows: slice, out: Array) -> None:
-        target, nbytes, start = out.reshape(-1).view(np.uint8), self._row_nbytes, rows.start
-        while start < rows.stop:
-            piece = int(np.searchsorted(self._starts, start, side="right")) - 1
-            stop = min(rows.stop, int(self._starts[piece + 1]))
-            place = int(self._offsets[piece]) + (start - int(self._starts[piece])) * nbytes
-            to = slice((start - rows.start) * nbytes, (stop - rows.start) * nbytes)
-            target[to] = self._memory[place : place + (stop - start) * nbytes]
-            start = stop
+    def _byte_offsets(self, rows: Array) -> Array:
+        segments = find_parts(rows, self._boundaries)
+        return self._offsets[segments] + (rows - self._boundaries[segments]) * self._row_nbytes
 
-    def _copy(self, places: Array, out: Array) -> None:
-        if self._take is None:
-            self._copy_each(places, out)
-            return
-        count = self._row_nbytes // self._unit_nbytes
-        units = (places - self._base) // self._unit_nbytes
-        if count > 1:
-            units = (units[:, None] + np.arange(count)).reshape(-1)
-        self._take(units, out.reshape(-1).view(f"V{self._unit_nbytes}"))
+    def _units_of(self, rows: Array) -> Array:
+        units = (self._byte_offsets(rows) - self._first_unit) // self._unit_nbytes
+        row_units = self._row_nbytes // self._unit_nbytes
+        return units if row_units == 1 else (units[:, None] + np.arange(row_units)).reshape(-1)
 
-    def _copy_each(self, places: Array, out: Array) -> None:
+    def _copy_each(self, offsets: Array, out: Array) -> None:
         source, target, nbytes = self._memory.data, out.reshape(-1).view(np.uint8).data, self._row_nbytes
-        for number, place in enumerate(places.tolist()):
-            target[number * nbytes : (number + 1) * nbytes] = source[place : place + nbytes]
+        for row, offset in enumerate(offsets.tolist()):
+            target[row * nbytes : (row + 1) * nbytes] = source[offset : offset + nbytes]
 
 
-def _units(memory: Array, nbytes: int) -> Array:
+def _as_units(memory: Array, nbytes: int) -> Array:
     return memory[: len(memory) // nbytes * nbytes].view(f"V{nbytes}")

@@ -1,1 +1,1 @@
-"""One file format per module."""
+"""File formats: each module opens one format as a source."""

@@ -1,4 +1,4 @@
-"""`.csv` and `.txt`: opens tables of numbers, with or without a header."""
+"""`.csv` and `.txt` files: tables of numbers, with or without a header."""
 
 import csv
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 from forebay.core.spec import Tree
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile, PathName
-from forebay.sources.formats.csv_columns import Columns, deal_columns
+from forebay.sources.formats.csv_columns import CsvColumns, assign_columns
 from forebay.sources.formats.csv_lines import LineIndex, scan_lines
 from forebay.sources.formats.csv_table import TableSource
 
@@ -15,46 +15,51 @@ __all__ = ["Header", "open_csv", "open_txt"]
 
 Header: TypeAlias = Literal["auto", "present", "absent"]
 
-_MAX_COMMENTS = 1000  # lines at the top that begin with "#"
+_MAX_COMMENT_LINES = 1000  # lines at the top that begin with "#"
 
 
 def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto") -> TableSource:
-    """Open a table of numbers. Without `spec=` a row is one float64 array of all columns, as `numpy.loadtxt` reads it.
+    """Open a table of numbers.
 
-    `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` deals the columns out in order; where the file has a
-    header, a column called `label` goes to that leaf wherever it stands, and if every leaf is found by its name, the
-    other columns are left out. `header="auto"` takes a first line without any number in it for a header; lines at the
-    top that begin with `#` are passed over. Numbers are written plainly: quoted fields are refused.
+    Without `spec=`, a row is one float64 array of all columns, as in `numpy.loadtxt`.
+
+    `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` assigns the columns to its leaves in order. If the file
+    has a header, the column named `label` goes to that leaf at any position. If every leaf has the name of a column,
+    the other columns are skipped. With `header="auto"`, a first line without any number is a header. Lines at the top
+    that begin with `#` are skipped. Numbers must be plain: quoted fields raise an error.
     """
     if len(delimiter) != 1 or delimiter in '\r\n"#':
-        raise SourceError(f"delimiter={delimiter!r} cannot part columns: pass one character, such as ',' or ';'.")
+        raise SourceError(f"delimiter={delimiter!r} cannot separate columns. Pass one character, such as ',' or ';'.")
     return _open(path, spec, delimiter, header)
 
 
 def open_txt(path: PathName, *, spec: Tree | None = None, header: Header = "auto") -> TableSource:
-    """Open a table of numbers with white space between them, such as `numpy.savetxt` writes; else like `open_csv`."""
+    """Open a table of numbers separated by white space, as `numpy.savetxt` writes it. See `open_csv`."""
     return _open(path, spec, None, header)
 
 
 def _open(path: PathName, spec: Tree | None, delimiter: str | None, header: Header) -> TableSource:
     if header not in get_args(Header):
-        raise SourceError(f"header={header!r} is not known: choose one of {', '.join(map(repr, get_args(Header)))}.")
+        raise SourceError(f"header={header!r} is unknown. Choose one of {', '.join(map(repr, get_args(Header)))}.")
     file = MappedFile(path)
     index = scan_lines(file)
     if index.count == 0:
-        raise SourceError(f"{path} is empty: a table has a header or a row at least.")
+        raise SourceError(f"{path} is empty. Write a header or at least one row.")
     first_line, names, count = _read_top(file, index, delimiter, header)
-    chosen, specs, structure = deal_columns(file.path, names, count, spec)
-    return TableSource(file, index, Columns(file.path, first_line, delimiter, count, chosen, specs, structure))
+    selected, specs, structure = assign_columns(file.path, names, count, spec)
+    return TableSource(file, index, CsvColumns(file.path, first_line, delimiter, count, selected, specs, structure))
 
 
 def _read_top(file: MappedFile, index: LineIndex, delimiter: str | None, header: Header) -> tuple[int, list[str], int]:
-    """Where the data begins, the names of the columns where they have some, and how many columns there are."""
-    lines = [line.rstrip("\r") for line in index.read(file, 0, min(index.count, _MAX_COMMENTS + 2))]
+    """Return the first line of data, the column names and the column count.
+
+    Without a header, the list of names is empty.
+    """
+    lines = [line.rstrip("\r") for line in index.read(file, 0, min(index.count, _MAX_COMMENT_LINES + 2))]
     first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    if first > _MAX_COMMENTS:
-        raise SourceError(f"the first {first} lines of {file.path} begin with '#': there is no table to be found.")
-    # numpy.savetxt(header=...) writes the names behind a "#".
+    if first > _MAX_COMMENT_LINES:
+        raise SourceError(f"the first {first} lines of {file.path} begin with '#', so it has no table. Check the file.")
+    # numpy.savetxt(header=...) writes the names in the last comment line.
     names = _split(file, lines[first - 1].lstrip("# "), delimiter) if first else []
     has_header = header == "present" or (header == "auto" and not _has_number(lines[first : first + 1], delimiter))
     if has_header and first < len(lines):
@@ -64,8 +69,8 @@ def _read_top(file: MappedFile, index: LineIndex, delimiter: str | None, header:
     count = len(_split(file, lines[first], delimiter))
     if has_header and len(names) != count:
         raise SourceError(
-            f"the header of {file.path} names {len(names)} columns, but line {first + 1} has {count}: "
-            f"mend one of them, or see whether delimiter={delimiter!r} is right."
+            f"the header of {file.path} names {len(names)} columns, but line {first + 1} has {count}. "
+            f"Correct one of them, or check delimiter={delimiter!r}."
         )
     return first, names if len(names) == count else [], count
 
@@ -76,7 +81,9 @@ def _split(file: MappedFile, line: str, delimiter: str | None) -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
     except csv.Error as error:
-        raise SourceError(f"{file.path} cannot be parted into columns at {line[:60]!r}: {error}.") from error
+        raise SourceError(
+            f"{file.path} cannot be split into columns at {line[:60]!r}: {error}. Correct that line."
+        ) from error
 
 
 def _has_number(lines: Sequence[str], delimiter: str | None) -> bool:

@@ -1,7 +1,9 @@
-"""Where the lines of a text file begin: an index of a few megabytes for a file of any size.
+"""An index of the lines of a text file.
 
-Only every `step`-th line is remembered, and where there are too many of those, every second one is forgotten and the
-step doubled. A line is then found by reading the few that follow the remembered one before it.
+It takes a few megabytes for a file of any size.
+
+The index stores the position of every `step`-th line. If there are too many positions, every second one is dropped and
+the step is doubled. To find a line, the lines after the stored position before it are read.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.rows import split_runs
 from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
@@ -17,21 +20,21 @@ from forebay.sources.files.mapped import MappedFile
 __all__ = ["LineIndex", "scan_lines"]
 
 _FIRST_STEP = 32
-_MAX_OFFSETS = 2**20  # 8 MiB of them
+_MAX_OFFSETS = 2**20  # 8 MiB of offsets
 _SCAN_NBYTES = 4 * 2**20
-_MAX_LINE_NBYTES = 16 * 2**20  # anything longer is no table, and one line must fit in memory
+_MAX_LINE_NBYTES = 16 * 2**20  # one line must fit in memory; a table has no longer lines
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineIndex:
-    """The lines of one file, without the empty ones at its end."""
+    """The lines of one file, without empty lines at its end."""
 
-    offsets: np.ndarray[Any, np.dtype[np.int64]]  # where line `step * i` begins
+    offsets: np.ndarray[Any, np.dtype[np.int64]]  # first byte of line `step * i`
     step: int
     count: int
 
     def read(self, file: MappedFile, first: int, stop: int) -> list[str]:
-        """Lines that follow each other, without their line ends."""
+        """Return consecutive lines without their line ends."""
         if first >= stop:
             return []
         block, skipped = divmod(first, self.step)
@@ -42,42 +45,45 @@ class LineIndex:
         return lines[skipped : skipped + stop - first]
 
     def pick(self, file: MappedFile, numbers: Sequence[int] | Array) -> list[str]:
-        """Chosen lines; the numbers must ascend."""
+        """Return the lines with these numbers, which must be sorted."""
         lines: list[str] = []
         numbers = np.asarray(numbers)
-        blocks = numbers // self.step
-        for wanted in np.split(numbers, np.flatnonzero(np.diff(blocks)) + 1):
+        for _, run in split_runs(numbers // self.step):
+            wanted = numbers[run]
             first = int(wanted[0])
-            read = self.read(file, first, int(wanted[-1]) + 1)
-            lines += [read[number - first] for number in wanted.tolist()]
+            found = self.read(file, first, int(wanted[-1]) + 1)
+            lines += [found[number - first] for number in wanted.tolist()]
         return lines
 
 
 def scan_lines(file: MappedFile) -> LineIndex:
-    """Read through a file once and remember where its lines begin."""
+    """Read a file once and store where its lines begin."""
     found, step, newlines, line_start = [np.zeros(1, np.int64)], _FIRST_STEP, 0, 0
     for start in range(0, file.nbytes, _SCAN_NBYTES):
-        piece = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
-        begins = np.flatnonzero(piece == ord("\n")) + (start + 1)
-        line_start = int(begins[-1]) if len(begins) else line_start
-        if start + len(piece) - line_start > _MAX_LINE_NBYTES:
-            raise SourceError(f"line {newlines + len(begins) + 1} of {file.path} is endless: this is not a text table.")
-        # begins[i] is where line newlines + 1 + i starts; the first of these that the step divides:
-        found.append(begins[-(newlines + 1) % step :: step])
-        newlines += len(begins)
+        part = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
+        line_starts = np.flatnonzero(part == ord("\n")) + (start + 1)
+        line_start = int(line_starts[-1]) if len(line_starts) else line_start
+        if start + len(part) - line_start > _MAX_LINE_NBYTES:
+            raise SourceError(
+                f"line {newlines + len(line_starts) + 1} of {file.path} is longer than {_MAX_LINE_NBYTES} bytes, so "
+                "this is not a text table. Check the file."
+            )
+        # line_starts[i] begins line newlines + 1 + i. Store the lines whose number is a multiple of the step.
+        found.append(line_starts[-(newlines + 1) % step :: step])
+        newlines += len(line_starts)
         if newlines // step > _MAX_OFFSETS:
             found, step = [np.concatenate(found)[::2]], step * 2
-    return LineIndex(np.concatenate(found), step, _count(file, newlines))
+    return LineIndex(np.concatenate(found), step, _count_lines(file, newlines))
 
 
-def _count(file: MappedFile, newlines: int) -> int:
-    """How many lines there are up to the last that is not empty."""
+def _count_lines(file: MappedFile, newlines: int) -> int:
+    """Return the number of lines up to the last one that is not empty."""
     for stop in range(file.nbytes, 0, -_SCAN_NBYTES):
         start = max(0, stop - _SCAN_NBYTES)
-        piece = file.read(start, stop - start)
-        kept = piece.rstrip()
-        newlines -= piece.count(b"\n", len(kept))
-        if kept:
+        part = file.read(start, stop - start)
+        text = part.rstrip()
+        newlines -= part.count(b"\n", len(text))
+        if text:
             return newlines + 1
     return 0
 
@@ -86,5 +92,5 @@ def _decode(file: MappedFile, start: int, end: int) -> str:
     try:
         text = file.read(start, end - start).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SourceError(f"{file.path} is not UTF-8 text at byte {start + error.start}: save it as UTF-8.") from error
-    return text.removeprefix("\ufeff") if start == 0 else text  # spreadsheets put a byte order mark first
+        raise SourceError(f"{file.path} is not UTF-8 text at byte {start + error.start}. Save it as UTF-8.") from error
+    return text.removeprefix("\ufeff") if start == 0 else text  # spreadsheets write a byte order mark first

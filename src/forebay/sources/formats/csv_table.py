@@ -1,7 +1,7 @@
-"""The rows of a text table, parsed as they are asked for, in flat memory whatever the size of the file.
+"""A text table as a source: lines are parsed when their rows are gathered.
 
-Parsing is left to `numpy.loadtxt`, which reads some ten million numbers a second. A table that is small when parsed is
-held, so that each line is parsed once; of a larger one only the lines asked for are parsed, each time.
+`numpy.loadtxt` parses about ten million numbers a second. A small table is kept in memory after parsing, so each line
+is parsed once. In a large table, each gather parses its lines again, so memory stays constant.
 """
 
 import threading
@@ -10,72 +10,75 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from forebay.core.rows import Rows
-from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
 from forebay.errors import SourceError
-from forebay.sources.arrays import gather_leaf
+from forebay.sources.arrays import make_gather
 from forebay.sources.files.mapped import MappedFile
-from forebay.sources.formats.csv_columns import Columns
+from forebay.sources.formats.csv_columns import CsvColumns
 from forebay.sources.formats.csv_lines import LineIndex, scan_lines
 
 __all__ = ["TableSource"]
 
-_KEPT_NBYTES = 256 * 2**20  # tables up to this size are held once parsed, block by block
-_BLOCK_ROWS = 32  # few, since a shuffled batch needs a block for each of its rows at first
-_PIECE_ROWS = 4096  # lines parsed in one go: their text is in memory meanwhile
+_CACHED_NBYTES = 256 * 2**20  # tables up to this size stay in memory after parsing
+_BLOCK_ROWS = 32  # parsed at a time for the cache; few, because each row of a shuffled batch needs another block
+_PARSED_ROWS = 4096  # parsed at a time without the cache; their text is in memory meanwhile
 
 
 class TableSource(AbstractSource):
-    """One text table: its lines are found by an index and parsed by its columns."""
+    """One text table: an index finds its lines, and the columns parse them."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
-    def __init__(self, file: MappedFile, index: LineIndex, columns: Columns) -> None:
+    def __init__(self, file: MappedFile, index: LineIndex, columns: CsvColumns) -> None:
         self.specs, self.structure = columns.specs, columns.structure
-        self._reader: _Reader | None = _Reader(file, index, columns)
         self._length = index.count - columns.first_line
-        small = self._length * columns.record.itemsize <= _KEPT_NBYTES
-        self._kept = _KeptRows(self._length, columns) if small else None
-        self._reopen = _Reopen(file, index, columns)
+        self._path, self._stamp, self._index, self._columns = file.path, file.stamp, index, columns
+        self._reader: _RecordReader | None = _RecordReader(file, index, columns)
+        is_small = self._length * columns.record.itemsize <= _CACHED_NBYTES
+        self._cache = _RecordCache(self._length, columns) if is_small else None
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that parsed rows take now."""
-        return 0 if self._kept is None else self._kept.held_nbytes
+        return 0 if self._cache is None else self._cache.held_nbytes
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        reader, kept = self._reader, self._kept
+        reader, cache = self._reader, self._cache
         if reader is None:
-            raise SourceError(f"{self._reopen.path} was closed: open it again to read from it.")
-        reader.file.check()
-        if kept is not None:
-            kept.gather(reader, rows, out)
+            raise SourceError(f"{self._path} is closed. Open it again to read from it.")
+        reader.file.check_size()
+        if cache is not None:
+            cache.gather(reader, rows, out)
         elif isinstance(rows, slice):
-            _gather_run(reader, rows, out)
+            _gather_slice(reader, rows, out)
         elif len(rows):
-            wanted, back = np.unique(rows, return_inverse=True)
-            _deal(reader.pick(wanted)[back], out)
-
-    def memory(self) -> list[MemoryRegion]:
-        """Nothing: the rows lie in no memory until they are parsed."""
-        return []
+            distinct, positions = np.unique(rows, return_inverse=True)
+            _copy_fields(reader.pick(distinct)[positions], out)
 
     def close(self) -> None:
-        """Let go of the file and of what was parsed."""
-        self._reader = self._kept = None
+        """Release the file and the parsed rows."""
+        self._reader = self._cache = None
 
     def reopener(self) -> Callable[[], AbstractSource]:
-        """The same file again, without looking for its lines a second time if it is unchanged."""
+        """Return a function that reopens the file and reuses its index.
+
+        It makes a new index if the file changed.
+        """
         return self._reopen
 
+    def _reopen(self) -> "TableSource":
+        file = MappedFile(self._path)
+        index = self._index if file.stamp == self._stamp else scan_lines(file)
+        return TableSource(file, index, self._columns)
 
-class _Reader:
-    """Rows by number, as records."""
 
-    def __init__(self, file: MappedFile, index: LineIndex, columns: Columns) -> None:
+class _RecordReader:
+    """Parses rows by number to records."""
+
+    def __init__(self, file: MappedFile, index: LineIndex, columns: CsvColumns) -> None:
         self.file, self._index, self._columns = file, index, columns
 
     def read(self, start: int, stop: int) -> Array:
@@ -87,55 +90,42 @@ class _Reader:
         return self._columns.parse(rows.tolist(), lines)
 
 
-class _KeptRows:
-    """A table that is filled block by block as rows are asked for."""
+class _RecordCache:
+    """The records of a small table, parsed block by block when rows are gathered."""
 
-    def __init__(self, length: int, columns: Columns) -> None:
+    def __init__(self, length: int, columns: CsvColumns) -> None:
         self._records = np.empty(length, columns.record)  # takes memory only where it is written
-        self._gathers = [gather_leaf(self._records[name]) for name in columns.record.names or ()]
-        self._filled = np.zeros(-(-length // _BLOCK_ROWS), np.bool_)
+        self._gathers = [make_gather(self._records[name]) for name in columns.record.names or ()]
+        self._is_parsed = np.zeros(-(-length // _BLOCK_ROWS), np.bool_)  # of each block
         self._lock = threading.Lock()
 
     @property
     def held_nbytes(self) -> int:
-        return int(np.count_nonzero(self._filled)) * _BLOCK_ROWS * self._records.itemsize
+        return int(np.count_nonzero(self._is_parsed)) * _BLOCK_ROWS * self._records.itemsize
 
-    def gather(self, reader: _Reader, rows: Rows, out: Sequence[Array]) -> None:
-        if not self._filled.all():
-            self._fill(reader, _blocks_of(rows))
+    def gather(self, reader: _RecordReader, rows: Rows, out: Sequence[Array]) -> None:
+        if not self._is_parsed.all():
+            self._parse_blocks(reader, _blocks_of(rows))
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(rows, leaf)
 
-    def _fill(self, reader: _Reader, blocks: Array) -> None:
+    def _parse_blocks(self, reader: _RecordReader, blocks: Array) -> None:
         with self._lock:
-            missing = blocks[~self._filled[blocks]]
+            missing = blocks[~self._is_parsed[blocks]]
             for block in missing.tolist():
                 start = block * _BLOCK_ROWS
                 stop = min(start + _BLOCK_ROWS, len(self._records))
                 self._records[start:stop] = reader.read(start, stop)
-                self._filled[block] = True
+                self._is_parsed[block] = True
 
 
-class _Reopen:
-    """How to open a table again: with the index there is, unless the file has changed."""
-
-    def __init__(self, file: MappedFile, index: LineIndex, columns: Columns) -> None:
-        self.path, self._stamp = file.path, file.stamp
-        self._index, self._columns = index, columns
-
-    def __call__(self) -> TableSource:
-        file = MappedFile(self.path)
-        index = self._index if file.stamp == self._stamp else scan_lines(file)
-        return TableSource(file, index, self._columns)
+def _gather_slice(reader: _RecordReader, rows: slice, out: Sequence[Array]) -> None:
+    for start in range(rows.start, rows.stop, _PARSED_ROWS):
+        stop = min(start + _PARSED_ROWS, rows.stop)
+        _copy_fields(reader.read(start, stop), [leaf[start - rows.start : stop - rows.start] for leaf in out])
 
 
-def _gather_run(reader: _Reader, rows: slice, out: Sequence[Array]) -> None:
-    for start in range(rows.start, rows.stop, _PIECE_ROWS):
-        stop = min(start + _PIECE_ROWS, rows.stop)
-        _deal(reader.read(start, stop), [leaf[start - rows.start : stop - rows.start] for leaf in out])
-
-
-def _deal(records: Array, out: Sequence[Array]) -> None:
+def _copy_fields(records: Array, out: Sequence[Array]) -> None:
     for name, leaf in zip(records.dtype.names or (), out, strict=True):
         leaf[...] = records[name]
 

@@ -1,4 +1,4 @@
-"""Encoded images to pixels, by Pillow: all of one size and number of channels."""
+"""Decodes images of one size and number of channels with Pillow."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,86 +14,88 @@ try:
     from PIL import Image
 except ModuleNotFoundError as missing:
     raise FrameworkError(
-        "images are decoded by Pillow, which is not installed: pip install 'forebay[images]'.", name="PIL"
+        "Pillow, which decodes images, is not installed. Install it: pip install 'forebay[images]'.", name="PIL"
     ) from missing
 
 __all__ = ["ImageDecoder"]
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# Channels of the modes with 8 bits each. The others (16-bit, float) hold more than uint8 can.
+# Channels of Pillow's modes with 8 bits in a channel. uint8 cannot hold the other modes (16-bit, float).
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
 
 
 class ImageDecoder:
-    """Decodes images that are all like the first, or are made so by `size` and `channels`.
+    """Decodes images of one size and number of channels.
 
-    An image is a path or an open file; names are what errors call it.
+    The first image decides both, unless `size` or `channels` is given. Then all images are converted.
+
+    An image is a path or an open file. Errors call it by its name.
     """
 
     def __init__(
         self, name: str, first: Path | IO[bytes], *, size: tuple[int, int] | None, channels: int | None
     ) -> None:
         if channels is not None and channels not in _MODES:
-            raise SpecError(f"channels={channels!r} is not known: choose 1 (gray), 3 (RGB) or 4 (RGBA).")
+            raise SpecError(f"channels={channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
         if size is not None and (len(size) != 2 or min(size) < 1):
-            raise SpecError(f"size={size!r} is not a size: pass (height, width).")
-        self._first, self._resizes, self._converts = name, size is not None, channels is not None
-        with _opened(name, first) as image:
+            raise SpecError(f"size={size!r} is not a size. Pass (height, width).")
+        self._first_name, self._resizes, self._converts = name, size is not None, channels is not None
+        with _open_image(name, first) as image:
             height, width = size or (image.height, image.width)
-            self._shape = (int(height), int(width), channels or _channels(name, image))
+            self._shape = (int(height), int(width), channels or _count_channels(name, image))
         self.spec = ArraySpec(self._shape, np.uint8)
 
     def decode(self, name: str, file: Path | IO[bytes], out: Array) -> None:
         height, width, channels = self._shape
-        with _opened(name, file) as image:
-            self._check(name, image)
+        with _open_image(name, file) as image:
+            self._validate(name, image)
             converted = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)
             out[...] = np.asarray(converted).reshape(self._shape)
 
-    def _check(self, name: str, image: Any) -> None:
+    def _validate(self, name: str, image: Any) -> None:
         height, width, channels = self._shape
-        found = _channels(name, image)
+        found = _count_channels(name, image)
         if not self._resizes and image.size != (width, height):
             raise SourceError(
-                f"{name} is {image.height} x {image.width}, but {self._first} is {height} x {width} "
-                f"(height x width). Pass size=({height}, {width}) to bring all to one size."
+                f"{name} is {image.height} x {image.width}, but {self._first_name} is {height} x {width} "
+                f"(height x width). Pass size=({height}, {width}) to resize all images."
             )
         if not self._converts and found != channels:
             raise SourceError(
-                f"{name} has {found} channels (mode {image.mode}), but {self._first} has {channels}. "
-                f"Pass channels={channels} to convert all."
+                f"{name} has {found} channels (mode {image.mode}), but {self._first_name} has {channels}. "
+                f"Pass channels={channels} to convert all images."
             )
 
 
 @contextmanager
-def _opened(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
-    """An image whose header has been read; whatever a damaged file makes Pillow raise comes out as one error."""
+def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
+    """Open an image and read its header. Convert any error of Pillow to a `SourceError`."""
     try:
         with Image.open(file) as image:
-            _check_pixels(name, image)
+            _validate_pixel_count(name, image)
             yield image
     except SourceError:
         raise
     except Exception as error:
-        raise SourceError(f"{name} cannot be decoded: {error}.") from error
+        raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
 
 
-def _check_pixels(name: str, image: Any) -> None:
-    """Pillow only warns of the first doubling past its limit: such an image is refused as well."""
+def _validate_pixel_count(name: str, image: Any) -> None:
+    """Raise an error above Pillow's limit. Pillow itself only warns up to twice the limit."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise SourceError(
-            f"{name} has {image.width} x {image.height} pixels, more than the {limit} that Pillow holds for safe. "
-            "Raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+            f"{name} has {image.width} x {image.height} pixels, more than Pillow's safety limit of {limit}. "
+            "Raise PIL.Image.MAX_IMAGE_PIXELS if you trust the file."
         )
 
 
-def _channels(name: str, image: Any) -> int:
+def _count_channels(name: str, image: Any) -> int:
     if image.mode not in _CHANNELS:
         raise SourceError(
-            f"{name} has pixels of mode {image.mode!r}, which 8 bits a channel cannot hold. "
+            f"{name} has pixels of mode {image.mode!r}, which do not fit in 8 bits for each channel. "
             "Convert it first, or save its pixels with numpy.save."
         )
     if "transparency" in image.info and image.mode == "P":

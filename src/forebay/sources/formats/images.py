@@ -1,25 +1,30 @@
-"""Image files, one a row, decoded by Pillow when the row is asked for.
+"""Image files as a source: one file is one row.
 
-Opening looks at the first file's header only; every other file is compared with it when its turn comes. Pillow lets go
-of the GIL while it decodes and resizes, so threads help.
+Pillow decodes a file when its row is gathered.
+
+Opening reads only the header of the first file. Every other file is compared with it when it is decoded. Pillow
+releases the GIL while it decodes and resizes, so several threads decode in parallel.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from forebay.core.rows import Rows
-from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.rows import Rows, row_numbers
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Structure, Tree
 from forebay.errors import SourceChangedError
-from forebay.sources.files.mapped import PathName, check_is_file
-from forebay.sources.files.match_spec import fit_spec
+from forebay.sources.files.mapped import PathName, validate_file
+from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.image_decode import ImageDecoder
 
 __all__ = ["ImageSource", "open_image"]
 
 
-class _OpenImage:
-    """Opens one image, or (`open_many`) many as one source: a source a row would cost more than the row."""
+class _ImageOpener:
+    """Opens one image, or many as one source (`MultiFileOpener`).
+
+    One source for each row would cost too much.
+    """
 
     def __call__(
         self,
@@ -29,11 +34,13 @@ class _OpenImage:
         size: tuple[int, int] | None = None,
         channels: int | None = None,
     ) -> "ImageSource":
-        """Open one image as a source of one row: uint8, (height, width, channels), a lone array.
+        """Open one image as a source of one row.
 
-        Gray images have 1 channel, colour images 3, those with transparency 4; the first file decides for all, or
-        `channels=1`, `3` or `4` converts. `size=(height, width)` resizes (bilinear, antialiased). Of an animation the
-        first frame is taken; orientation tags are not applied.
+        The row is a single uint8 array of shape (height, width, channels).
+
+        Gray images have 1 channel, color images 3, images with transparency 4. The first file decides for all files,
+        or `channels=1`, `3` or `4` converts them. `size=(height, width)` resizes (bilinear, antialiased). An animation
+        gives its first frame. Orientation tags are ignored.
         """
         return self.open_many([path], spec=spec, size=size, channels=channels)
 
@@ -45,44 +52,36 @@ class _OpenImage:
         size: tuple[int, int] | None = None,
         channels: int | None = None,
     ) -> "ImageSource":
-        """Open many images as one source, a row each; see `open_image`."""
+        """Open many images as one source, one row for each. See `open_image`."""
         return ImageSource([Path(path) for path in paths], spec=spec, size=size, channels=channels)
 
 
-open_image = _OpenImage()
+open_image = _ImageOpener()
 
 
 class ImageSource(AbstractSource):
-    """Images of one size and number of channels, a row each."""
+    """Images of one size and number of channels; each is one row."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
     def __init__(
         self, paths: Sequence[Path], *, spec: Tree | None, size: tuple[int, int] | None, channels: int | None
     ) -> None:
         self._paths = paths
-        check_is_file(paths[0])
+        validate_file(paths[0])
         self._decoder = ImageDecoder(str(paths[0]), paths[0], size=size, channels=channels)
         self.specs = (self._decoder.spec,)
-        self.structure = fit_spec(paths[0], self.specs, Structure(None), spec)
+        self.structure = match_spec(paths[0], self.specs, Structure(None), spec)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         (images,) = out
-        numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
-        for place, number in enumerate(numbers):
-            self._decode(self._paths[number], images[place])
-
-    def memory(self) -> list[MemoryRegion]:
-        """Nothing: the rows lie in no memory until they are decoded."""
-        return []
-
-    def close(self) -> None:
-        """Files are opened for one row at a time: nothing to give back."""
+        for position, number in enumerate(row_numbers(rows)):
+            self._decode(self._paths[number], images[position])
 
     def _decode(self, path: Path, out: Array) -> None:
         if not path.is_file():
-            raise SourceChangedError(f"{path} was there when it was opened and is gone now. Make the feed again.")
+            raise SourceChangedError(f"{path} existed when it was opened and is missing now. Make the feed again.")
         self._decoder.decode(str(path), path, out)

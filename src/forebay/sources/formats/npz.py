@@ -1,8 +1,10 @@
-"""`.npz` files: stored members are mapped where they lie in the archive, deflated ones are inflated when first needed.
+"""`.npz` files as a source.
 
-A stored member starts wherever the archive happens to have got to, so it is rarely aligned; rows are gathered as bytes,
-which does not mind. Its checksum is not verified, since that would read all of it; a deflated member's is. Members are
-inflated several at once, ahead of need where it is known which rows come next.
+Stored members are mapped in the archive. Deflated members are inflated on first use.
+
+A stored member begins at any byte of the archive, so it is rarely aligned. Rows are gathered as bytes, for which
+alignment does not matter. Checksums of stored members are not verified, because that would read all their data; those
+of deflated members are. Several members are inflated in parallel, in advance if the upcoming rows are known.
 """
 
 import math
@@ -18,79 +20,82 @@ from forebay.core.chunk_policy import ChunkPolicy
 from forebay.core.decision import Decision
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource, FileExtent, MemoryRegion
-from forebay.core.spec import Array, Tree, as_specs, flatten
-from forebay.errors import SourceError, SpecError
-from forebay.sources.arrays import GatherLeaf, extents_of, gather_leaf, memory_region
+from forebay.core.spec import Array, Tree, as_specs
+from forebay.errors import SourceError
+from forebay.sources.arrays import GatherFunction, locate_extents, make_gather, memory_region
+from forebay.sources.files.columns import common_length, dict_structure, validate_names
 from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.mapped import MappedFile, PathName
-from forebay.sources.files.match_spec import fit_spec
-from forebay.sources.formats.inflate import Deflated, codec_told
-from forebay.sources.formats.npy import HEAD_NBYTES, NpyHeader, parse_header
+from forebay.sources.files.match_spec import match_spec
+from forebay.sources.formats.inflate import DeflatedData, describe_codec
+from forebay.sources.formats.npy import MAX_HEADER_NBYTES, NpyHeader, parse_header
 from forebay.sources.formats.zip_index import ZipMember, list_members
 
-__all__ = ["NpzSource", "check_nbytes", "check_present", "common_length", "open_npz"]
+__all__ = ["NpzSource", "open_npz", "validate_member_size"]
 
 
 def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
     """Open one `.npz` file as a dict of its members, without reading their data.
 
-    `members=["x", "y"]` takes only those. With `spec=`, members are found by the names of its leaves and checked
-    against it. Members written by `numpy.savez` are mapped and take no memory; those of `savez_compressed` are inflated
-    whole when a row is first asked for, or ahead of that in a feed, and held until the source is closed (among many
-    files: until it is no longer one of the open ones).
+    `members=["x", "y"]` selects members. With `spec=`, the names of its leaves select members, which must match it.
+    Members written by `numpy.savez` are mapped and take no memory. Members of `savez_compressed` are inflated
+    completely when a row is first needed, or in advance in a feed. They stay in memory until the source is closed;
+    among many files, until the pool closes the file.
     """
     file = MappedFile(path)
     found = {member.name: member for member in list_members(file)}
     if members is None:
         members = list(found) if spec is None else as_specs(spec)[1].paths
-    check_present(path, members, list(found))
+    validate_names(path, "member", members, list(found))
     return NpzSource(file, [_open_member(file, found[name]) for name in members], list(members), spec)
 
 
 class NpzSource(AbstractSource):
     """The members of one archive, row by row."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
     def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
         self._length = common_length(file.path, [member.length for member in members], names)
         self.specs = tuple(member.spec for member in members)
-        self.structure = fit_spec(file.path, self.specs, flatten(dict.fromkeys(names, 0))[1], spec)
+        self.structure = match_spec(file.path, self.specs, dict_structure(names), spec)
         self._file = file
         self._members = list(members)
-        self._deflated = [member for member in members if isinstance(member, _Inflated)]
+        self._deflated = [member for member in members if isinstance(member, _DeflatedMember)]
         self.decompressed_nbytes = sum(member.decompressed_nbytes for member in self._deflated)
-        self.chunk_policy, self.read_decision = self._told(file)
+        self.chunk_policy, self.read_decision = self._describe_reads()
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that inflated members take now."""
         return sum(member.held_nbytes for member in self._members)
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         members = self._members
         if not members:
-            raise SourceError(f"{self._file.path} was closed: open it again to read from it.")
-        self._file.check()
+            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+        self._file.check_size()
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
 
     def decompress(self) -> None:
-        """Inflate whatever is deflated; beside others who do so, each takes members that nobody has begun."""
+        # Several threads may call this: each first inflates members that no other thread has begun.
         for member in self._deflated:
             member.decompress(wait=False)
         for member in self._deflated:
             member.decompress()
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Inflate all members ahead of need, several at once, until what is returned is closed."""
+        """Inflate all members in the background, several at a time.
+
+        One member is inflated on first use instead.
+        """
         sizes = [member.decompressed_nbytes for member in self._deflated]
         if len(sizes) < 2:
             return None
-        all_members = dict.fromkeys(range(len(sizes)), 1)
+        all_members = dict.fromkeys(range(len(sizes)), 1)  # every group needs all members
         return DecompressAhead(
             upcoming,
             lambda rows: all_members,
@@ -100,57 +105,56 @@ class NpzSource(AbstractSource):
         )
 
     def memory(self) -> list[MemoryRegion]:
-        """The mapped members, where all of them are."""
+        """Return the mapped members, if all are mapped."""
         regions = [member.memory() for member in self._members]
         return list(chain(*regions)) if all(regions) else []
 
     def file_extents(self) -> list[list[FileExtent]]:
-        """Where members lie in the archive, where all of them are stored."""
-        arrays = [member.array for member in self._members if isinstance(member, _Mapped)]
-        return self._file.file_extents(extents_of(arrays)) if len(arrays) == len(self._members) else []
+        """Return the positions of the members in the archive, if all are stored."""
+        arrays = [member.array for member in self._members if isinstance(member, _StoredMember)]
+        return self._file.file_extents(locate_extents(arrays)) if len(arrays) == len(self._members) else []
 
     def close(self) -> None:
-        """Let go of the file and of what was inflated, once the last gather under way is done."""
+        """Release the file and the inflated members, after gathers that still run."""
         self._members, self._deflated = [], []
 
-    def _told(self, file: MappedFile) -> tuple[ChunkPolicy, Decision | None]:
-        """What a shuffle of many such files makes of it, and what `explain()` says of one."""
+    def _describe_reads(self) -> tuple[ChunkPolicy, Decision | None]:
         if not self._deflated:
             return ChunkPolicy(), None
         row_nbytes = sum(member.spec.nbytes for member in self._deflated)
-        how = f"members are inflated {codec_told()}, as many at once as there are cores, and none in parts"
-        of = f"{len(self._deflated)} of {len(self._members)} members of {file.path.name} are deflated"
-        return ChunkPolicy(self._length, row_nbytes, (how,)), Decision("reads", "inflated", f"{of}; {how}")
+        how = f"members are inflated completely, {describe_codec()}, one on each core"
+        counts = f"{len(self._deflated)} of {len(self._members)} members of {self._file.path.name} are deflated"
+        return ChunkPolicy(self._length, row_nbytes, (how,)), Decision("reads", "inflated", f"{counts}; {how}")
 
 
-class _Mapped:
-    """A stored member: rows come straight from the file."""
+class _StoredMember:
+    """A stored member: rows are gathered from the mapped file."""
 
     held_nbytes = 0
 
     def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
-        header = parse_header(file.read(zipped.offset, min(zipped.nbytes, HEAD_NBYTES)), name)
-        check_nbytes(header, name, zipped)
+        header = parse_header(file.read(zipped.offset, min(zipped.nbytes, MAX_HEADER_NBYTES)), name)
+        validate_member_size(header, name, zipped)
         self.array = file.array(header.shape, header.dtype, offset=zipped.offset + header.nbytes, order=header.order)
         self.length, self.spec = header.shape[0], header.row_spec
-        self.gather = gather_leaf(self.array)
+        self.gather = make_gather(self.array)
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(self.array)]
 
 
-class _Inflated:
-    """A deflated member: inflated once, by the first thread that needs a row of it."""
+class _DeflatedMember:
+    """A deflated member: the first thread that needs a row inflates it once."""
 
     def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
-        self._deflated = Deflated(file, name, zipped.offset, zipped.packed_nbytes, zipped.nbytes, zipped.crc)
-        self._deflated.check()
-        self._header = parse_header(self._deflated.head(min(zipped.nbytes, HEAD_NBYTES)), name)
-        check_nbytes(self._header, name, zipped)
+        self._data = DeflatedData(file, name, zipped.offset, zipped.stored_nbytes, zipped.nbytes, zipped.crc)
+        self._data.validate()
+        self._header = parse_header(self._data.inflate_head(min(zipped.nbytes, MAX_HEADER_NBYTES)), name)
+        validate_member_size(self._header, name, zipped)
         self.length, self.spec = self._header.shape[0], self._header.row_spec
         self.held_nbytes, self.decompressed_nbytes = 0, zipped.nbytes
         self._lock = threading.Lock()
-        self._gather: GatherLeaf | None = None
+        self._gather: GatherFunction | None = None
 
     def gather(self, rows: Rows, out: Array) -> None:
         gather = self._gather or self._inflate()
@@ -160,53 +164,38 @@ class _Inflated:
         return []
 
     def decompress(self, *, wait: bool = True) -> None:
-        """Inflate it now, if nobody did; unless told to wait, leave it to who has begun."""
+        """Inflate the member, unless this was done before.
+
+        Without `wait`, skip it if another thread has begun.
+        """
         if self._gather is None and (wait or not self._lock.locked()):
             self._inflate()
 
-    def _inflate(self) -> GatherLeaf:
+    def _inflate(self) -> GatherFunction:
         with self._lock:
             if self._gather is None:
-                data, header = self._deflated.inflate(), self._header
+                data, header = self._data.inflate(), self._header
                 array = np.ndarray(header.shape, header.dtype, data, header.nbytes, order=header.order)
-                self._gather, self.held_nbytes = gather_leaf(array), data.nbytes
+                self._gather, self.held_nbytes = make_gather(array), data.nbytes
             return self._gather
 
 
-_Member: TypeAlias = _Mapped | _Inflated
+_Member: TypeAlias = _StoredMember | _DeflatedMember
 
 
 def _open_member(file: MappedFile, zipped: ZipMember) -> _Member:
     name = f"{zipped.name!r} in {file.path}"
-    return (_Inflated if zipped.deflated else _Mapped)(file, name, zipped)
+    return (_DeflatedMember if zipped.is_deflated else _StoredMember)(file, name, zipped)
 
 
-def check_present(path: PathName, members: Sequence[str], found: Sequence[str]) -> None:
-    """Refuse to go on without members that were asked for."""
-    held = ", ".join(map(repr, found)) or "no members at all"
-    if not members:
-        raise SourceError(f"no members of {path} were asked for: it has {held}.")
-    for name in members:
-        if name not in found:
-            raise SourceError(f"{path} has no member {name!r}: it has {held}.")
+def validate_member_size(header: NpyHeader, name: str, zipped: ZipMember) -> None:
+    """Raise an error unless the array fills its member exactly.
 
-
-def check_nbytes(header: NpyHeader, name: str, zipped: ZipMember) -> None:
-    """The array must fill its member exactly: only then is the archive's size a bound for the header's claim."""
+    So a wrong size in the header cannot exceed the size of the archive.
+    """
     claimed = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
     if claimed != zipped.nbytes:
         raise SourceError(
-            f"{name} is damaged: its header speaks of {claimed} bytes (shape {header.shape}, {header.dtype}), "
-            f"the archive of {zipped.nbytes}."
+            f"{name} is damaged: its header claims {claimed} bytes (shape {header.shape}, {header.dtype}), "
+            f"the archive claims {zipped.nbytes}. Write or download the file again."
         )
-
-
-def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """How many rows all members have; to be called with what each of them has."""
-    if len(set(lengths)) != 1:
-        told = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
-        raise SpecError(
-            f"every member of {path} must have the same number of rows, but {told}. "
-            "Choose those that go together with members=[...]."
-        )
-    return lengths[0]

@@ -1,7 +1,7 @@
-"""`tf.train.Example` messages, taken apart without TensorFlow: which features a record has and where their values lie.
+"""A parser of `tf.train.Example` messages without TensorFlow.
 
-The message is small enough to be read by hand: an Example holds Features, a map from names to one list each of
-bytes, floats or whole numbers. Any other field is passed over, as protocol buffers ask for.
+The message is simple: an Example holds Features, a map from names to one list each of bytes, floats or integers.
+Unknown fields are skipped, as protocol buffers require.
 """
 
 from collections.abc import Iterator
@@ -15,38 +15,47 @@ from forebay.core.spec import Array
 __all__ = ["Feature", "Kind", "parse_example", "read_varints"]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
-Span: TypeAlias = tuple[int, int]
+Span: TypeAlias = tuple[int, int]  # first byte and end, in the record
 
-_KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # by field number of the message Feature
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One list of values: the pieces of the record they lie in. Bytes have a piece a value; numbers mostly have one."""
+    """One list of values, as spans of the record.
+
+    Bytes have one span for each value, numbers mostly one span.
+    """
 
     kind: Kind
-    pieces: list[Span]
+    spans: list[Span]
 
     def numbers(self, record: bytes) -> Array:
-        """The values of a list of numbers."""
-        data = b"".join([record[start:stop] for start, stop in self.pieces])
+        """Return the values of a list of numbers."""
+        data = b"".join([record[start:stop] for start, stop in self.spans])
         return np.frombuffer(data, "<f4") if self.kind == "float" else read_varints(np.frombuffer(data, np.uint8))
 
 
 def parse_example(record: bytes) -> dict[str, Feature]:
-    """The features of a record by name; `ValueError` where it is no Example."""
+    """Return the features of a record by name.
+
+    Raise `ValueError` if it is not an Example.
+    """
     found: dict[str, Feature] = {}
-    for features in _inside(record, (0, len(record)), 1):
-        for entry in _inside(record, features, 1):
-            names, values = list(_inside(record, entry, 1)), list(_inside(record, entry, 2))
+    for features in _submessages(record, (0, len(record)), 1):
+        for entry in _submessages(record, features, 1):
+            names, values = list(_submessages(record, entry, 1)), list(_submessages(record, entry, 2))
             name = record[slice(*names[-1])].decode() if names else ""
             found[name] = _parse_feature(record, values[-1] if values else (0, 0))
     return found
 
 
 def read_varints(data: Array) -> Array:
-    """Whole numbers of seven bits a byte, the lowest first; the last byte of each is the one below 128."""
+    """Decode varints: seven bits in a byte, the lowest first.
+
+    The last byte of each number is below 128.
+    """
     if len(data) == 0:
         return np.empty(0, np.int64)
     last = np.flatnonzero(data < 128)
@@ -62,44 +71,45 @@ def read_varints(data: Array) -> Array:
 
 def _parse_feature(record: bytes, span: Span) -> Feature:
     feature = Feature("bytes", [])
-    for number, wire, part in _fields(record, span):
-        if number in _KINDS and wire == _DELIMITED:
+    for number, wire_type, part in _fields(record, span):
+        if number in _KINDS and wire_type == _DELIMITED:
             values = [value for inner, _, value in _fields(record, part) if inner == 1]
             feature = Feature(_KINDS[number], values)
     return feature
 
 
-def _inside(record: bytes, span: Span, wanted: int) -> Iterator[Span]:
-    """The messages and strings of one field."""
-    return (part for number, wire, part in _fields(record, span) if number == wanted and wire == _DELIMITED)
+def _submessages(record: bytes, span: Span, wanted: int) -> Iterator[Span]:
+    """Yield the messages and strings of one field."""
+    return (part for number, wire_type, part in _fields(record, span) if number == wanted and wire_type == _DELIMITED)
 
 
 def _fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
-    """Every field of a message: its number, how it is written, and where its value lies."""
-    place, stop = span
-    while place < stop:
-        tag, place = _varint(record, place, stop)
-        wire, start = tag & 7, place
-        if wire == _DELIMITED:
-            nbytes, start = _varint(record, place, stop)
-            place = start + nbytes
-        elif wire == _VARINT:
-            place = _varint(record, place, stop)[1]
-        elif wire in (_FIXED32, _FIXED64):
-            place += 4 if wire == _FIXED32 else 8
+    """Yield number, wire type and span of every field of a message."""
+    position, stop = span
+    while position < stop:
+        tag, position = _read_varint(record, position, stop)
+        wire_type, start = tag & 7, position
+        if wire_type == _DELIMITED:
+            nbytes, start = _read_varint(record, position, stop)
+            position = start + nbytes
+        elif wire_type == _VARINT:
+            position = _read_varint(record, position, stop)[1]
+        elif wire_type in (_FIXED32, _FIXED64):
+            position += 4 if wire_type == _FIXED32 else 8
         else:
-            raise ValueError(f"a field in it is written in a way ({wire}) that there is not")
-        if place > stop:
-            raise ValueError("a field in it ends past its end")
-        yield tag >> 3, wire, (start, place)
+            raise ValueError(f"a field in it has the unknown wire type {wire_type}")
+        if position > stop:
+            raise ValueError("a field in it ends after the end of its message")
+        yield tag >> 3, wire_type, (start, position)
 
 
-def _varint(record: bytes, place: int, stop: int) -> tuple[int, int]:
+def _read_varint(record: bytes, position: int, stop: int) -> tuple[int, int]:
+    """Return one number and the position after it."""
     value, shift = 0, 0
-    while place < stop and shift < 64:
-        byte = record[place]
+    while position < stop and shift < 64:
+        byte = record[position]
         value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 128:
-            return value, place
+            return value, position
     raise ValueError("a number in it has no end")

@@ -1,8 +1,8 @@
-"""TFRecord files: an index of records is made once from their lengths, so any record is as near as any other.
+"""TFRecord files as a source: one record is one row.
 
-Every length and every record carries a checksum, and every one of them is checked: lengths as the index is made,
-records as they are read. `tf.train.Example` messages become leaves without TensorFlow; other messages are left to a
-function of the user's.
+Opening makes an index of the records, so rows can be read in any order. All checksums are verified: those of lengths
+when the index is made, those of records when they are read. `tf.train.Example` messages become leaves without
+TensorFlow. A function of the user converts other messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,20 +12,20 @@ import google_crc32c
 import numpy as np
 
 from forebay.core.rows import Rows
-from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile, PathName
-from forebay.sources.files.match_spec import fit_spec
-from forebay.sources.formats.gzip_whole import AnyFile, open_any
+from forebay.sources.files.match_spec import match_spec
+from forebay.sources.formats.gzip_file import ReadableFile, open_maybe_gzip
 from forebay.sources.formats.tfrecord_rows import ExampleReader, FunctionReader, RecordReader
 
 __all__ = ["RecordSource", "open_tfrecord"]
 
-Decode: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[bytes], Any]]
+RecordDecoders: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[bytes], Any]]
 
-_HEAD_NBYTES = 12  # a length of 8, and its checksum
-_FOOT_NBYTES = 4
+_HEAD_NBYTES = 12  # 8 bytes of length and 4 of its checksum
+_FOOT_NBYTES = 4  # the checksum of the data
 
 
 def open_tfrecord(
@@ -33,20 +33,20 @@ def open_tfrecord(
     *,
     spec: Tree | None = None,
     members: Sequence[str] | None = None,
-    decode: Decode | None = None,
+    decode: RecordDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> "RecordSource":
     """Open one TFRecord file of Examples as a dict of their features.
 
-    Numbers become float32 and int64 leaves, all rows as long as the first. Bytes are an array as it lies in memory
-    where `spec={"image": ArraySpec((28, 28), "uint8")}` says so, or what `decode={"image": function}` makes of them.
-    `members=["x", "y"]` takes only those features. `decode=function` makes a row, a tree of arrays, of each record
-    whatever it holds. A file that was compressed as a whole is unpacked into memory, up to `max_held_nbytes`.
+    Numbers become float32 and int64 leaves; all rows must have the length of the first. Bytes become an array if
+    `spec={"image": ArraySpec((28, 28), "uint8")}` describes one, or the result of `decode={"image": function}`.
+    `members=["x", "y"]` selects features. `decode=function` converts each record of any kind to a row, a tree of
+    arrays. A gzip file is decompressed into memory, up to `max_held_nbytes`.
     """
     file = _open(path, max_held_nbytes)
     spans = scan_records(file)
     if len(spans) == 0:
-        raise SourceError(f"{path} has no records, so nothing tells what a row is: leave it out.")
+        raise SourceError(f"{path} has no records, so its rows have no spec. Remove it from the list of files.")
     (first,) = read_records(file, np.arange(1), spans[:1])
     reader: RecordReader
     if callable(decode):
@@ -56,25 +56,28 @@ def open_tfrecord(
     return RecordSource(file, spans, reader, spec, max_held_nbytes)
 
 
-def _open(path: PathName, max_held_nbytes: int) -> AnyFile:
-    """A first length can begin as gzip does, but hardly with the right checksum."""
+def _open(path: PathName, max_held_nbytes: int) -> ReadableFile:
+    """Map a TFRecord file, or decompress a gzip file.
+
+    The first length may equal the magic bytes of gzip, but then hardly with the right checksum.
+    """
     file = MappedFile(path)
     head = file.read(0, _HEAD_NBYTES)
-    plain = len(head) == _HEAD_NBYTES and masked_crc(head[:8]) == int.from_bytes(head[8:], "little")
-    return file if plain else open_any(path, max_held_nbytes)
+    is_record = len(head) == _HEAD_NBYTES and masked_crc(head[:8]) == int.from_bytes(head[8:], "little")
+    return file if is_record else open_maybe_gzip(path, max_held_nbytes)
 
 
 class RecordSource(AbstractSource):
-    """The records of one file, a row each."""
+    """The records of one file; each is one row."""
 
-    immutable = True  # what lies in a file stays as it is
+    immutable = True
 
     def __init__(
-        self, file: AnyFile, spans: Array, reader: RecordReader, spec: Tree | None, max_held_nbytes: int
+        self, file: ReadableFile, spans: Array, reader: RecordReader, spec: Tree | None, max_held_nbytes: int
     ) -> None:
         self.specs = tuple(reader.specs)
-        self.structure = fit_spec(file.path, self.specs, reader.structure, spec)
-        self._file: AnyFile | None = file
+        self.structure = match_spec(file.path, self.specs, reader.structure, spec)
+        self._file: ReadableFile | None = file
         self._path, self._stamp = file.path, file.stamp
         self._spans, self._reader, self._spec = spans, reader, spec
         self._max_held_nbytes = max_held_nbytes
@@ -84,82 +87,83 @@ class RecordSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that an unpacked file takes."""
-        return getattr(self._file, "held_nbytes", 0)
+        return 0 if self._file is None else self._file.held_nbytes
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         file = self._file
         if file is None:
-            raise SourceError(f"{self._path} was closed: open it again to read from it.")
+            raise SourceError(f"{self._path} is closed. Open it again to read from it.")
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         self._reader.read(numbers, read_records(file, numbers, self._spans[numbers]), out)
-
-    def memory(self) -> list[MemoryRegion]:
-        """Nothing: the rows lie in no memory until they are taken apart."""
-        return []
 
     def close(self) -> None:
         self._file = None
 
     def reopener(self) -> Callable[[], AbstractSource]:
+        """Return a function that reopens the file and reuses its index.
+
+        It makes a new index if the file changed.
+        """
         return self._reopen
 
     def _reopen(self) -> "RecordSource":
-        """The same file again, without looking for its records a second time if it is unchanged."""
         file = _open(self._path, self._max_held_nbytes)
         spans = self._spans if file.stamp == self._stamp else scan_records(file)
         return RecordSource(file, spans, self._reader, self._spec, self._max_held_nbytes)
 
 
-def scan_records(file: AnyFile) -> Array:
-    """Where the data of each record begins and ends."""
-    memory, place = file.view(), 0
+def scan_records(file: ReadableFile) -> Array:
+    """Return the first byte and the end of the data of each record."""
+    memory, position = file.view(), 0
     heads: list[bytes] = []
     spans: list[tuple[int, int]] = []
-    while place + _HEAD_NBYTES <= file.nbytes:
-        heads.append(memory[place : place + _HEAD_NBYTES])
-        start = place + _HEAD_NBYTES
+    while position + _HEAD_NBYTES <= file.nbytes:
+        heads.append(memory[position : position + _HEAD_NBYTES])
+        start = position + _HEAD_NBYTES
         stop = start + int.from_bytes(heads[-1][:8], "little")
         spans.append((start, stop))
-        place = stop + _FOOT_NBYTES
-    _check_lengths(file, heads)
-    if place != file.nbytes:
-        raise _damaged(file, f"it is cut short in record {len(spans) - (place > file.nbytes)}")
+        position = stop + _FOOT_NBYTES
+    _validate_lengths(file, heads)
+    if position != file.nbytes:
+        raise _damaged(file, f"it is truncated in record {len(spans) - (position > file.nbytes)}")
     return np.asarray(spans, np.int64).reshape(-1, 2)
 
 
-def _check_lengths(file: AnyFile, heads: Sequence[bytes]) -> None:
-    crcs = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
-    wrong = np.flatnonzero(_masked(google_crc32c.value(head[:8]) for head in heads) != crcs)
+def _validate_lengths(file: ReadableFile, heads: Sequence[bytes]) -> None:
+    stored = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
+    wrong = np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored)
+    if wrong.size and wrong[0]:
+        raise _damaged(file, f"the length of record {wrong[0]} is wrong")
     if wrong.size:
-        raise _damaged(file, f"the length of record {wrong[0]} is wrong") if wrong[0] else _not_records(file)
+        raise SourceError(
+            f"{file.path} is not a TFRecord file: the checksum of its first length is wrong. Check its format."
+        )
 
 
-def read_records(file: AnyFile, numbers: Array, spans: Array) -> list[bytes]:
-    """The data of records, checked."""
-    memory, ends = file.view(), spans.tolist()
-    records = [memory[start:stop] for start, stop in ends]
-    feet = b"".join([memory[stop : stop + _FOOT_NBYTES] for _, stop in ends])
-    wrong = np.flatnonzero(_masked(map(google_crc32c.value, records)) != np.frombuffer(feet, "<u4"))
+def read_records(file: ReadableFile, numbers: Array, spans: Array) -> list[bytes]:
+    """Return the data of records after verifying the checksums."""
+    memory, bounds = file.view(), spans.tolist()
+    records = [memory[start:stop] for start, stop in bounds]
+    stored = b"".join([memory[stop : stop + _FOOT_NBYTES] for _, stop in bounds])
+    wrong = np.flatnonzero(_mask(map(google_crc32c.value, records)) != np.frombuffer(stored, "<u4"))
     if wrong.size:
         raise _damaged(file, f"the checksum of record {numbers[wrong[0]]} is wrong")
     return records
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C as TensorFlow writes it."""
-    return int(_masked([google_crc32c.value(data)])[0])
+    """Return the CRC-32C in the masked form that TensorFlow writes."""
+    return int(_mask([google_crc32c.value(data)])[0])
 
 
-def _masked(crcs: Iterable[int]) -> Array:
-    """Checksums turned by 15 bits, plus a number: a checksum over checksums would say little otherwise."""
-    plain = np.fromiter(crcs, np.uint32)
-    return (plain >> 15 | plain << 17) + np.uint32(0xA282EAD8)
+def _mask(crcs: Iterable[int]) -> Array:
+    """Rotate checksums by 15 bits and add a constant, as the TFRecord format defines.
+
+    Checksums of data that contains checksums are weak; the mask prevents this.
+    """
+    crc = np.fromiter(crcs, np.uint32)
+    return (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
 
 
-def _damaged(file: AnyFile, why: str) -> SourceError:
-    return SourceError(f"{file.path} is damaged: {why}. Write or download it again.")
-
-
-def _not_records(file: AnyFile) -> SourceError:
-    return SourceError(f"{file.path} is no TFRecord file: the checksum of its first length is wrong.")
+def _damaged(file: ReadableFile, reason: str) -> SourceError:
+    return SourceError(f"{file.path} is damaged: {reason}. Write or download it again.")

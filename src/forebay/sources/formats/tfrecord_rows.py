@@ -1,4 +1,7 @@
-"""Records to rows: Examples by their features, or any message by a function of the user's."""
+"""Conversion of TFRecord records to rows.
+
+A row has the features of an Example, or is the result of a function of the user.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,29 +11,29 @@ import numpy as np
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
-from forebay.sources.files.columns import check_chosen, named
+from forebay.sources.files.columns import dict_structure, validate_names
 from forebay.sources.formats.tf_example import Feature, parse_example
-from forebay.sources.formats.tf_example_columns import FeatureLeaf, Pattern, leaf_of
+from forebay.sources.formats.tf_example_columns import FeatureColumn, RecordLayout, make_column
 
 __all__ = ["ExampleReader", "FunctionReader", "RecordReader"]
 
-_MOST_PATTERNS = 64  # of one file: with more, its records are too unlike for patterns to help
+_MAX_LAYOUTS = 64  # of one file; with more, its records differ too much for layouts to help
 
 
 class RecordReader(Protocol):
-    """Makes rows of records."""
+    """Converts records to rows."""
 
     @property
     def specs(self) -> Sequence[ArraySpec]: ...
     @property
     def structure(self) -> Structure: ...
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
-        """Write the row of each record; the numbers are what errors call them."""
+        """Write the row of each record to `out`. Errors name records by `numbers`."""
         ...
 
 
 class FunctionReader:
-    """A row is what the user's function makes of a record."""
+    """A row is the result of the user's function for a record."""
 
     def __init__(self, path: Path, function: Callable[[bytes], Tree], first: bytes) -> None:
         self._path, self._function = path, function
@@ -40,14 +43,16 @@ class FunctionReader:
             spec.check(name)
 
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
-        for place, (number, record) in enumerate(zip(numbers.tolist(), records, strict=True)):
+        for position, (number, record) in enumerate(zip(numbers.tolist(), records, strict=True)):
             leaves = map(np.asarray, self.structure.flatten_like(self._function(record)))
             for leaf, target, spec in zip(leaves, out, self.specs, strict=True):
                 if (leaf.shape, leaf.dtype) != (spec.shape, spec.dtype):
                     got = ArraySpec(leaf.shape, leaf.dtype)
-                    told = f"decode makes {got} of record {number} of {self._path}, but {spec} of the first"
-                    raise SpecError(f"{told}: rows must be alike.")
-                target[place] = leaf
+                    raise SpecError(
+                        f"decode returns {got} for record {number} of {self._path}, but {spec} for the first record. "
+                        "Return one shape and dtype."
+                    )
+                target[position] = leaf
 
 
 class ExampleReader:
@@ -68,53 +73,62 @@ class ExampleReader:
         if spec is not None:
             specs, structure = as_specs(spec)
             wanted = dict(zip(structure.paths, specs, strict=True))
-        chosen = list(members if members is not None else wanted or sorted(features))
-        check_chosen(path, "feature", [*chosen, *decode], sorted(features))
-        self._leaves = [leaf_of(name, first, features[name], wanted.get(name), decode.get(name)) for name in chosen]
-        self.specs, self.structure = [leaf.spec for leaf in self._leaves], named(chosen)
-        self._patterns: dict[int, Pattern] = {}
+        names = list(members if members is not None else wanted or sorted(features))
+        validate_names(path, "feature", [*names, *decode], sorted(features))
+        self._columns = [make_column(name, first, features[name], wanted.get(name), decode.get(name)) for name in names]
+        self.specs, self.structure = [column.spec for column in self._columns], dict_structure(names)
+        self._layouts: dict[int, RecordLayout] = {}  # by record length
 
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
         lengths = np.fromiter(map(len, records), np.int64, len(records))
         for length in np.unique(lengths).tolist():
-            places = np.flatnonzero(lengths == length)
-            left = self._read_alike(length, places, records, out)
-            for place in left.tolist():
-                self._read_one(int(numbers[place]), records[place], [leaf[place : place + 1] for leaf in out])
+            positions = np.flatnonzero(lengths == length)
+            remaining = self._read_by_layout(length, positions, records, out)
+            for position in remaining.tolist():
+                row = [leaf[position : position + 1] for leaf in out]
+                self._read_one(int(numbers[position]), records[position], row)
 
-    def _read_alike(self, length: int, places: Array, records: Sequence[bytes], out: Sequence[Array]) -> Array:
-        """Rows of records that are written as one that was seen before; the places of the others."""
-        pattern = self._patterns.get(length)
-        if pattern is None:
-            return places
-        data = np.frombuffer(b"".join([records[place] for place in places.tolist()]), np.uint8).reshape(-1, length)
-        fits = pattern.fits(data)
-        if not fits.all():
-            data = data[fits]
-        pattern.write(data, places[fits], out)
-        return places[~fits]
+    def _read_by_layout(self, length: int, positions: Array, records: Sequence[bytes], out: Sequence[Array]) -> Array:
+        """Write the rows of records with a known layout.
+
+        Return the positions of the other records.
+        """
+        layout = self._layouts.get(length)
+        if layout is None:
+            return positions
+        joined = b"".join([records[position] for position in positions.tolist()])
+        data = np.frombuffer(joined, np.uint8).reshape(-1, length)
+        matches = layout.matches(data)
+        if not matches.all():
+            data = data[matches]
+        layout.write(data, positions[matches], out)
+        return positions[~matches]
 
     def _read_one(self, number: int, record: bytes, row: Sequence[Array]) -> None:
         features = self._parse(number, record)
-        for leaf, target in zip(self._leaves, row, strict=True):
-            self._write(leaf, number, record, features, target)
-        if len(self._patterns) < _MOST_PATTERNS and Pattern.exists(features, self._leaves):
-            self._patterns.setdefault(len(record), Pattern(record, features, self._leaves))
+        for column, target in zip(self._columns, row, strict=True):
+            self._write(column, number, record, features, target)
+        if len(self._layouts) < _MAX_LAYOUTS and RecordLayout.supports(features, self._columns):
+            self._layouts.setdefault(len(record), RecordLayout(record, features, self._columns))
 
     def _write(
-        self, leaf: FeatureLeaf, number: int, record: bytes, features: dict[str, Feature], target: Array
+        self, column: FeatureColumn, number: int, record: bytes, features: dict[str, Feature], target: Array
     ) -> None:
-        if leaf.name not in features:
-            has = ", ".join(map(repr, sorted(features)))
-            raise SourceError(f"record {number} of {self._path} has no feature {leaf.name!r}: it has {has}.")
-        if leaf.decode is not None:
-            leaf.write(record, features[leaf.name], target)  # errors of the user's function stay as they are
+        if column.name not in features:
+            found = ", ".join(map(repr, sorted(features)))
+            raise SourceError(
+                f"record {number} of {self._path} has no feature {column.name!r}. It has {found}. Choose features that "
+                "all records have with members=[...]."
+            )
+        if column.decode is not None:
+            column.write(record, features[column.name], target)  # errors of the user's function pass unchanged
             return
         try:
-            leaf.write(record, features[leaf.name], target)
+            column.write(record, features[column.name], target)
         except ValueError as error:
             raise SourceError(
-                f"record {number} of {self._path} is unlike the first: {error}. Make rows alike, or use decode=."
+                f"record {number} of {self._path} differs from the first: {error}. Give all rows one shape and dtype, "
+                "or use decode=."
             ) from error
 
     def _parse(self, number: int, record: bytes) -> dict[str, Feature]:
@@ -122,6 +136,6 @@ class ExampleReader:
             return parse_example(record)
         except ValueError as error:
             raise SourceError(
-                f"record {number} of {self._path} is no tf.train.Example: {error}. Pass decode=function to make a row "
-                "of each record."
+                f"record {number} of {self._path} is not a tf.train.Example: {error}. Pass decode=function to convert "
+                "each record to a row."
             ) from error

@@ -1,7 +1,9 @@
-"""Zarr stores, version 3 and 2: arrays are unpacked chunk by chunk, by zarr itself and whatever codecs it knows.
+"""Zarr stores, version 3 and 2, as a source.
 
-Zarr reads and decodes in threads of its own, so several gathers are served at once. Of a sharded array a whole shard
-is read at a time, unless that is too much: one call of zarr's takes as long as unpacking some hundred KiB.
+The zarr library decompresses arrays chunk by chunk, with all its codecs.
+
+Zarr reads and decodes in its own threads, so it serves several gathers at once. A sharded array is read one shard at a
+time, unless shards are too large: one call of zarr takes as long as decompressing several hundred KiB.
 """
 
 from collections.abc import Sequence
@@ -13,13 +15,13 @@ import zarr
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.files.chunked import ChunkedLeaf
-from forebay.sources.files.columns import LeavesSource, OpenFile, choose_members, named
+from forebay.sources.files.chunked import ChunkedColumn
+from forebay.sources.files.columns import ColumnsSource, FileHandle, dict_structure, select_members
 from forebay.sources.files.mapped import PathName
 
 __all__ = ["open_zarr"]
 
-_SHARD_NBYTES = 32 << 20  # unpacked: larger ones are read chunk by chunk
+_MAX_SHARD_NBYTES = 32 << 20  # decompressed; larger shards are read chunk by chunk
 
 
 def open_zarr(
@@ -29,66 +31,75 @@ def open_zarr(
     members: Sequence[str] | None = None,
     group: str = "",
     max_held_nbytes: int = 2**30,
-) -> LeavesSource:
-    """Open one store, a folder ending in `.zarr`: a dict of its arrays by name, or a lone array; no data is read.
+) -> ColumnsSource:
+    """Open one store, a folder that ends in `.zarr`, without reading data.
 
-    `members=["x", "y"]` takes only those, `group="train"` what lies below a group. With `spec=`, arrays are found by
-    the names of its leaves and checked against it. Chunks are unpacked as their rows are first asked for, and at most
-    `max_held_nbytes` of them are held.
+    The result is a dict of its arrays by name, or a single array. `members=["x", "y"]` selects arrays, `group="train"`
+    a group. With `spec=`, the names of its leaves select arrays, which must match it. A chunk is decompressed when its
+    rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in memory.
     """
     path = Path(path)
-    found = _find(path, group)
-    file = OpenFile(path, lambda: _check_there(path), lambda: None)
+    found = _find_arrays(path, group)
+    handle = FileHandle(path, lambda: _validate_exists(path), lambda: None)
     if isinstance(found, zarr.Array):
-        leaf = _open_leaf(path, "array", found)
-        return LeavesSource(file, [leaf], Structure(None), spec=spec, max_held_nbytes=max_held_nbytes)
-    chosen = choose_members(path, "array", sorted(found), members=members, spec=spec)
-    leaves = [_open_leaf(path, name, found[name]) for name in chosen]
-    return LeavesSource(file, leaves, named(chosen), spec=spec, max_held_nbytes=max_held_nbytes)
+        column = _open_column(path, "array", found)
+        return ColumnsSource(handle, [column], Structure(None), spec=spec, max_held_nbytes=max_held_nbytes)
+    names = select_members(path, "array", sorted(found), members=members, spec=spec)
+    columns = [_open_column(path, name, found[name]) for name in names]
+    return ColumnsSource(handle, columns, dict_structure(names), spec=spec, max_held_nbytes=max_held_nbytes)
 
 
-def _find(path: Path, group: str) -> Any:
-    """An array, or a dict of all arrays below."""
-    _check_there(path)
+def _find_arrays(path: Path, group: str) -> Any:
+    """Return a single array, or a dict of all arrays in the group."""
+    _validate_exists(path)
     try:
         node = zarr.open(str(path), mode="r", path=group or None)
         if isinstance(node, zarr.Array):
             return node
         return {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
-    except Exception as error:  # a damaged or missing description makes zarr raise anything
+    except Exception as error:  # for damaged or missing metadata, zarr raises many kinds of errors
         what = f"group {group!r} of {path}" if group else str(path)
         raise SourceError(f"{what} cannot be read as Zarr: {error}. Write or download it again.") from error
 
 
-def _check_there(path: Path) -> None:
-    """Chunks that are not there stand for the fill value, so a store that is gone would read as a full one."""
+def _validate_exists(path: Path) -> None:
+    """Raise an error if the store is gone.
+
+    Otherwise zarr would return the fill value for all its chunks.
+    """
     if not path.exists():
-        raise SourceChangedError(f"{path} is not there: a Zarr store must stay where it is while it is fed.")
+        raise SourceChangedError(f"{path} does not exist. Do not move a Zarr store while a feed reads it.")
 
 
-def _open_leaf(path: Path, name: str, array: Any) -> ChunkedLeaf:
+def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
     if not array.shape:
-        raise SourceError(f"{name!r} in {path} is a single value, not rows: choose others with members=[...].")
+        raise SourceError(f"{name!r} in {path} is a single value, not rows. Choose others with members=[...].")
     if array.dtype.hasobject:
         raise SourceError(
-            f"{name!r} in {path} holds {array.dtype}, which has no fixed shape: choose others with members=[...], "
+            f"{name!r} in {path} holds {array.dtype}, which has no fixed shape. Choose others with members=[...], "
             "or store it as numbers."
         )
     spec = ArraySpec(array.shape[1:], array.dtype)
-    rows = _rows_at_once(array, spec)
-    starts = np.append(np.arange(0, array.shape[0], rows, dtype=np.int64), array.shape[0])
+    rows = _rows_to_read(array, spec)
+    boundaries = np.append(np.arange(0, array.shape[0], rows, dtype=np.int64), array.shape[0])
 
-    def unpack(chunk: int, target: Array) -> None:
-        first = int(starts[chunk])
+    def decompress(chunk: int, target: Array) -> None:
+        first = int(boundaries[chunk])
         try:
             target[...] = array[first : first + len(target)]
-        except Exception as error:  # each codec has errors of its own
-            told = f"{name!r} in {path}, rows {first} to {first + len(target) - 1}, cannot be unpacked: {error}"
-            raise SourceError(f"{told}. Write or download it again.") from error
+        except Exception as error:  # each codec has its own errors
+            raise SourceError(
+                f"{name!r} in {path}, rows {first} to {first + len(target) - 1}, cannot be decompressed: {error}. "
+                "Write or download it again."
+            ) from error
 
-    return ChunkedLeaf(spec, starts, unpack)
+    return ChunkedColumn(spec, boundaries, decompress)
 
 
-def _rows_at_once(array: Any, spec: ArraySpec) -> int:
+def _rows_to_read(array: Any, spec: ArraySpec) -> int:
+    """Return how many rows to read at a time.
+
+    This is a shard, or a chunk if there are no shards or they are too large.
+    """
     shard_rows: int = array.shards[0] if array.shards else 0
-    return shard_rows if 0 < shard_rows * spec.nbytes <= _SHARD_NBYTES else int(array.chunks[0])
+    return shard_rows if 0 < shard_rows * spec.nbytes <= _MAX_SHARD_NBYTES else int(array.chunks[0])

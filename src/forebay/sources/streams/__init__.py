@@ -1,1 +1,1 @@
-"""Sources that are read in sequence: generators, ready-made batches, and operations on streams."""
+"""Inputs that are read in sequence: generators, ready-made batches, and streams that wrap a stream."""

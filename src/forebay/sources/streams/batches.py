@@ -1,4 +1,4 @@
-"""Ready-made batches from somebody else's loader: tf.data, DataLoader, Grain, a list, a generator."""
+"""Ready-made batches from another loader: tf.data, DataLoader, Grain, a list, a generator."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -14,13 +14,16 @@ __all__ = ["BatchReader", "BatchStream"]
 
 
 class BatchStream(PipelineInput):
-    """Batches as they come; each may have its own number of rows. Every pass iterates the loader anew."""
+    """The batches of a loader.
+
+    They may differ in their number of rows. Every pass iterates the loader again.
+    """
 
     def __init__(self, loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> None:
         if not callable(loader) and not hasattr(loader, "__iter__"):
-            raise SpecError(f"from_batches() needs an iterable of batches, got {type(loader).__name__}.")
-        self._loader, self._once = loader, False
-        self._ahead: tuple[Iterator[Tree], Tree] | None = None  # a pass begun to see its first batch, and that batch
+            raise SpecError(f"from_batches() got {type(loader).__name__}. Pass an iterable of batches.")
+        self._loader, self._is_exhausted = loader, False
+        self._started: tuple[Iterator[Tree], Tree] | None = None  # a pass started to see its first batch, and the batch
         leaves, self.structure = _as_leaves(self._peek())
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         self.first_rows = len(leaves[0])
@@ -29,64 +32,67 @@ class BatchStream(PipelineInput):
 
     @property
     def length(self) -> int | None:
-        """Batches in a pass, where the loader knows."""
+        """Number of batches in a pass, or None if the loader has no length."""
         try:
-            return len(self._loader)  # type: ignore[arg-type]  # a loader without a length says so
+            return len(self._loader)  # type: ignore[arg-type]  # raises TypeError if there is no length
         except TypeError:
             return None
 
     def sample(self) -> list[Array]:
-        """The first batch, to trace maps with; it is given again when the pass is read."""
+        """Return the first batch, to infer specs. The next pass returns it again."""
         return [np.array(leaf) for leaf in _as_leaves(self._peek())[0]]
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "BatchReader":
-        if self._ahead is not None:
-            (iterator, first), self._ahead = self._ahead, None
+        if self._started is not None:
+            (iterator, first), self._started = self._started, None
             return BatchReader(self, chain([first], iterator), iterator)
         iterator = self._iterate()
         return BatchReader(self, iterator, iterator)
 
     def close(self) -> None:
-        self._ahead = None
+        self._started = None
 
     def _iterate(self) -> Iterator[Tree]:
-        if self._once:
+        if self._is_exhausted:
             raise SourceError(
-                "the loader is an iterator and was read already: it gives one epoch only. "
-                "Pass the iterable itself, or a function that makes a new iterator, to go on."
+                "the loader is an iterator and was already read: it has only one epoch. "
+                "Pass the iterable itself, or a function that makes a new iterator."
             )
-        # Frameworks' loaders may be callable too, so being iterable counts first.
+        # Loaders of frameworks may be iterable and callable. Then iterate them; do not call them.
         iterator = iter(self._loader if hasattr(self._loader, "__iter__") else self._loader())
-        self._once = iterator is self._loader
+        self._is_exhausted = iterator is self._loader
         return iterator
 
     def _peek(self) -> Tree:
-        """The first batch of the next pass; it is given again when the pass is read."""
-        if self._ahead is None:
+        """Return the first batch of the next pass. The pass returns it again."""
+        if self._started is None:
             iterator = self._iterate()
             try:
-                self._ahead = iterator, next(iterator)
+                self._started = iterator, next(iterator)
             except StopIteration:
-                raise SourceError("the loader gave no batch: there is nothing to feed.") from None
-        return self._ahead[1]
+                raise SourceError("the loader yielded no batch. Pass a loader with at least one.") from None
+        return self._started[1]
 
 
 _END = object()
 
 
 class BatchReader:
-    """One pass over a loader's batches."""
+    """One pass over the batches of a loader."""
 
     def __init__(self, stream: BatchStream, batches: Iterator[Tree], iterator: Iterator[Tree]) -> None:
         self._stream, self._batches, self._iterator = stream, batches, iterator
         self._batch = 0
 
     def next_batch(self) -> list[Array] | None:
-        """The next batch's leaves as NumPy arrays over the loader's own memory; None at the end."""
+        """Return the leaves of the next batch, or None at the end.
+
+        The arrays share the memory of the loader's batch.
+        """
         tree = next(self._batches, _END)
         if tree is _END:
             return None
-        leaves = self._checked(tree)
+        leaves = self._validated(tree)
         self._batch += 1
         return leaves
 
@@ -94,25 +100,26 @@ class BatchReader:
         return sum(1 for _ in range(batches) if self.next_batch() is not None)
 
     def state_dict(self) -> None:
-        """Return None: a loader has no state of its own."""
+        """Return None: to resume, the feed reads the batches again and skips them."""
         return
 
     def close(self) -> None:
-        close = getattr(self._iterator, "close", None)
+        close = getattr(self._iterator, "close", None)  # generators have it, other iterators may not
         if close is not None:
             close()
 
-    def _checked(self, tree: Tree) -> list[Array]:
+    def _validated(self, tree: Tree) -> list[Array]:
         structure = self._stream.structure
         try:
             leaves, _ = _as_leaves(structure.unflatten(structure.flatten_like(tree)))
         except SpecError as error:
-            raise SpecError(f"batch {self._batch} is not like the first one: {error}") from None
+            raise SpecError(f"batch {self._batch} differs from the first one: {error}") from None
         for leaf, spec, name in zip(leaves, self._stream.specs, structure.paths, strict=True):
             if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise SpecError(
-                    f"batch {self._batch} has rows of {got} in {name!r}, the first one {spec}: batches must be alike."
+                    f"batch {self._batch} has rows of {got} in {name!r}, the first one has {spec}. "
+                    "Give all batches one row shape and dtype."
                 )
         return leaves
 
@@ -124,19 +131,19 @@ def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     if len(rows) != 1 or None in rows:
         shapes = {name: array.shape for name, array in zip(structure.paths, arrays, strict=True)}
         raise SpecError(
-            f"a batch must have one number of rows in all its fields, got shapes {shapes}. If these are single rows, "
-            "batch them where they are made, or pass a function that makes them to from_generator()."
+            f"the fields of a batch differ in their number of rows: {shapes}. If these are single rows, batch them in "
+            "the loader, or pass a function that yields them to from_generator()."
         )
     return arrays, structure
 
 
 def _as_numpy(leaf: Any) -> Array:
-    """Any framework's CPU tensor as a NumPy array, without a copy where it allows that."""
-    detach = getattr(leaf, "detach", None)  # a torch tensor that carries gradients refuses __array__
+    """Convert a CPU tensor to a NumPy array, without a copy if possible."""
+    detach = getattr(leaf, "detach", None)  # a torch tensor with gradients refuses __array__
     try:
         return np.asarray(leaf if detach is None else detach())
     except (TypeError, ValueError) as error:
         raise SpecError(
-            f"a batch holds a {type(leaf).__name__} that NumPy cannot take as an array ({error}): convert it where "
-            "batches are made, for example to float32, or to rows of one length."
+            f"NumPy cannot convert a {type(leaf).__name__} in a batch to an array: {error}. Convert it in the loader, "
+            "for example to float32, or to rows of one length."
         ) from error

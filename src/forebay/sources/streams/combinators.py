@@ -9,7 +9,7 @@ import numpy as np
 from forebay.core.source import AbstractStream, StreamReader
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import SourceError
-from forebay.order.orders import derive_key
+from forebay.order.permutation import derive_key
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
@@ -129,14 +129,14 @@ class _RepeatedReader(_ReplayingReader):
     def read(self, out: Sequence[Array]) -> int:
         done, wanted = 0, len(out[0])
         while done < wanted and (self._inner or self._passes_left != 0):
-            inner = self._inner or self._next_pass()
+            inner = self._inner or self._start_pass()
             count = inner.read([leaf[done:] for leaf in out])
             done, self._pass_rows = done + count, self._pass_rows + count
             if done < wanted:
                 self._end_pass()
         return done
 
-    def _next_pass(self) -> StreamReader:
+    def _start_pass(self) -> StreamReader:
         self._inner = self._stream.inner.start(self._epoch)
         self._epoch, self._pass_rows = self._epoch + 1, 0
         self._passes_left = None if self._passes_left is None else self._passes_left - 1
@@ -144,7 +144,9 @@ class _RepeatedReader(_ReplayingReader):
 
     def _end_pass(self) -> None:
         if self._pass_rows == 0 and self._passes_left is None:
-            raise SourceError("repeat() would go on for ever: the generator gave no row in a whole pass.")
+            raise SourceError(
+                "repeat() would never end: the generator yielded no row in a complete pass. Yield rows, or set a count."
+            )
         self.close()
 
     def close(self) -> None:
@@ -154,63 +156,69 @@ class _RepeatedReader(_ReplayingReader):
 
 
 class _ShuffledReader(_ReplayingReader):
-    """Draws a fixed number of rows at a time and deals them out, so that the order never depends on how it is read."""
+    """Draws a fixed number of rows at a time from the window.
+
+    So the order does not depend on the size of the reads.
+    """
 
     def __init__(self, stream: ShuffledStream, inner: StreamReader, key: int) -> None:
         self._inner, self.specs = inner, stream.specs
         self._window = _empty_rows(stream.specs, stream.window_rows)
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
-        self._drawn, self._given, self._ready = _empty_rows(stream.specs, self._draw_rows), 0, 0
-        self._bits = np.random.Philox(key=key)
-        self._held = -1  # rows in the window; filled at the first read
+        self._drawn = _empty_rows(stream.specs, self._draw_rows)
+        self._next_drawn, self._drawn_count = 0, 0  # drawn rows from `_next_drawn` on were not returned yet
+        self._random = np.random.Philox(key=key)
+        self._window_count = -1  # rows in the window; -1 before the first read fills it
 
     def read(self, out: Sequence[Array]) -> int:
-        if self._held < 0:
-            self._held = self._inner.read(self._window)
+        if self._window_count < 0:
+            self._window_count = self._inner.read(self._window)
         done, wanted = 0, len(out[0])
-        while done < wanted and (self._given < self._ready or self._draw()):
-            count = min(wanted - done, self._ready - self._given)
+        while done < wanted and (self._next_drawn < self._drawn_count or self._draw()):
+            count = min(wanted - done, self._drawn_count - self._next_drawn)
             for leaf, drawn in zip(out, self._drawn, strict=True):
-                leaf[done : done + count] = drawn[self._given : self._given + count]
-            done, self._given = done + count, self._given + count
+                leaf[done : done + count] = drawn[self._next_drawn : self._next_drawn + count]
+            done, self._next_drawn = done + count, self._next_drawn + count
         return done
 
     def _draw(self) -> bool:
-        """Take rows out of the window, drawn without repetition, and put the stream's next rows in their places."""
-        count = min(self._draw_rows, self._held)
+        """Move random rows out of the window and refill it from the stream."""
+        count = min(self._draw_rows, self._window_count)
         if count == 0:
             return False
         chosen = self._choose(count)
         for window, drawn in zip(self._window, self._drawn, strict=True):
             window.take(chosen, axis=0, out=drawn[:count], mode="clip")
-        fresh = _empty_rows(self.specs, count)
-        got = self._inner.read(fresh) if self._held == len(self._window[0]) else 0
-        for window, leaf in zip(self._window, fresh, strict=True):
-            window[chosen[:got]] = leaf[:got]
-        self._close_gaps(chosen[got:])
-        self._given, self._ready = 0, count
+        new_rows = _empty_rows(self.specs, count)
+        has_ended = self._window_count < len(self._window[0])
+        new_count = 0 if has_ended else self._inner.read(new_rows)
+        for window, leaf in zip(self._window, new_rows, strict=True):
+            window[chosen[:new_count]] = leaf[:new_count]
+        self._remove(chosen[new_count:])
+        self._next_drawn, self._drawn_count = 0, count
         return True
 
     def _choose(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Distinct places in the window, each as likely as any other."""
-        if count * 4 > self._held:
-            return np.argsort(self._bits.random_raw(self._held), kind="stable")[:count]
+        """Return distinct positions in the window, all with the same probability."""
+        if count * 4 > self._window_count:
+            return np.argsort(self._random.random_raw(self._window_count), kind="stable")[:count]
         chosen = np.empty(0, dtype=np.intp)
         while len(chosen) < count:
-            more = (self._bits.random_raw(count - len(chosen)) % np.uint64(self._held)).astype(np.intp)
-            drawn = np.concatenate([chosen, more])
-            _, first = np.unique(drawn, return_index=True)
-            chosen = drawn[np.sort(first)]
+            more = (self._random.random_raw(count - len(chosen)) % np.uint64(self._window_count)).astype(np.intp)
+            candidates = np.concatenate([chosen, more])
+            _, first = np.unique(candidates, return_index=True)
+            chosen = candidates[np.sort(first)]
         return chosen
 
-    def _close_gaps(self, empty: np.ndarray[Any, np.dtype[np.intp]]) -> None:
-        """The stream has ended: move the last rows of the window into the places that stay empty."""
-        kept = np.ones(self._held, dtype=bool)
-        kept[empty] = False
-        if empty.size:
-            for window in self._window:
-                window[: self._held - empty.size] = window[: self._held][kept]
-            self._held -= empty.size
+    def _remove(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
+        """Remove positions from the window after the stream has ended, and close the gaps."""
+        if positions.size == 0:
+            return
+        keep = np.ones(self._window_count, dtype=bool)
+        keep[positions] = False
+        for window in self._window:
+            window[: self._window_count - positions.size] = window[: self._window_count][keep]
+        self._window_count -= positions.size
 
     def close(self) -> None:
         self._inner.close()

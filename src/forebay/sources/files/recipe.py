@@ -1,0 +1,55 @@
+"""The arguments of `from_files`, to open the source again on another machine."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.core.source import AbstractSource
+from forebay.core.spec import ArraySpec, Tree
+from forebay.errors import SourceChangedError
+from forebay.sources.files.many_files import open_files
+from forebay.sources.files.paths import Paths, expand_paths, has_url
+from forebay.sources.objects.redact import redact_url
+
+__all__ = ["FileSourceRecipe"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSourceRecipe:
+    """The arguments of `from_files`."""
+
+    paths: Paths
+    spec: Tree | None
+    options: dict[str, Any]
+    version: str = ""  # of all objects, if the store reports one; empty for local files: copies may differ in age
+
+    def __repr__(self) -> str:
+        """Hide the options: those of an object store contain credentials."""
+        return f"FileSourceRecipe({self})"
+
+    def __str__(self) -> str:
+        return redact_url(str(self.paths))
+
+    def with_absolute_paths(self) -> "FileSourceRecipe":
+        """Return a recipe for the same files that is valid in any directory.
+
+        URLs stay as they are.
+        """
+        if has_url(self.paths):
+            return self
+        return FileSourceRecipe([str(path.absolute()) for path in expand_paths(self.paths)], self.spec, self.options)
+
+    def open(self, rows: int, specs: Iterable[ArraySpec]) -> AbstractSource:
+        """Open the source again. Raise an error if its version, length or specs differ."""
+        source = open_files(self.paths, spec=self.spec, **self.options)
+        if self.version and source.version != self.version:
+            source.close()
+            raise SourceChangedError(f"{self} was replaced after the feed was made. Make the pipeline again.")
+        if len(source) == rows and tuple(source.specs) == tuple(specs):
+            return source
+        found = ", ".join(map(str, source.specs))
+        source.close()
+        raise SourceChangedError(
+            f"the files hold {len(source)} rows of {found} on this machine, but {rows} rows on the machine of the "
+            "feed. Copy the same files to both."
+        )
