@@ -21,11 +21,11 @@ def test_workers_of_ray_train_share_an_epoch_and_stay_in_step(tmp_path):
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert all_rows(ranks) == list(range(41))
     assert step_counts(ranks) == {5}
-    assert all("told by Ray Train and torch.distributed" in rank["explain"] for rank in ranks)
+    assert all("reported by Ray Train and torch.distributed" in rank["explain"] for rank in ranks)
 
 
 def test_outside_its_workers_ray_train_tells_nothing():
-    script = "import ray.train, forebay.pipeline.ranks; print(forebay.pipeline.ranks.read_rank())"
+    script = "import ray.train, forebay.pipeline.ranks; print(forebay.pipeline.ranks.detect_rank())"
     quiet = environment() | {"PYTHONWARNINGS": "error::UserWarning"}
     versions = [quiet | {"RAY_TRAIN_V2_ENABLED": version} for version in ("0", "1")]
     told = [

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.errors import PipelineError
 from forebay.order.schedule import Cursor, Schedule
-from forebay.pipeline.ranks import Rank, check_steps
+from forebay.pipeline.ranks import Rank, validate_equal_steps
 
 rows_counts, batch_rows, rank_counts = st.integers(1, 200), st.integers(1, 9), st.integers(1, 9)
 
@@ -25,38 +25,34 @@ def batches_of(schedule, cursor, group):
         own = [first + (part.start + row) * schedule.shard_count for row in range(part.rows)]
         cuts = range(0, part.batches * schedule.batch_rows, schedule.batch_rows)
         found += [
-            (own[cut : cut + schedule.batch_rows], schedule.advanced(part.cursor, number + 1))
+            (own[cut : cut + schedule.batch_rows], schedule.advance(part.cursor, number + 1))
             for number, cut in enumerate(cuts)
         ]
     return found
 
 
 @given(rows=rows_counts, batch=batch_rows, count=rank_counts, position=st.integers(0, 200), group=st.integers(1, 5))
-@settings(max_examples=500)
 def test_all_ranks_take_the_same_steps_or_are_refused(rows, batch, count, position, group):
     ranks, cursor = ranks_of(rows, batch, count), Cursor(position=min(position, rows))
     steps = {len(batches_of(rank, cursor, group)) for rank in ranks}
-    assert (len(steps) == 1) == (ranks[0].idle_shards(cursor.position) == 0)
+    assert (len(steps) == 1) == (ranks[0].starved_shards(cursor.position) == 0)
 
 
 @given(rows=rows_counts, batch=batch_rows, count=rank_counts, position=st.integers(0, 200))
-@settings(max_examples=500)
 def test_ranks_that_drop_the_remainder_always_take_the_same_steps(rows, batch, count, position):
     ranks, cursor = ranks_of(rows, batch, count, drop_remainder=True), Cursor(position=min(position, rows))
-    assert {rank.idle_shards(cursor.position) for rank in ranks} == {0}
+    assert {rank.starved_shards(cursor.position) for rank in ranks} == {0}
     assert len({len(batches_of(rank, cursor, 3)) for rank in ranks}) == 1
 
 
 @given(rows=rows_counts, batch=st.integers(2, 9), count=rank_counts, position=st.integers(0, 200))
-@settings(max_examples=500)
 def test_only_fewer_rows_than_ranks_are_refused_unless_batches_have_one_row(rows, batch, count, position):
     position = min(position, rows)
-    refused = ranks_of(rows, batch, count)[0].idle_shards(position) > 0
+    refused = ranks_of(rows, batch, count)[0].starved_shards(position) > 0
     assert refused == (0 < rows - position < count)
 
 
 @given(rows=rows_counts, batch=batch_rows, count=rank_counts, group=st.integers(1, 5))
-@settings(max_examples=500)
 def test_no_batch_is_empty_or_too_long_and_only_the_last_two_are_short(rows, batch, count, group):
     sizes = [
         [len(own) for own, _ in batches_of(rank, Cursor(), group)]
@@ -73,7 +69,6 @@ def test_no_batch_is_empty_or_too_long_and_only_the_last_two_are_short(rows, bat
     last=st.tuples(batch_rows, rank_counts),
     group=st.integers(1, 5),
 )
-@settings(max_examples=500)
 def test_the_state_of_any_rank_resumes_all_on_any_number_of_them(rows, parts, last, group):
     cursor, seen = Cursor(), []
     for batch, count, steps in parts:
@@ -89,12 +84,11 @@ def test_the_state_of_any_rank_resumes_all_on_any_number_of_them(rows, parts, la
 
 
 @given(rows=st.integers(1, 60), batch=batch_rows, count=rank_counts, group=st.integers(1, 5))
-@settings(max_examples=300)
 def test_every_pass_of_an_epoch_has_the_same_steps_on_all_ranks(rows, batch, count, group):
     ranks = ranks_of(rows, batch, count, passes=3)
     known = {rank.batches for rank in ranks}
     assert {len(batches_of(rank, Cursor(), group)) for rank in ranks} == known
-    assert (len(known) == 1) == (ranks[0].idle_shards(0) == 0)
+    assert (len(known) == 1) == (ranks[0].starved_shards(0) == 0)
 
 
 def test_ranks_keep_a_row_back_for_a_last_step_with_too_few_rows():
@@ -112,4 +106,4 @@ def test_a_feed_gives_the_rows_that_were_kept_back():
 @pytest.mark.parametrize(("rows", "batch", "position"), [(10, 1, 0), (3, 5, 0), (103, 5, 101)])
 def test_steps_that_not_all_ranks_can_take_are_refused_with_the_way_out(rows, batch, position):
     with pytest.raises(PipelineError, match=r"ranks would have no row.*drop_remainder=True"):
-        check_steps(Rank(0, 4, "torch.distributed"), Schedule(rows, batch, shard_count=4), position)
+        validate_equal_steps(Rank(0, 4, "torch.distributed"), Schedule(rows, batch, shard_count=4), position)

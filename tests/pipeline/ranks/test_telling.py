@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import PipelineError
-from forebay.pipeline.ranks import Rank, read_rank
+from forebay.pipeline.ranks import Rank, detect_rank
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
 
@@ -40,7 +40,7 @@ def numbers(rows=12):
 
 
 def test_nobody_tells_and_there_is_one_shard():
-    assert read_rank() == Rank(0, 1, "")
+    assert detect_rank() == Rank(0, 1, "")
     feed = numbers().shard("auto").batch(5).feed("numpy")
     assert [len(batch) for batch in feed] == [5, 5, 2]
     assert "the only one" in feed.explain()
@@ -48,51 +48,51 @@ def test_nobody_tells_and_there_is_one_shard():
 
 def test_torchrun_tells_by_its_variables(torchrun):
     torchrun(1, 3)
-    assert read_rank() == Rank(1, 3, "RANK and WORLD_SIZE")
+    assert detect_rank() == Rank(1, 3, "RANK and WORLD_SIZE")
 
 
 @pytest.mark.parametrize(("kind", "index", "rank"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)])
 def test_a_chief_is_the_first_of_the_workers(tf_config, kind, index, rank):
     tf_config(kind, index)
-    assert read_rank() == Rank(rank, 3, "TF_CONFIG")
+    assert detect_rank() == Rank(rank, 3, "TF_CONFIG")
 
 
 def test_an_evaluator_is_no_rank(tf_config):
     tf_config("evaluator", 0)
-    assert read_rank() == Rank(0, 1, "")
+    assert detect_rank() == Rank(0, 1, "")
 
 
 def test_parameter_servers_are_refused(tf_config):
     tf_config("worker", 0, {"worker": ["a:1"], "ps": ["b:1"]})
     with pytest.raises(PipelineError, match="parameter servers"):
-        read_rank()
+        detect_rank()
 
 
 def test_two_that_agree_are_both_named(torchrun, tf_config):
     torchrun(2, 3)
     tf_config("worker", 1)
-    assert read_rank() == Rank(2, 3, "RANK and WORLD_SIZE and TF_CONFIG")
+    assert detect_rank() == Rank(2, 3, "RANK and WORLD_SIZE and TF_CONFIG")
 
 
 def test_two_that_disagree_are_refused_with_both_values(torchrun, tf_config):
     torchrun(2, 4)
     tf_config("worker", 1)
     with pytest.raises(PipelineError, match=r"2 of 4 by RANK and WORLD_SIZE, 2 of 3 by TF_CONFIG.*shard\(index"):
-        read_rank()
+        detect_rank()
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"cluster": 3, "task": {"type": "worker"}}', '{"task": 1}'])
 def test_a_broken_tf_config_is_shown(monkeypatch, config):
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(PipelineError, match="TF_CONFIG="):
-        read_rank()
+        detect_rank()
 
 
 @pytest.mark.parametrize(("rank", "count"), [("x", "2"), ("2", "2"), ("-1", "2"), ("0", "0")])
 def test_a_rank_that_cannot_be_is_shown(torchrun, rank, count):
     torchrun(rank, count)
     with pytest.raises(PipelineError, match=f"rank '?{rank}'? of '?{count}"):
-        read_rank()
+        detect_rank()
 
 
 def test_the_rank_is_read_when_the_feed_is_made(torchrun):
@@ -108,7 +108,7 @@ def test_sharding_by_rank_and_by_numbers_is_refused():
 
 @pytest.mark.parametrize("said", [("automatic",), ("auto", 2), (1,)])
 def test_half_of_a_shard_or_another_word_is_refused_with_both_ways_to_say_it(said):
-    with pytest.raises(PipelineError, match=r"say shard\(index, count\), or shard\('auto'\) alone"):
+    with pytest.raises(PipelineError, match=r"use shard\(index, count\), or shard\('auto'\) alone"):
         numbers().shard(*said)
 
 

@@ -1,0 +1,154 @@
+"""Ranks of processes that one launcher started: Ray Train, torchrun, JAX, TensorFlow, MPI, Slurm.
+
+Nothing is imported to find a rank. A framework that is not imported has started no ranks, and launchers write theirs
+to environment variables.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from forebay.errors import PipelineError
+
+__all__ = ["LAUNCHERS", "Launcher", "ReportedRank", "detect_process_rank", "lockstep_ranks"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRank:
+    """The rank of this process, as one launcher reports it."""
+
+    index: int | None  # None if the process has no rank, as a parameter server
+    count: int | None  # None if the launcher does not report it
+    reported_by: str
+    has_parameter_servers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """How to read the rank that a launcher gave this process."""
+
+    read: Callable[[], ReportedRank | None]
+    in_lockstep: bool  # True if its ranks train one model together, step by step
+
+
+def lockstep_ranks() -> Iterator[ReportedRank]:
+    """Yield what each launcher of a common training run reports. Raise `PipelineError` if a report is malformed."""
+    for launcher in LAUNCHERS:
+        rank = launcher.read() if launcher.in_lockstep else None
+        if rank is not None and rank.count is not None:
+            yield rank
+
+
+def detect_process_rank() -> int | None:
+    """Return the rank of this process, or None if it runs alone. The first launcher that reports a rank decides.
+
+    Call this after the script has run: some scripts start their ranks themselves.
+    """
+    for launcher in LAUNCHERS:
+        with suppress(Exception):  # a framework may be half imported, and a variable may hold no number
+            rank = launcher.read()
+            if rank is not None:
+                return None if rank.count == 1 else rank.index  # a batch system numbers single processes too
+    return None
+
+
+def _read_ray_train() -> ReportedRank | None:
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            # Older versions only warn outside of a worker, and report rank 0 of 1.
+            warnings.filterwarnings("error", ".*only be called inside")
+            context = train.get_context()
+            return _report(context.get_world_rank(), context.get_world_size(), "Ray Train")
+    except (RuntimeError, UserWarning):  # this process is not a worker of Ray Train
+        return None
+
+
+def _read_torch() -> ReportedRank | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return _report(distributed.get_rank(), distributed.get_world_size(), "torch.distributed")
+    return _read_environment("RANK", "WORLD_SIZE")  # torchrun, DeepSpeed, Accelerate
+
+
+def _read_jax() -> ReportedRank | None:
+    """Read JAX's own state: `jax.process_index()` would start a backend."""
+    module = sys.modules.get("jax._src.distributed")
+    if module is None or module.global_state.client is None:
+        return None
+    return _report(module.global_state.process_id, module.global_state.num_processes or 1, "jax.distributed")
+
+
+def _read_tensorflow() -> ReportedRank | None:
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and tensorflow.distribute.has_strategy():
+        resolver = tensorflow.distribute.get_strategy().cluster_resolver
+        if resolver is not None:
+            cluster = resolver.cluster_spec().as_dict()
+            return _report_tensorflow(cluster, resolver.task_type, resolver.task_id, "TensorFlow's strategy")
+    config = os.environ.get("TF_CONFIG")
+    return _parse_tf_config(config) if config else None
+
+
+def _parse_tf_config(config: str) -> ReportedRank | None:
+    """Parse {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}."""
+    try:
+        parsed = json.loads(config)
+        cluster = {kind: list(addresses) for kind, addresses in parsed.get("cluster", {}).items()}
+        kind, index = parsed.get("task", {}).get("type"), parsed.get("task", {}).get("index", 0)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise PipelineError(
+            f"TF_CONFIG={config[:200]!r} does not describe a cluster and a task. Correct it, or use "
+            "shard(index, count)."
+        ) from error
+    return _report_tensorflow(cluster, kind, index, "TF_CONFIG")
+
+
+def _report_tensorflow(
+    cluster: Mapping[str, Any], kind: str | None, index: Any, reported_by: str
+) -> ReportedRank | None:
+    """The chief is rank 0, and the workers follow. An evaluator has no rank."""
+    chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
+    count = len(chiefs) + len(workers)
+    if kind not in ("chief", "worker"):
+        return ReportedRank(None, count, reported_by, has_parameter_servers) if has_parameter_servers else None
+    rank = _report(index, count, reported_by, first=len(chiefs) if kind == "worker" else 0)
+    return replace(rank, has_parameter_servers=has_parameter_servers)
+
+
+def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
+    index = os.environ.get(index_variable)
+    if index is None:
+        return None
+    return _report(index, os.environ.get(count_variable), f"{index_variable} and {count_variable}")
+
+
+def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
+    try:
+        return ReportedRank(first + int(index), None if count is None else int(count), reported_by)
+    except (TypeError, ValueError) as error:
+        raise PipelineError(
+            f"{reported_by} reports rank {index!r} of {count!r}, which are not numbers. Correct it, or use "
+            "shard(index, count)."
+        ) from error
+
+
+LAUNCHERS = (
+    Launcher(_read_ray_train, in_lockstep=True),
+    Launcher(_read_torch, in_lockstep=True),
+    Launcher(_read_jax, in_lockstep=True),
+    Launcher(_read_tensorflow, in_lockstep=True),
+    # These number processes that need not belong to one training run.
+    Launcher(partial(_read_environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), in_lockstep=False),
+    Launcher(partial(_read_environment, "PMI_RANK", "PMI_SIZE"), in_lockstep=False),  # MPICH, Intel MPI
+    Launcher(partial(_read_environment, "SLURM_PROCID", "SLURM_NTASKS"), in_lockstep=False),
+    Launcher(partial(_read_environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE"), in_lockstep=False),
+)
