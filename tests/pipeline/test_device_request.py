@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
@@ -12,10 +12,11 @@ from forebay.adapters.handoff.numpy import NumpyHandOff
 from forebay.core.spec import ArraySpec
 from forebay.engines.host import HostEngine
 from forebay.errors import PipelineError
-from forebay.pipeline.device_request import NOT_WHOLE, Probe, device_demand, given_by, split_transforms
-from forebay.pipeline.request import ask
-from forebay.pipeline.target import Place
-from forebay.pipeline.trace import trace, with_padding
+from forebay.pipeline.device_request import NOT_CONTIGUOUS, Probe, device_input, output_specs, split_transforms
+from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.request import resolve_request
+from forebay.pipeline.spec_inference import infer_specs, padded_transforms
+from forebay.pipeline.target import Target
 
 DTYPES = ("uint8", "int16", "float16", "int32", "float32", "float64")
 
@@ -28,17 +29,17 @@ def unmeasured(monkeypatch):
 
 def place(available=1 << 30):
     hand_off = NumpyHandOff()
-    return Place(HostEngine(), hand_off, SimpleNamespace(index=3, waits_on_import=False), available)
+    return Target(HostEngine(), hand_off, SimpleNamespace(index=3, syncs_on_import=False), available)
 
 
 def on_the_host(pipeline):
     """The transforms of the same pipeline on the host."""
-    options = {"resident": "auto", "host_bytes": "64MiB", "device_bytes": None}
-    return ask(pipeline, to="numpy", device="cpu", **options).demand.transforms
+    options = FeedOptions(device="cpu", host_bytes="64MiB")
+    return resolve_request(pipeline, options).plan_input.transforms
 
 
 def asked(pipeline, *, resident="auto", budget=None):
-    return device_demand(pipeline, place(), on_the_host(pipeline), resident, budget)
+    return device_input(pipeline, place(), on_the_host(pipeline), resident, budget)
 
 
 def arrays(rows=10):
@@ -48,7 +49,7 @@ def arrays(rows=10):
 def two(pipeline):
     """Batches of two, and the transforms as they are split."""
     pipeline = pipeline.batch(2) if pipeline.batching is None else pipeline
-    return split_transforms(pipeline, with_padding(pipeline), NumpyHandOff())
+    return split_transforms(pipeline, padded_transforms(pipeline), NumpyHandOff())
 
 
 def told(transforms):
@@ -57,13 +58,13 @@ def told(transforms):
 
 def sides(pipeline):
     """What runs on the host, and what on the device."""
-    traced, afterwards = two(pipeline)
-    return told(traced.transforms), told(afterwards)
+    traced, device_transforms = two(pipeline)
+    return told(traced.transforms), told(device_transforms)
 
 
 def crossing_nbytes(pipeline, count):
     """Bytes of a row that cross if the first so many transforms run on the host."""
-    return sum(spec.nbytes for spec in trace(pipeline, pipeline.transforms[:count]).specs)
+    return sum(spec.nbytes for spec in infer_specs(pipeline, pipeline.transforms[:count]).specs)
 
 
 def same(batch):
@@ -75,7 +76,7 @@ def same(batch):
 
 def test_nothing_is_asked_where_there_is_no_device():
     pipeline = arrays().batch(2)
-    assert device_demand(pipeline, Place(HostEngine(), NumpyHandOff()), on_the_host(pipeline), "auto", None) is None
+    assert device_input(pipeline, Target(HostEngine(), NumpyHandOff()), on_the_host(pipeline), "auto", None) is None
 
 
 def test_whole_rows_in_memory_can_be_fetched():
@@ -104,11 +105,11 @@ def test_every_file_is_an_extent_of_its_own(tmp_path):
 
 
 STAGED = {
-    "a stream comes row by row": lambda: fb.from_generator(lambda: iter([np.zeros(3)] * 4)).batch(2),
+    "a stream yields rows one by one": lambda: fb.from_generator(lambda: iter([np.zeros(3)] * 4)).batch(2),
     "batches differ in size": lambda: arrays().batch(2, pad=0),
     "map(same) runs on the host": lambda: arrays().batch(2).map(same),
-    "the rows do not lie in memory that can be page-locked": lambda: fb.from_source([np.zeros(3)] * 4).batch(2),
-    NOT_WHOLE: lambda: fb.from_arrays(np.zeros((10, 4), order="F")).batch(2),
+    "the rows are not in memory that can be page-locked": lambda: fb.from_source([np.zeros(3)] * 4).batch(2),
+    NOT_CONTIGUOUS: lambda: fb.from_arrays(np.zeros((10, 4), order="F")).batch(2),
 }
 
 
@@ -127,7 +128,7 @@ def test_rows_that_a_device_cannot_fetch_cannot_stay_there_either(why):
 
 
 def test_rows_in_another_byte_order_cannot_be_fetched():
-    assert asked(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_WHOLE
+    assert asked(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
 
 
 # On which side transforms run
@@ -203,7 +204,7 @@ def test_rows_are_not_mapped_one_by_one_on_a_device():
 def test_maps_know_on_the_host_what_they_must_return():
     traced, _ = two(arrays().batch(2).map(same))
     assert traced.transforms[0].structure.paths == ("x", "y")
-    assert len(traced.steps) == len(traced.transforms) + 1
+    assert len(traced.stages) == len(traced.transforms) + 1
 
 
 either = st.sampled_from(DTYPES).flatmap(
@@ -212,15 +213,14 @@ either = st.sampled_from(DTYPES).flatmap(
 
 
 @given(transforms=st.lists(either, max_size=6), dtype=st.sampled_from(DTYPES))
-@settings(max_examples=100, deadline=None)
 def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms, dtype):
     pipeline = fb.from_arrays({"x": np.zeros((4, 3), dtype), "y": np.zeros(4, np.int16)}).batch(2)
     for transform in transforms:
         pipeline = pipeline.map(transform)
-    traced, afterwards = two(pipeline)
+    traced, device_transforms = two(pipeline)
     cut = len(traced.transforms)
     crossing = [crossing_nbytes(pipeline, count) for count in range(len(transforms) + 1)]
-    assert (*traced.transforms, *afterwards) == tuple(transforms)
+    assert (*traced.transforms, *device_transforms) == tuple(transforms)
     assert sum(spec.nbytes for spec in traced.specs) == min(crossing)
     assert cut == crossing.index(min(crossing))
 
@@ -229,21 +229,23 @@ def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms
 
 
 def test_what_is_given_is_what_crosses_where_nothing_is_done_behind_the_link():
-    traced, afterwards = two(arrays())
-    assert given_by(traced, afterwards, NumpyHandOff()) == (traced.specs, traced.structure)
+    traced, device_transforms = two(arrays())
+    assert output_specs(traced, device_transforms, NumpyHandOff()) == (traced.specs, traced.structure)
 
 
 def test_what_is_given_counts_what_is_done_behind_the_link():
-    specs, structure = given_by(*two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff())
+    specs, structure = output_specs(
+        *two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff()
+    )
     assert specs == (ArraySpec((4,), "float32"), ArraySpec((), "int64"))
     assert structure.paths == ("x", "y")
 
 
 def test_what_a_map_on_the_device_gives_is_not_known_before_it_runs():
-    assert given_by(*two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
+    assert output_specs(*two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
 
 
 def test_what_is_given_is_found_without_a_warning(monkeypatch):
     monkeypatch.setattr(ArraySpec, "empty", lambda spec, rows: np.full(spec.batch_shape(rows), np.nan, spec.dtype))
-    specs, _ = given_by(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff())
+    specs, _ = output_specs(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff())
     assert specs == (ArraySpec((3,), "int64"),)

@@ -8,7 +8,7 @@ from forebay.adapters.handoff.numpy import NumpyHandOff
 from forebay.core import registry
 from forebay.engines.host import HostEngine
 from forebay.errors import DeviceError, FrameworkError
-from forebay.pipeline.target import find_place
+from forebay.pipeline.target import resolve_target
 
 
 class Framework(NumpyHandOff):
@@ -16,7 +16,7 @@ class Framework(NumpyHandOff):
 
     name = "framework"
 
-    def on_device(self, index):
+    def for_device(self, index):
         index = 2 if index is None else index
         if index > 3:
             raise DeviceError(f"Framework sees no device cuda:{index}: it sees 4 GPUs. Pass device='cpu'.")
@@ -26,18 +26,18 @@ class Framework(NumpyHandOff):
 class Gpu:
     """A CUDA engine, as far as anybody looks at it here."""
 
-    def __init__(self, side):
-        self.side, self.device = side, SimpleNamespace(memory=lambda: (30, 12))
+    def __init__(self, device_handoff):
+        self.device_handoff, self.device = device_handoff, SimpleNamespace(memory=lambda: (30, 12))
 
     def open_slot(self, nbytes, *, shared=False):
         raise AssertionError("nobody looks")
 
 
-def without_bindings(side):
+def without_bindings(device_handoff):
     raise ModuleNotFoundError("No module named 'cuda'", name="cuda")
 
 
-def without_driver(side):
+def without_driver(device_handoff):
     raise DeviceError("CUDA failed starting: no driver (CUDA_ERROR_NO_DEVICE).")
 
 
@@ -45,57 +45,57 @@ def without_driver(side):
 def framework(monkeypatch):
     """What `feed("framework")` finds."""
     known = {"framework": Framework, "numpy": NumpyHandOff}
-    monkeypatch.setattr(registry, "hand_off", known.__getitem__)
+    monkeypatch.setattr(registry, "load_hand_off", known.__getitem__)
 
 
 @pytest.fixture
 def cuda(framework, monkeypatch, request):
     """What makes the engine; a GPU that works where nothing else is asked for."""
     made = {"cpu": HostEngine, "cuda": getattr(request, "param", Gpu)}
-    monkeypatch.setattr(registry, "engine", made.__getitem__)
+    monkeypatch.setattr(registry, "load_engine", made.__getitem__)
 
 
 @pytest.mark.parametrize(("device", "to"), [("cpu", "framework"), ("cpu", "numpy"), ("auto", "numpy")])
 def test_the_host_is_no_device_and_needs_no_reason(cuda, device, to):
-    place = find_place(device, to)
-    assert isinstance(place.engine, HostEngine)
-    assert place.hand_off.name == to
-    assert (place.side, place.available_nbytes, place.notes) == (None, 0, ())
+    target = resolve_target(device, to)
+    assert isinstance(target.engine, HostEngine)
+    assert target.hand_off.name == to
+    assert (target.device_handoff, target.available_nbytes, target.decisions) == (None, 0, ())
 
 
 def test_the_gpu_that_the_framework_uses_is_found_by_itself(cuda):
-    place = find_place("auto", "framework")
-    assert isinstance(place.engine, Gpu)
-    assert place.side is place.hand_off is place.engine.side
-    assert (place.side.index, place.available_nbytes, place.notes) == (2, 42, ())
+    target = resolve_target("auto", "framework")
+    assert isinstance(target.engine, Gpu)
+    assert target.device_handoff is target.hand_off is target.engine.device_handoff
+    assert (target.device_handoff.index, target.available_nbytes, target.decisions) == (2, 42, ())
 
 
 @pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("gpu", 0), ("cuda:0", 0), ("CUDA:1", 1), ("gpu:3", 3)])
 def test_a_gpu_is_found_by_its_name(cuda, device, index):
-    assert find_place(device, "framework").side.index == index
+    assert resolve_target(device, "framework").device_handoff.index == index
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
 def test_other_names_are_refused_with_those_that_are_known(cuda, device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'") as refused:
-        find_place(device, "framework")
+        resolve_target(device, "framework")
     assert repr(device) in str(refused.value)
 
 
 def test_a_gpu_that_the_framework_does_not_see_is_refused(cuda):
     with pytest.raises(DeviceError, match="sees no device cuda:4"):
-        find_place("cuda:4", "framework")
+        resolve_target("cuda:4", "framework")
 
 
 def test_numpy_has_no_device_and_says_what_has():
-    with pytest.raises(DeviceError, match="feed 'cupy', or leave device= out"):
-        find_place("cuda", "numpy")
+    with pytest.raises(DeviceError, match=r"Use feed\('cupy'\), or omit device="):
+        resolve_target("cuda", "numpy")
 
 
 @pytest.mark.parametrize("cuda", [without_bindings], indirect=True)
 def test_a_gpu_that_was_asked_for_needs_the_bindings_and_the_error_tells_how_to_get_them(cuda):
     with pytest.raises(DeviceError, match=r"'cuda' is missing: pip install 'forebay\[cu13\]'") as refused:
-        find_place("cuda", "framework")
+        resolve_target("cuda", "framework")
     assert isinstance(refused.value.__cause__, ModuleNotFoundError)
 
 
@@ -108,34 +108,34 @@ def test_a_gpu_that_was_asked_for_needs_the_bindings_and_the_error_tells_how_to_
     indirect=["cuda"],
 )
 def test_without_all_that_a_gpu_needs_the_host_is_fed_and_the_reason_told(cuda, why):
-    place = find_place("auto", "framework")
-    assert isinstance(place.engine, HostEngine)
-    assert place.side is None
-    assert [(note.name, note.choice, note.why) for note in place.notes] == [("device", "cpu", why)]
+    target = resolve_target("auto", "framework")
+    assert isinstance(target.engine, HostEngine)
+    assert target.device_handoff is None
+    assert [(note.name, note.choice, note.why) for note in target.decisions] == [("device", "cpu", why)]
 
 
 def test_a_framework_without_gpus_is_fed_on_the_host(cuda, monkeypatch):
-    monkeypatch.setattr(Framework, "on_device", lambda hand_off, index: NumpyHandOff.on_device(hand_off, index))
-    place = find_place("auto", "framework")
-    assert isinstance(place.engine, HostEngine)
-    assert [note.why for note in place.notes] == ["no GPU to feed: NumPy has no arrays on devices"]
+    monkeypatch.setattr(Framework, "for_device", lambda hand_off, index: NumpyHandOff.for_device(hand_off, index))
+    target = resolve_target("auto", "framework")
+    assert isinstance(target.engine, HostEngine)
+    assert [note.why for note in target.decisions] == ["no GPU to feed: NumPy has no arrays on devices"]
 
 
 def test_a_framework_that_is_unknown_is_not_taken_for_a_missing_gpu():
     with pytest.raises(FrameworkError, match="cannot feed 'nothing'"):
-        find_place("auto", "nothing")
+        resolve_target("auto", "nothing")
 
 
 def test_an_engine_of_the_users_own_is_taken_as_it_is(framework):
     engine = HostEngine()
-    place = find_place(engine, "framework")
-    assert place.engine is engine
-    assert isinstance(place.hand_off, Framework)
-    assert place.side is None
+    target = resolve_target(engine, "framework")
+    assert target.engine is engine
+    assert isinstance(target.hand_off, Framework)
+    assert target.device_handoff is None
 
 
 def test_an_engine_for_a_device_brings_its_own_hand_off(framework):
-    side = Framework().on_device(2)
-    place = find_place(Gpu(side), "framework")
-    assert place.side is place.hand_off is side
-    assert place.available_nbytes == 42
+    device_handoff = Framework().for_device(2)
+    target = resolve_target(Gpu(device_handoff), "framework")
+    assert target.device_handoff is target.hand_off is device_handoff
+    assert target.available_nbytes == 42

@@ -1,87 +1,89 @@
-"""How rows will run that the device fetches by itself: the host holds row numbers and a few staging buffers. Pure."""
+"""Plan a feed whose rows the device pulls: the host holds only row numbers and staging buffers. Pure."""
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.errors import BudgetError
-from forebay.pipeline.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, Demand, Plan
-from forebay.pipeline.transport import GROUP_BATCHES, Transport, choose_transport
+from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, MIN_INDEX_ROWS, Plan, PlanInput
+from forebay.pipeline.transport import MAX_GROUP_BATCHES, Transport, choose_transport
 from forebay.transforms.ops import Transform
 
-__all__ = ["plan_fetched", "why_afterwards"]
+__all__ = ["plan_device_pull", "why_on_device"]
 
-STAGING_NBYTES = 8 << 20  # a buffer that rows are staged through, where the device fetches most; a row at least
+STAGING_NBYTES = 8 << 20  # bytes of one staging buffer for rows that the device cannot pull yet; at least one row
 
 
-def plan_fetched(demand: Demand, cores: int, *, most: int = GROUP_BATCHES) -> Plan | None:
-    """None where there is no device, or rows must be staged. Groups have so many batches at most."""
-    if demand.device is None:
+def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
+    """Plan a feed whose rows the device pulls, or return None if there is no device or rows must be staged."""
+    if plan_input.device is None:
         return None
     transport = choose_transport(
-        demand.device,
-        demand.source_specs,
-        batch_rows=demand.batch_rows,
+        plan_input.device,
+        plan_input.source_specs,
+        batch_rows=plan_input.batch_rows,
         cores=cores,
-        most=most,
-        held=demand.specs,
+        max_group_batches=max_group_batches,
+        slot_specs=plan_input.specs,
     )
     if transport is None:
         return None
-    index_rows = _index_rows(demand, transport)
-    scratch = _scratch_nbytes(demand, transport, index_rows)
-    if scratch <= demand.host_nbytes:
-        return _plan(demand, transport, index_rows, scratch)
+    index_rows = _index_rows(plan_input, transport)
+    scratch = _scratch_nbytes(plan_input, transport, index_rows)
+    if scratch <= plan_input.host_nbytes:
+        return _plan(plan_input, transport, index_rows, scratch)
     if transport.group_batches > 1:
-        return plan_fetched(demand, cores, most=transport.group_batches // 2)
+        return plan_device_pull(plan_input, cores, max_group_batches=transport.group_batches // 2)
     needed = -(-scratch // 2**20)
     raise BudgetError(
-        f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: staging and row numbers take "
+        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: staging buffers and row numbers take "
         f"{needed} MiB. Pass host_bytes='{needed}MiB'."
     )
 
 
-def why_afterwards(transform: Transform) -> str:
-    """Why a transform runs on the device, once rows have arrived."""
-    return "as asked" if transform.where == "device" else "fewer bytes cross, and the device is quicker at it"
+def why_on_device(transform: Transform) -> str:
+    """Explain why a transform runs on the device."""
+    return "as requested" if transform.where == "device" else "fewer bytes cross, and the device is faster at it"
 
 
-def _index_rows(demand: Demand, transport: Transport) -> int:
-    """Row numbers computed at a time."""
-    group_rows = transport.group_batches * demand.batch_rows
-    wanted = max(INDEX_ROWS, group_rows) if demand.batches is None else group_rows * min(demand.batches, 8)
-    return min(max(wanted, FEWEST_INDEX_ROWS), max(INDEX_ROWS, group_rows))
+def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
+    """Return the row numbers that are computed at a time."""
+    group_rows = transport.group_batches * plan_input.batch_rows
+    wanted = max(INDEX_ROWS, group_rows) if plan_input.batches is None else group_rows * min(plan_input.batches, 8)
+    return min(max(wanted, MIN_INDEX_ROWS), max(INDEX_ROWS, group_rows))
 
 
-def _scratch_nbytes(demand: Demand, transport: Transport, index_rows: int) -> int:
-    """Row numbers, those of each slot, and what rows are staged through."""
-    group_rows = transport.group_batches * demand.batch_rows
-    row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in demand.source_specs)
-    numbers = index_rows * INDEX_NBYTES + (transport.slots + transport.in_use) * group_rows * 8
+def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
+    """Return the bytes of row numbers (computed chunks and one set per slot) and of the staging buffers."""
+    group_rows = transport.group_batches * plan_input.batch_rows
+    row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
+    numbers = index_rows * INDEX_NBYTES + (transport.slots + transport.slots_in_use) * group_rows * 8
     return numbers + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
 
 
-def _plan(demand: Demand, transport: Transport, index_rows: int, scratch: int) -> Plan:
-    where = f"{format_nbytes(scratch)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
-    reasons = (
-        *demand.notes,
-        *transport.reasons,
-        Reason(
-            "slots", f"{transport.slots + transport.in_use} x {format_nbytes(transport.slot_nbytes)}", "on the device"
-        ),
-        *(Reason(str(transform), "device", why_afterwards(transform)) for transform in demand.afterwards),
-        Reason("memory", where, "row numbers and staging; slots and what is resident"),
+def _plan(plan_input: PlanInput, transport: Transport, index_rows: int, scratch_nbytes: int) -> Plan:
+    slots = f"{transport.slots + transport.slots_in_use} x {format_nbytes(transport.slot_nbytes)}"
+    memory = f"{format_nbytes(scratch_nbytes)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
+    decisions = (
+        *plan_input.decisions,
+        *transport.decisions,
+        Decision("slots", slots, "on the device"),
+        *(Decision(str(made), "device", why_on_device(made)) for made in plan_input.device_transforms),
+        Decision("memory", memory, "row numbers and staging buffers; slots and resident rows"),
     )
     return Plan(
-        demand=demand,
+        input=plan_input,
         layout=Layout.of(
-            demand.specs, batch_rows=demand.batch_rows, batches=transport.group_batches, alignment=demand.alignment
+            plan_input.specs,
+            batch_rows=plan_input.batch_rows,
+            batches=transport.group_batches,
+            alignment=plan_input.alignment,
         ),
         threads=transport.threads,
         processes=0,
         group_batches=transport.group_batches,
         slots=transport.slots,
         slot_nbytes=0,
-        scratch_nbytes=scratch,
+        scratch_nbytes=scratch_nbytes,
         index_rows=index_rows,
-        reasons=reasons,
+        decisions=decisions,
         transport=transport,
     )

@@ -1,4 +1,4 @@
-"""What a feed asks of a device: which rows it could fetch by itself, and which transforms are left to it."""
+"""The device part of a request: which rows the device can pull, and which transforms it runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,140 +8,127 @@ import numpy as np
 from forebay.core.ceilings import Probe
 from forebay.core.handoff import HandOff
 from forebay.core.machine import Machine
-from forebay.core.source import Extent, Source
+from forebay.core.source import AbstractSource, MemoryExtent
 from forebay.core.spec import ArraySpec, Structure, format_nbytes
 from forebay.errors import PipelineError
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import USUALLY_LENT
-from forebay.pipeline.target import Place
-from forebay.pipeline.trace import Traced, trace
-from forebay.pipeline.transport import DeviceDemand, Speeds
-from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, by_leaf
+from forebay.pipeline.plan import LENT_SLOTS
+from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
+from forebay.pipeline.target import Target
+from forebay.pipeline.transport import DeviceInput, PullSpeeds
+from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, values_per_leaf
 
-__all__ = ["device_demand", "extents_of", "fetches_rows", "given_by", "split_transforms"]
+__all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
 
-IN_USE_QUEUED = 3  # slots, where work that is queued keeps what it reads: a consumer may be a group ahead of its device
-MAPPED_SHARE = 0.6  # of the machine's memory: what is page-locked stays in it
-NOT_WHOLE = "rows do not lie whole, in native byte order, where a device could fetch them"
+QUEUED_CONSUMER_SLOTS = 3  # slots in use if queued work keeps what it reads: the consumer may be one group ahead
+MAX_MAPPED_SHARE = 0.6  # of the machine's memory; page-locked file pages stay in memory
+NOT_CONTIGUOUS = "rows are not contiguous and in native byte order, so a device cannot pull them"
 
 
-def device_demand(
-    pipeline: Pipeline, place: Place, asked: Sequence[Transform], resident: str, budget: int | None
-) -> DeviceDemand | None:
-    """The device's side of a feed with these transforms on the host; None where there is no device."""
-    if place.side is None:
+def device_input(
+    pipeline: Pipeline, target: Target, transforms: Sequence[Transform], resident: str, budget_nbytes: int | None
+) -> DeviceInput | None:
+    """Describe the device for the planner, given the transforms of the host; None for a feed to the CPU."""
+    if target.device_handoff is None:
         return None
-    found = extents_of(pipeline)
-    why = _why_staged(pipeline, asked, found)
-    if why:
-        found = []
-    if not found and resident == "always":
+    extents = memory_extents_of(pipeline)
+    why_staged = _why_staged(pipeline, transforms, extents)
+    if why_staged:
+        extents = []
+    if not extents and resident == "always":
         raise PipelineError(
-            f"resident='always' needs rows that the device can fetch: {why or NOT_WHOLE}. Use resident='auto'."
+            f"resident='always' needs rows that the device can pull: {why_staged or NOT_CONTIGUOUS}. "
+            "Use resident='auto'."
         )
-    return DeviceDemand(
-        name=f"cuda:{place.side.index}",
-        available_nbytes=place.available_nbytes,
-        budget_nbytes=budget,
+    return DeviceInput(
+        name=f"cuda:{target.device_handoff.index}",
+        available_nbytes=target.available_nbytes,
+        budget_nbytes=budget_nbytes,
         resident=resident,
-        rows=len(pipeline.source) if isinstance(pipeline.source, Source) else 0,
-        extents=tuple(map(len, found)),
+        rows=len(pipeline.source) if isinstance(pipeline.source, AbstractSource) else 0,
+        extents=tuple(map(len, extents)),
         batches=_pass_batches(pipeline),
-        in_use=IN_USE_QUEUED if place.side.waits_on_import else USUALLY_LENT,
-        why_staged=why or NOT_WHOLE,
-        speeds=_speeds(),
+        slots_in_use=QUEUED_CONSUMER_SLOTS if target.device_handoff.syncs_on_import else LENT_SLOTS,
+        why_staged=why_staged or NOT_CONTIGUOUS,
+        speeds=_pull_speeds(),
     )
 
 
-def _pass_batches(pipeline: Pipeline) -> int | None:
-    """Of one pass over the rows, as this shard gets them."""
-    if not isinstance(pipeline.source, Source):
-        return None
-    schedule = pipeline.schedule
-    whole = -(-len(pipeline.source) // schedule.batch_rows)
-    return whole if schedule.pass_batches is None else min(whole, schedule.pass_batches)
+def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
+    """Tell whether a device can pull the rows if these transforms run on the host."""
+    extents = memory_extents_of(pipeline)
+    return bool(extents) and not _why_staged(pipeline, transforms, extents)
 
 
-def fetches_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
-    """Whether a device can fetch the rows by itself, where these are left to the host."""
-    found = extents_of(pipeline)
-    return bool(found) and not _why_staged(pipeline, transforms, found)
+def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
+    """Return for each leaf where its rows are in memory; empty for streams and other sources."""
+    return pipeline.source.memory_extents() if isinstance(pipeline.source, AbstractSource) else []
 
 
-def _speeds() -> Speeds | None:
-    """How fast this machine's device fetches rows, if somebody has measured it."""
-    probe = Probe.cached()
-    return probe.device.pull if probe is not None and probe.device is not None else None
-
-
-def extents_of(pipeline: Pipeline) -> Sequence[Sequence[Extent]]:
-    """Where the rows of each leaf lie, if the source can tell."""
-    found: Sequence[Sequence[Extent]] = getattr(pipeline.source, "extents", list)()
-    return found
-
-
-def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], found: Sequence[Sequence[Extent]]) -> str:
-    """Why a device cannot fetch the rows by itself, or nothing."""
-    if not isinstance(pipeline.source, Source):
-        return "a stream comes row by row"
+def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Sequence[Sequence[MemoryExtent]]) -> str:
+    """Return why a device cannot pull the rows, or an empty string if it can."""
+    if not isinstance(pipeline.source, AbstractSource):
+        return "a stream yields rows one by one"
     if pipeline.padded:
         return "batches differ in size"
     if transforms:
         return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():
-        return "the rows do not lie in memory that can be page-locked"
-    mapped = sum(_span_nbytes(extent) for leaf in found for extent in leaf if extent.own_pages)
-    memory = Machine.here().memory_nbytes
-    if mapped > memory * MAPPED_SHARE:
-        return (
-            f"{format_nbytes(mapped)} of mapped files, page-locked, would fill this machine's {format_nbytes(memory)}"
-        )
+        return "the rows are not in memory that can be page-locked"
+    mapped = sum(extent.rows * extent.stride for leaf in extents for extent in leaf if extent.own_pages)
+    memory = Machine.detect().memory_nbytes
+    if mapped > memory * MAX_MAPPED_SHARE:
+        return f"{format_nbytes(mapped)} of page-locked file pages would fill this machine's {format_nbytes(memory)}"
     return ""
 
 
-def _span_nbytes(extent: Extent) -> int:
-    return extent.rows * extent.stride
+def _pass_batches(pipeline: Pipeline) -> int | None:
+    """Return the batches of one pass over the rows of this shard."""
+    if not isinstance(pipeline.source, AbstractSource):
+        return None
+    schedule = pipeline.schedule
+    batches = -(-len(pipeline.source) // schedule.batch_rows)
+    return batches if schedule.pass_batches is None else min(batches, schedule.pass_batches)
+
+
+def _pull_speeds() -> PullSpeeds | None:
+    """Return how fast this machine's device pulls rows, or None if it was not measured."""
+    probe = Probe.cached()
+    return probe.device.pull if probe is not None and probe.device is not None else None
 
 
 def split_transforms(
     pipeline: Pipeline, transforms: tuple[Transform, ...], hand_off: HandOff
-) -> tuple[Traced, tuple[Transform, ...]]:
-    """Those of the host, traced, and those of the device: as few on the host as move the fewest bytes across."""
-    traced = trace(pipeline, _host_part(transforms))
-    host = len(traced.transforms)
+) -> tuple[TransformSpecs, tuple[Transform, ...]]:
+    """Split transforms into those of the host, with their specs, and those of the device.
+
+    Transforms that a device can run move there if that does not increase the bytes that cross. Of all splits with the
+    fewest bytes, the host runs the fewest transforms.
+    """
+    specs = infer_specs(pipeline, _before_device_maps(transforms))
+    host = len(specs.transforms)
     first = host
-    while first > 0 and _moves(transforms[first - 1], *traced.steps[first - 1], hand_off):
+    while first > 0 and _runs_on_device(transforms[first - 1], *specs.stages[first - 1], hand_off):
         first -= 1
-    cut = min(range(first, host + 1), key=lambda count: (_row_nbytes(traced.steps[count][0]), count))
-    return replace(traced, transforms=traced.transforms[:cut], steps=traced.steps[: cut + 1]), transforms[cut:]
+    cut = min(range(first, host + 1), key=lambda count: (_row_nbytes(specs.stages[count][0]), count))
+    return replace(specs, transforms=specs.transforms[:cut], stages=specs.stages[: cut + 1]), transforms[cut:]
 
 
-def _moves(transform: Transform, specs: tuple[ArraySpec, ...], structure: Structure, hand_off: HandOff) -> bool:
-    """Whether a device does the same: not where the framework holds large whole numbers there by their lower half."""
-    if not isinstance(transform, Cast | Scale):
-        return False
-    changed = zip(by_leaf(transform.fields, structure, transform), specs, strict=True)
-    return not any(
-        to is not None and spec.dtype.kind in "iu" and hand_off.held_dtype(spec.dtype) != spec.dtype
-        for to, spec in changed
-    )
-
-
-def given_by(
-    traced: Traced, afterwards: tuple[Transform, ...], hand_off: HandOff
+def output_specs(
+    specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """What the user gets in the end; None where only running a map on the device tells."""
-    if any(isinstance(transform, Map) for transform in afterwards):
+    """Return the specs of batches after the device transforms; None if a device map decides them."""
+    if any(isinstance(transform, Map) for transform in device_transforms):
         return None
-    if not afterwards:
-        return traced.specs, traced.structure
-    rows = [np.zeros(spec.batch_shape(1), spec.dtype) for spec in traced.specs]
-    leaves, structure = apply_all(afterwards, rows, traced.structure, (0, 0, 0))
-    return tuple(ArraySpec(leaf.shape[1:], hand_off.held_dtype(leaf.dtype)) for leaf in leaves), structure
+    if not device_transforms:
+        return specs.specs, specs.structure
+    rows = [np.zeros(spec.batch_shape(1), spec.dtype) for spec in specs.specs]
+    leaves, structure = apply_all(device_transforms, rows, specs.structure, (0, 0, 0))
+    return tuple(ArraySpec(leaf.shape[1:], hand_off.framework_dtype(leaf.dtype)) for leaf in leaves), structure
 
 
-def _host_part(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
-    """Up to the first that the user wants on the device; nothing of the user's may come back from there."""
+def _before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
+    """Return the transforms before the first with where='device'; refuse host transforms after it."""
     wheres = [transform.where for transform in transforms]
     if "device" not in wheres:
         return transforms
@@ -155,6 +142,22 @@ def _host_part(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
         if isinstance(transform, Map) and transform.by_row:
             raise PipelineError(f"{transform} would be called row by row on the device: put it after batch().")
     return transforms[:first]
+
+
+def _runs_on_device(
+    transform: Transform, specs: tuple[ArraySpec, ...], structure: Structure, hand_off: HandOff
+) -> bool:
+    """Tell whether a device computes the same result.
+
+    It does not if the framework narrows integers on the device: large values would lose their upper half first.
+    """
+    if not isinstance(transform, Cast | Scale):
+        return False
+    changes = zip(values_per_leaf(transform.fields, structure, transform), specs, strict=True)
+    return not any(
+        change is not None and spec.dtype.kind in "iu" and hand_off.framework_dtype(spec.dtype) != spec.dtype
+        for change, spec in changes
+    )
 
 
 def _row_nbytes(specs: Sequence[ArraySpec]) -> int:

@@ -1,7 +1,7 @@
-"""The frozen description of what is fed: source, order, transforms, batch. It owns no thread and no buffer.
+"""The description of what to feed: source, order, transforms, batches. It owns no thread and no buffer.
 
->>> import numpy as np
->>> pipeline = from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+>>> import numpy as np, forebay as fb
+>>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
 >>> [len(batch) for batch in pipeline.feed("numpy")]
 [4, 4, 2]
 """
@@ -9,35 +9,31 @@
 import hashlib
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from forebay.core import registry
 from forebay.core.engine import Engine
-from forebay.core.source import Blocks, Source, Stream
+from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
-from forebay.errors import PipelineError, SourceError
-from forebay.order.orders import BlockShuffled, First, Natural, Order, Repeated, Shuffled
+from forebay.errors import PipelineError
+from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take
 from forebay.order.schedule import ENDLESS, Schedule
-from forebay.pipeline.ranks import Rank, read_rank
-from forebay.sources.arrays import ArraySource
-from forebay.sources.files.many_files import open_files
-from forebay.sources.files.reopen import Opening
-from forebay.sources.items import ItemSource
+from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.ranks import Rank, detect_rank
+from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import RepeatedStream, ShuffledStream, TakenStream
-from forebay.sources.streams.generator import RowStream
 from forebay.transforms.ops import Cast, Map, OneHot, Scale, Transform
 
-if TYPE_CHECKING:  # the feed stands above the pipeline; only its name is needed here
+if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
     from forebay.feed.feed import Feed
 
-__all__ = ["Batching", "Pipeline", "from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
+__all__ = ["Batching", "Pipeline"]
 
-USUAL_MIX, MOST_USUAL_MIX = 16, 1024  # blocks whose rows a shuffle by blocks mixes: as many as have
-USUAL_WINDOW_NBYTES = 32 << 20  # so many bytes, since host_bytes of twice that should do
+MIXED_NBYTES = 32 << 20  # bytes of open blocks that a block shuffle mixes; host_bytes of twice that is enough
+MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +42,27 @@ class Batching:
 
     rows: int
     drop_remainder: bool
-    pad: Mapping[str, Any] | Any | None  # a value, or one for each field; None: rows must be alike
+    pad: Mapping[str, Any] | Any | None  # a value, or one per field; None if all rows have the same shape
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What to feed. Every verb gives a new pipeline; verbs before `batch` see rows, after it batches."""
+    """What to feed. Each method returns a new pipeline.
 
-    source: Source | Stream | BatchStream
-    order: Order | None = None  # None: the source is a stream
+    Methods before `batch()` work on rows, methods after it on batches. `feed()` starts the work.
+    """
+
+    source: AbstractSource | AbstractStream | BatchStream
+    order: Order | None = None  # None if the source is a stream
     transforms: tuple[Transform, ...] = ()
     batching: Batching | None = None
     shard_index: int = 0
     shard_count: int = 1
-    passes: int | None = 1
-    batch_limit: int | None = None
+    passes: int | None = 1  # per epoch; None: endless
+    batch_limit: int | None = None  # batches per epoch
     seed: int = 0
-    opening: Opening | None = None  # how files were opened, for workers on other machines to do the same
-    rank: Rank | Literal["auto"] | None = None  # where the shard comes from, if not from numbers; "auto": not read yet
+    opening: FileSourceRecipe | None = None  # lets workers on other machines open the files
+    rank: Rank | Literal["auto"] | None = None  # "auto": detect it in `feed()`; None: the shard was given as numbers
 
     def shuffle(
         self,
@@ -73,68 +72,60 @@ class Pipeline:
         mix: int | None = None,
         window: int | str | None = None,
     ) -> Self:
-        """Draw the rows in another order each epoch.
+        """Return the rows in a different random order in each epoch.
 
-        By default any row may come anywhere, exactly, without a table of rows. `block=4096` keeps reads inside
-        a few blocks of so many rows, for data beyond RAM: blocks come in shuffled order and the rows of `mix`
-        of them are mixed, or of as many as have the bytes of `window` (32 MiB, and 16 blocks at least). So a block
-        lands anywhere, and its rows stay near each other: `explain()` says how near. `"auto"` does that by itself for
-        files that are read by chunk and are too large to be held unpacked; `block=None` never does.
-        Streams cannot be indexed: there `window="64MB"` lets rows leave a window of so many bytes at random.
+        By default the shuffle is exact: any row may come at any position. The order is computed from `seed` and the
+        epoch, so it needs no table of rows.
+
+        Data beyond RAM reads faster in blocks. With `block=4096`, blocks of 4096 rows come in random order, and the
+        rows of several open blocks are mixed. `mix` sets the number of open blocks, or `window="64MB"` their total
+        size; the default is 32 MiB and at least 16 blocks. Rows of one block stay near each other: `explain()`
+        reports the distance. `block="auto"` does this only for files that are read in chunks and do not fit in
+        memory when decompressed. `block=None` never does.
+
+        A stream cannot be indexed. It needs a `window`: rows leave a window of this size in random order.
+
+        >>> import numpy as np, forebay as fb
+        >>> feed = fb.from_arrays(np.arange(5)).shuffle(seed=1).batch(5).feed("numpy")
+        >>> sorted(next(feed).tolist())
+        [0, 1, 2, 3, 4]
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
         seed, mix = _check_number(seed, "seed"), None if mix is None else _check_count(mix, "mix")
         if isinstance(self.source, BatchStream):
-            raise PipelineError("ready-made batches cannot be shuffled here: shuffle where they are made.")
+            raise PipelineError("ready-made batches cannot be shuffled here. Shuffle in the loader that makes them.")
         if self.order is None:
             return self._shuffle_stream(seed, None if block == "auto" else block, window)
         if window is not None:
-            mix = self._mix_of(window, block, mix)
+            mix = self._blocks_in_window(window, block, mix)
         if block == "auto":
-            blocks: Blocks | None = getattr(self.source, "blocks", None) if self.order.natural else None
-            block, mix = (blocks.rows, mix or blocks.mix) if blocks else (None, mix)
+            assert isinstance(self.source, AbstractSource)
+            blocks = self.source.shuffle_blocks if self.order.is_sequential else None
+            block, mix = (blocks.rows, mix or blocks.max_open_blocks) if blocks else (None, mix)
         if block is None:
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
         block = _check_count(block, "block")
-        order = BlockShuffled(self.order, seed, block, mix or self._usual_mix(block))
+        order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
         return replace(self, order=order, seed=seed)
 
-    def _mix_of(self, window: int | str, block: int | str | None, mix: int | None) -> int:
-        """The blocks that have so many bytes."""
-        if block in (None, "auto") or mix is not None:
-            raise PipelineError(
-                "shuffle(window=) is for streams, or says instead of mix= how many blocks to mix, as in "
-                "shuffle(block=4096, window='64MB'); this source can be indexed: shuffle(seed=...) mixes all of it."
-            )
-        return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "block")))
-
-    def _usual_mix(self, block: int) -> int:
-        return max(USUAL_MIX, min(MOST_USUAL_MIX, USUAL_WINDOW_NBYTES // self._block_nbytes(block)))
-
-    def _block_nbytes(self, block: int) -> int:
-        return max(1, block * sum(spec.nbytes for spec in self.specs))
-
-    def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
-        if block is not None or window is None:
-            raise PipelineError(
-                "a stream cannot be indexed: say in how many bytes to mix rows, as in shuffle(seed=0, window='64MB')."
-            )
-        return replace(self, source=ShuffledStream(self._stream(), seed, parse_nbytes(window, "window")), seed=seed)
-
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
-        """Take every `count`-th row of the global order, from the `index`-th on.
+        """Keep every `count`-th row of the global order, beginning with row `index`.
 
-        `shard("auto")` is this process's part among the ranks of Ray Train, torch.distributed, jax.distributed or
-        TensorFlow's MultiWorkerMirroredStrategy, read when `feed()` is called. All ranks take the same number of steps.
+        `shard("auto")` detects the rank of this process when `feed()` is called: from Ray Train, torch.distributed,
+        jax.distributed or TensorFlow's MultiWorkerMirroredStrategy. All ranks take the same number of steps.
+
+        >>> import numpy as np, forebay as fb
+        >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
+        [1, 5, 9]
         """
         if self.shard_count > 1 or self.rank is not None:
-            already = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
-            raise PipelineError(f"the pipeline is sharded already ({already}).")
+            current = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
+            raise PipelineError(f"the pipeline is sharded already ({current}). Call shard() once.")
         if index == "auto" and count is None:
             return replace(self, rank="auto")
         if isinstance(index, str) or count is None:
-            raise PipelineError(f"shard({index!r}, {count!r}): say shard(index, count), or shard('auto') alone.")
+            raise PipelineError(f"shard({index!r}, {count!r}): use shard(index, count), or shard('auto') alone.")
         count, index = _check_count(count, "count"), _check_number(index, "index")
         if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
@@ -148,12 +139,25 @@ class Pipeline:
         seed: int | None = None,
         workers: int | None = None,
     ) -> Self:
-        """Call a function on every row (before `batch`) or batch (after it).
+        """Call a function on every row (before `batch()`) or on every batch (after it).
 
-        `where="thread"` suits NumPy code, which lets other threads run; `where="process"` suits pure Python;
-        `where="ray"` is for more of it than this machine has CPUs. `workers` says how many of either at most.
-        A function with a parameter `rng` gets a generator drawn from (seed, epoch, batch). It is called once when
-        the feed is made, to see what comes out, and may be called for batches that nobody takes in the end.
+        `where` selects what runs the function:
+
+        - `"thread"`: worker threads, for NumPy code, which releases the interpreter lock;
+        - `"process"`: worker processes, for pure Python code;
+        - `"ray"`: workers on a Ray cluster, for more CPU time than this machine has;
+        - `"device"`: the GPU, on batches of the framework's arrays.
+
+        `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a random
+        generator, which depends only on the seed, the epoch and the batch.
+
+        The function is called once when the feed starts, to learn what it returns. It may be called for batches that
+        the consumer never takes.
+
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
+        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+        [[0, 10], [20, 30]]
         """
         if isinstance(function, Cast | Scale | OneHot):
             return replace(self, transforms=(*self.transforms, function))
@@ -166,91 +170,103 @@ class Pipeline:
         return replace(self, transforms=(*self.transforms, made))
 
     def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
-        """Put so many rows together. `pad=0` makes rows of different shape as long as the longest of their batch."""
+        """Combine `rows` rows into a batch.
+
+        `drop_remainder=True` leaves out an incomplete last batch. `pad=0` lets rows differ in shape: each batch is as
+        long as its longest row, and shorter rows are filled with 0. A dict gives one value per field.
+        """
         if isinstance(self.source, BatchStream):
-            raise PipelineError("from_batches() gives ready-made batches already: leave batch() out.")
+            raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
         if self.batching is not None:
             raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
         rows = _check_count(rows, "batch")
-        self._check_rows(rows, drop_remainder)
+        self._check_batch_rows(rows, drop_remainder)
         return replace(self, batching=Batching(rows, drop_remainder, pad))
 
     def repeat(self, count: int | None = None) -> Self:
-        """Go over everything before this verb `count` times in one epoch; without a count, for ever."""
+        """Repeat all rows (before `batch()`) or batches (after it) `count` times per epoch, or without end."""
         count = None if count is None else _check_count(count, "repeat")
         if self.batching is not None or isinstance(self.source, BatchStream):
             if self.batch_limit is not None:
                 raise PipelineError("repeat() after take() on batches is not supported: call take() last.")
             return replace(self, passes=None if count is None or self.passes is None else self.passes * count)
         if self.order is None:
-            return replace(self, source=RepeatedStream(self._stream(), count))
+            return replace(self, source=RepeatedStream(self._stream, count))
         return replace(self, order=Repeated(self.order, count))
 
     def take(self, count: int) -> Self:
-        """Only the first so many rows (before `batch`) or batches (after it) of each epoch."""
+        """Keep only the first `count` rows (before `batch()`) or batches (after it) of each epoch."""
         count = _check_count(count, "take")
         if self.batching is not None or isinstance(self.source, BatchStream):
             return replace(self, batch_limit=min(count, self.batch_limit or count))
         if self.order is None:
-            return replace(self, source=TakenStream(self._stream(), count))
-        return replace(self, order=First(self.order, count))
+            return replace(self, source=TakenStream(self._stream, count))
+        return replace(self, order=Take(self.order, count))
 
     def feed(
         self,
-        to: str = "numpy",
+        to: str = FeedOptions.to,
         *,
-        device: str | Engine = "auto",
-        resident: str = "auto",
-        host_bytes: int | str = "256MiB",
-        device_bytes: int | str | None = None,
+        device: str | Engine = FeedOptions.device,
+        resident: str = FeedOptions.resident,
+        host_bytes: int | str = FeedOptions.host_bytes,
+        device_bytes: int | str | None = FeedOptions.device_bytes,
         **fields: Any,
     ) -> "Feed":
-        """Start feeding batches as arrays of a framework: numpy, torch, jax, tensorflow, or into keras's `fit`."""
-        options = {"device": device, "resident": resident, "host_bytes": host_bytes, "device_bytes": device_bytes}
-        pipeline = self._ranked() if self.rank == "auto" else self
-        adapter = registry.adapter(to) if isinstance(to, str) else None
+        """Start a feed: an iterable over batches as arrays of a framework.
+
+        `to` is `"numpy"`, `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each
+        iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
+
+        - `device`: `"auto"` selects a GPU if there is one; else `"cpu"`, `"cuda"` or `"cuda:1"`.
+        - `resident`: keep the rows in device memory. `"auto"` does so if they fit, else `"always"` or `"never"`.
+        - `host_bytes`: upper limit of the host memory that the feed allocates, without the source.
+        - `device_bytes`: upper limit of the device memory. By default, a share of the free memory.
+        - `fields`: for Keras only, the fields of `x`, `y` and `sample_weight`.
+
+        >>> import numpy as np, forebay as fb
+        >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
+        ...     [batch["x"].tolist() for batch in feed]
+        [[0, 1], [2, 3]]
+        """
+        options = FeedOptions(to, device, resident, host_bytes, device_bytes)
+        pipeline = self._with_rank() if self.rank == "auto" else self
+        adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None:
-            return adapter(pipeline, **options, **fields)  # type: ignore[no-any-return]  # looked up by name
+            return adapter(pipeline, **options.without_target(), **fields)  # type: ignore[no-any-return]
         if fields:
             raise PipelineError(
-                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options)}; naming fields is for "
-                "feed('keras')."
+                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.without_target())}; naming "
+                "fields is for feed('keras')."
             )
-        return registry.feed()(pipeline, to=to, **options)  # type: ignore[no-any-return]  # looked up by name
-
-    def _ranked(self) -> Self:
-        """The shard of this process's rank."""
-        rank = read_rank()
-        return replace(self, rank=rank, shard_index=rank.index, shard_count=rank.count)
+        return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]
 
     def __iter__(self) -> NoReturn:
-        raise PipelineError(
-            "a pipeline only describes what to feed: iterate pipeline.feed('numpy'), or another framework."
-        )
-
-    # What the layers above ask
+        raise PipelineError("a pipeline only describes what to feed. Iterate pipeline.feed('numpy') or another feed.")
 
     @property
     def specs(self) -> Sequence[ArraySpec]:
-        """One row of the source, before any transform."""
+        """Specs of one row of the source, before any transform."""
         return self.source.specs
 
     @property
     def structure(self) -> Structure:
+        """How the fields of a row are nested."""
         return self.source.structure
 
     @property
     def padded(self) -> bool:
-        """Whether rows may differ in length, and batches in size."""
+        """True if rows may differ in shape, and batches in size."""
         return self.batching is not None and self.batching.pad is not None
 
     @property
     def indexed(self) -> bool:
+        """True if rows are read by index, False for streams and ready-made batches."""
         return self.order is not None
 
     @property
     def schedule(self) -> Schedule:
-        """The arithmetic of this pipeline's epochs."""
+        """Which batches of which shard make up an epoch."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
         length = self.order.length if self.order is not None else None
         return Schedule(
@@ -265,18 +281,37 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """What a state must agree with to be resumed: the rows and their order, not how they are cut or sharded."""
-        order = self.order.describe() if self.order is not None else self._stream_description()
-        shape = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
-        return hashlib.sha256(json.dumps(shape, default=str).encode()).hexdigest()[:16]
+        """Identifies the rows and their order. A state resumes only with an equal fingerprint.
 
-    def _stream_description(self) -> tuple[Any, ...]:
-        return ("batches",) if isinstance(self.source, BatchStream) else self._stream().describe()
+        Batch size, shards and transforms are not part of it.
+        """
+        order = self.order.describe() if self.order is not None else self._describe_stream()
+        parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
-    def _stream(self) -> Any:
-        return self.source
+    def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
+        if block is not None or window is None:
+            raise PipelineError(
+                "a stream cannot be indexed. Give the size of the window in which rows are mixed, as in "
+                "shuffle(seed=0, window='64MB')."
+            )
+        return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
 
-    def _check_rows(self, rows: int, drop_remainder: bool) -> None:
+    def _blocks_in_window(self, window: int | str, block: int | str | None, mix: int | None) -> int:
+        if block in (None, "auto") or mix is not None:
+            raise PipelineError(
+                "shuffle(window=) is for streams, or replaces mix= as in shuffle(block=4096, window='64MB'). This "
+                "source can be indexed: shuffle(seed=...) mixes all of its rows."
+            )
+        return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "block")))
+
+    def _default_open_blocks(self, block: int) -> int:
+        return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, MIXED_NBYTES // self._block_nbytes(block)))
+
+    def _block_nbytes(self, block: int) -> int:
+        return max(1, block * sum(spec.nbytes for spec in self.specs))
+
+    def _check_batch_rows(self, rows: int, drop_remainder: bool) -> None:
         length = self.order.length if self.order is not None else None
         if length is not None and drop_remainder and length // self.shard_count < rows:
             raise PipelineError(
@@ -284,48 +319,17 @@ class Pipeline:
                 "Choose a smaller batch, or keep the remainder."
             )
 
+    def _with_rank(self) -> Self:
+        rank = detect_rank()
+        return replace(self, rank=rank, shard_index=rank.index, shard_count=rank.count)
 
-def from_arrays(tree: Tree) -> Pipeline:
-    """Feed rows of arrays in memory: a dict, tuple or nest of arrays, or a lone array. Nothing is copied."""
-    return _indexed(ArraySource(tree))
+    def _describe_stream(self) -> tuple[Any, ...]:
+        return ("batches",) if isinstance(self.source, BatchStream) else self._stream.describe()
 
-
-def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
-    """Feed rows of files; a path, a glob or a list of them, all together one row space.
-
-    .npy and stored .npz are mapped in place; compressed .npz are inflated when first needed. Options go to the format:
-    .npz `members`; .csv `delimiter`, `header`; .bin `byteorder`, `skip_nbytes` (and `spec`, which says what a record
-    is); images `size`, `channels`; .h5 and .zarr `members`, `group`; .parquet and .arrow `columns`, `decode`; .tar
-    `members`, `decode`, `size`, `channels`; .tfrecord `members`, `decode`. Of many files, at most `max_open_files` are
-    open, and of all at most `max_held_bytes` unpacked.
-
-    Addresses such as s3://bucket/*.npy are read through fsspec: `storage_options`, `cache`, `cache_bytes`, `ram_bytes`,
-    `ahead_bytes`, `connections` and `attempts` say how.
-    """
-    files = files if isinstance(files, str | Path) else list(files)
-    source = open_files(files, spec=spec, **options)
-    return replace(_indexed(source), opening=Opening(files, spec, options, getattr(source, "version", "")))
-
-
-def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
-    """Feed rows from `make()`, called anew for each pass; without a spec, the first row says what rows look like."""
-    return Pipeline(RowStream(make, spec))
-
-
-def from_batches(loader: Iterable[Tree]) -> Pipeline:
-    """Feed ready-made batches from any iterable: tf.data, DataLoader, Grain, a list, or a generator function."""
-    return Pipeline(BatchStream(loader))
-
-
-def from_source(source: Any) -> Pipeline:
-    """Feed rows of a `Source`, or of anything with `__len__` and `__getitem__` (and `__getitems__`, if it has it)."""
-    return _indexed(source if isinstance(source, Source) else ItemSource(source))
-
-
-def _indexed(source: Source) -> Pipeline:
-    if len(source) == 0:
-        raise SourceError("the source has no rows: there is nothing to feed.")
-    return Pipeline(source, Natural(len(source)))
+    @property
+    def _stream(self) -> AbstractStream:
+        assert isinstance(self.source, AbstractStream)
+        return self.source
 
 
 def _check_count(count: Any, name: str) -> int:
@@ -336,9 +340,9 @@ def _check_count(count: Any, name: str) -> int:
 
 
 def _check_number(number: Any, name: str) -> int:
-    """Any whole number, NumPy's too."""
+    """Accept any whole number, also of NumPy, but no bool, which Python counts among the integers."""
     try:
-        if not isinstance(number, bool):  # which Python counts among them
+        if not isinstance(number, bool):
             return operator.index(number)
     except TypeError:
         pass

@@ -1,53 +1,53 @@
-"""What is asked of a feed, and how it runs: the two ends of planning. Pure."""
+"""The values at both ends of planning: `PlanInput` (what a feed must do) and `Plan` (how it runs). Pure."""
 
 from dataclasses import dataclass
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, Structure
-from forebay.pipeline.transport import DeviceDemand, Transport
-from forebay.sources.direct.strategy import Reading
+from forebay.pipeline.transport import DeviceInput, Transport
+from forebay.sources.direct.strategy import ReadPlan
 from forebay.transforms.ops import Transform
-from forebay.transforms.workers.ray_cluster import Cluster
+from forebay.transforms.workers.ray_cluster import ClusterShare
 
-__all__ = ["FEWEST_INDEX_ROWS", "INDEX_NBYTES", "INDEX_ROWS", "USUALLY_LENT", "Demand", "Plan"]
+__all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
-INDEX_ROWS = 1 << 18  # row numbers computed at a time: each time costs the training loop some turns of the interpreter
-FEWEST_INDEX_ROWS = 1 << 14
-USUALLY_LENT = 2  # slots: the group that the consumer reads, and the one before it until its last batch is released
-INDEX_NBYTES = 48  # a row number: three chunks of them are kept, and computing one takes as much again
+LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous one until its last batch is released
+INDEX_ROWS = 1 << 18  # row numbers per computed chunk; each computation takes interpreter time from the training loop
+MIN_INDEX_ROWS = 1 << 14
+INDEX_NBYTES = 48  # bytes per row number of a chunk: three chunks of 8 bytes each, and 24 to compute one
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What is asked of a feed: the pipeline's side of the plan, after tracing."""
+class PlanInput:
+    """What a feed must do: the request in the terms that the planner needs."""
 
-    target: str
+    framework: str
     engine: str
     alignment: int
     batch_rows: int
-    batches: int | None
+    batches: int | None  # of one epoch; None if unknown or endless
     source_specs: tuple[ArraySpec, ...]
-    specs: tuple[ArraySpec, ...]
+    specs: tuple[ArraySpec, ...]  # of a row in a slot, after the transforms of the host
     structure: Structure
-    transforms: tuple[Transform, ...]
+    transforms: tuple[Transform, ...]  # of the host
     indexed: bool
-    by_item: bool  # rows are made one by one in Python
-    sized: bool  # every batch has the same known bytes: neither ragged nor somebody else's
-    window_nbytes: int
+    row_by_row: bool  # True if Python code produces rows one by one
+    fixed_size: bool  # True if all batches have the same known size; False for padded and ready-made batches
+    shuffle_window_nbytes: int
     host_nbytes: int
-    notes: tuple[Reason, ...] = ()
-    device: DeviceDemand | None = None  # where it is a device that rows go to
-    afterwards: tuple[Transform, ...] = ()  # transforms on the device, once rows have arrived
-    reading: Reading | None = None  # how rows of files are read, where it is known in which they lie
-    given: tuple[tuple[ArraySpec, ...], Structure] | None = None  # what they leave; None where only running them tells
-    cluster: Cluster | None = None  # where a map asks for Ray
+    decisions: tuple[Decision, ...] = ()  # made before planning
+    device: DeviceInput | None = None  # None for a feed to the CPU
+    device_transforms: tuple[Transform, ...] = ()
+    reading: ReadPlan | None = None  # how threads read rows of files; None if rows are not read by Forebay's readers
+    output: tuple[tuple[ArraySpec, ...], Structure] | None = None  # of a batch; None if only a device map can tell
+    cluster: ClusterShare | None = None  # the Ray workers, if a map requests them
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a feed runs."""
 
-    demand: Demand
+    input: PlanInput
     layout: Layout
     threads: int
     processes: int
@@ -56,28 +56,31 @@ class Plan:
     slot_nbytes: int
     scratch_nbytes: int
     index_rows: int
-    reasons: tuple[Reason, ...]
-    transport: Transport | None = None  # None: rows are gathered by threads, and staged where a device is fed
-    task_nbytes: int = 0  # of a task on its way to a Ray worker and back
+    decisions: tuple[Decision, ...]
+    transport: Transport | None = None  # how the device pulls rows; None if threads gather (and stage) them
+    task_nbytes: int = 0  # rows and results of one task for a Ray worker
 
     @property
     def nbytes(self) -> int:
-        """The promise: what the feed holds above the source."""
-        return (self.slots + USUALLY_LENT) * self.slot_nbytes + self.scratch_nbytes
+        """Upper limit of the host memory that the feed holds, without the source."""
+        return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 
     @property
-    def head(self) -> tuple[Transform, ...]:
-        """Transforms that run in threads."""
-        return self.demand.transforms[: self._split]
+    def thread_transforms(self) -> tuple[Transform, ...]:
+        """Transforms that run in worker threads."""
+        return self.input.transforms[: self._thread_transform_count]
 
     @property
-    def tail(self) -> tuple[Transform, ...]:
-        """Those in worker processes or on Ray: from the first that asks for it, so that data goes there once."""
-        return self.demand.transforms[self._split :]
+    def worker_transforms(self) -> tuple[Transform, ...]:
+        """Transforms that run in worker processes or Ray workers.
+
+        All transforms after the first of them run there too, so that data crosses only once.
+        """
+        return self.input.transforms[self._thread_transform_count :]
 
     @property
-    def _split(self) -> int:
-        if self.demand.cluster is not None and self.demand.cluster.rows != "sent":
-            return 0  # nothing of a row is seen before it has been there
-        wheres = [transform.where for transform in self.demand.transforms]
+    def _thread_transform_count(self) -> int:
+        if self.input.cluster is not None and self.input.cluster.row_delivery != "sent":
+            return 0  # the Ray workers read the rows, so no thread sees them before
+        wheres = [transform.where for transform in self.input.transforms]
         return next((number for number, where in enumerate(wheres) if where in ("process", "ray")), len(wheres))

@@ -1,62 +1,65 @@
-"""Pipeline x machine -> how it will run: how many threads, slots and bytes, each with its reason. Pure."""
+"""Turn a `PlanInput` into a `Plan`: threads, slots and bytes, each with its reason. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
-from forebay.pipeline.device_planner import plan_fetched, why_afterwards
-from forebay.pipeline.plan import FEWEST_INDEX_ROWS, INDEX_NBYTES, INDEX_ROWS, USUALLY_LENT, Demand, Plan
+from forebay.pipeline.device_planner import plan_device_pull, why_on_device
+from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.transforms.ops import Map, Transform
-from forebay.transforms.workers.ray_cluster import TASKS_A_WORKER, Cluster
+from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShare
 
-__all__ = ["make_plan"]
+__all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
-GROUP_NBYTES = 4 << 20  # waking a thread costs as much as gathering some hundred KiB, so groups are several times that
-TASK_BATCHES = 8  # mapped by a worker process at a time: a trip there and back costs some 200 us of CPU
-CLUSTER_TASK_BATCHES = 32  # the same on Ray, where the trip costs more: with 8, a light map was a third slower
-TASKS_A_PROCESS = 32  # an epoch is cut into at least so many for each, or one would be waited for at its end
-GROUP_BATCHES = 320  # asking whether a slot is still seen costs a little per batch in it
-AHEAD = 4  # groups ready beside those being filled: fewer, and threads go to sleep and must be woken
-MOST_AHEAD = 64
-READING_THREADS = 3  # where rows are read by position: while one copies, the others' reads keep the disk busy
-MOST_THREADS = 8  # one thread copies 9 GB/s, and a host kept too busy delays the training loop itself
+GROUP_NBYTES = 4 << 20  # bytes; waking a thread costs as much as gathering some hundred KiB
+MAX_GROUP_BATCHES = 320  # checking the lease of a slot costs a little time per batch in it
+READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads sleep and must be woken
+MAX_READY_GROUPS = 64
+MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
+MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the others keep the disk busy
+PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip costs about 200 us of CPU time
+RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a cheap map was a third slower
+MIN_TASKS_PER_WORKER = 32  # tasks per worker and epoch; with fewer, the end of the epoch waits for one worker
 
 
-def make_plan(demand: Demand, cores: int) -> Plan:
-    """Choose the numbers, and take them back one by one until they keep the budget."""
-    fetched = plan_fetched(demand, cores)
-    if fetched is not None:
-        return fetched
-    draft: _Draft | None = _first_draft(demand, cores)
+def make_plan(plan_input: PlanInput, cores: int) -> Plan:
+    """Choose the numbers of a plan, then reduce them one by one until they fit the host budget."""
+    pull_plan = plan_device_pull(plan_input, cores)
+    if pull_plan is not None:
+        return pull_plan
+    draft: _Draft | None = _first_draft(plan_input, cores)
     while draft is not None:
-        if draft.nbytes <= demand.host_nbytes:
+        if draft.nbytes <= plan_input.host_nbytes:
             return draft.plan()
         smallest, draft = draft, draft.smaller()
-    if demand.reading is not None and demand.reading.reads:
-        return make_plan(replace(demand, reading=demand.reading.given_up(demand.host_nbytes)), cores)
-    if not demand.sized:
-        return smallest.plan()  # batches take what they take; the fewest possible are held
+    if plan_input.reading is not None and plan_input.reading.reads_by_position:
+        without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
+        return make_plan(replace(plan_input, reading=without_buffers), cores)
+    if not plan_input.fixed_size:
+        return smallest.plan()  # the sizes of later batches are unknown; hold as few of them as possible
     needed = -(-smallest.nbytes // 2**20)
     raise BudgetError(
-        f"host_bytes={format_nbytes(demand.host_nbytes)} is too small: a batch of {demand.batch_rows} rows takes "
-        f"{format_nbytes(smallest.slot_nbytes)}, a feed of them {needed} MiB at least. Pass host_bytes='{needed}MiB'"
-        f"{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
+        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_rows} rows "
+        f"takes {format_nbytes(smallest.slot_nbytes)}, and the feed needs at least {needed} MiB. "
+        f"Pass host_bytes='{needed}MiB'{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
+    """A number of the plan and its reason."""
+
     value: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """Numbers that may still be too large."""
+    """The numbers of a plan that may still exceed the budget."""
 
-    demand: Demand
+    input: PlanInput
     threads: _Choice
     processes: int
     group: _Choice
@@ -64,53 +67,40 @@ class _Draft:
     index_rows: int
 
     @property
+    def nbytes(self) -> int:
+        return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
+
+    @property
     def layout(self) -> Layout:
-        return self._layout(self.demand.specs)
+        return self._layout(self.input.specs)
 
     @property
     def slot_nbytes(self) -> int:
-        """Results, and beside them the rows for worker processes to read."""
+        """Results, and the input rows of worker processes after them."""
         return self.layout.nbytes + (self._input_nbytes if self.processes else 0)
 
     @property
     def scratch_nbytes(self) -> int:
-        """What each thread, and the consumer that helps, holds while it works; row numbers; a shuffle window."""
+        """Work memory of the threads and of the consumer (which may fill groups), row numbers, shuffle window."""
+        held = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
+        if self.input.cluster is not None:  # each thread holds one task in flight
+            return held + self._in_flight_nbytes
         working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
-        held = self.demand.window_nbytes + self.index_rows * INDEX_NBYTES
-        if self.demand.cluster is not None:  # what is on its way is what each thread holds
-            return held + self._in_flight_nbytes + self._reading_nbytes
-        return held + (working if self.demand.transforms else 0) + self._reading_nbytes
-
-    @property
-    def _reading_nbytes(self) -> int:
-        """What rows are read into; looking ahead takes row numbers of its own."""
-        reading = self.demand.reading
-        if reading is None:
-            return 0
-        numbers = self.index_rows * INDEX_NBYTES if reading.reads else 0
-        return reading.held_nbytes + numbers
+        return held + (working if self.input.transforms else 0)
 
     @property
     def task_nbytes(self) -> int:
-        """A task and its answer; a worker that turns out not to have the rows is sent them."""
+        """Rows and results of a Ray task. Rows are sent if a worker cannot read them itself."""
         return self._input_nbytes + self.layout.nbytes
 
-    @property
-    def _in_flight_nbytes(self) -> int:
-        return self.threads.value * self.task_nbytes
-
-    @property
-    def nbytes(self) -> int:
-        return (self.slots + USUALLY_LENT) * self.slot_nbytes + self.scratch_nbytes
-
     def smaller(self) -> "_Draft | None":
-        """The next thing to give up, or None."""
-        why = f"so that all fits into host_bytes={format_nbytes(self.demand.host_nbytes)}"
-        if self.index_rows > FEWEST_INDEX_ROWS:
+        """Return the draft after the next reduction, or None if nothing can be reduced."""
+        why = f"to fit into host_bytes={format_nbytes(self.input.host_nbytes)}"
+        if self.index_rows > MIN_INDEX_ROWS:
             return replace(self, index_rows=self.index_rows // 4)
-        if self.demand.cluster is not None and self.group.value > 1:  # rather smaller tasks than fewer at a time
+        if self.input.cluster is not None and self.group.value > 1:  # prefer smaller Ray tasks to fewer of them
             return replace(self, group=_Choice(self.group.value // 2, why))
-        if self.demand.cluster is not None and 2 < self.slots <= self.threads.value + AHEAD:
+        if self.input.cluster is not None and 2 < self.slots <= self.threads.value + READY_GROUPS:
             return replace(self, slots=self.slots - 1, threads=_Choice(min(self.threads.value, self.slots - 1), why))
         if self.slots > 2:
             return replace(self, slots=self.slots - 1)
@@ -122,7 +112,7 @@ class _Draft:
 
     def plan(self) -> Plan:
         return Plan(
-            demand=self.demand,
+            input=self.input,
             layout=self.layout,
             threads=self.threads.value,
             processes=self.processes,
@@ -131,130 +121,155 @@ class _Draft:
             slot_nbytes=self.slot_nbytes,
             scratch_nbytes=self.scratch_nbytes,
             index_rows=self.index_rows,
-            reasons=tuple(self._reasons()),
-            task_nbytes=self.task_nbytes if self.demand.cluster is not None else 0,
+            decisions=tuple(self._decisions()),
+            task_nbytes=self.task_nbytes if self.input.cluster is not None else 0,
         )
 
-    def _reasons(self) -> Iterator[Reason]:
-        demand = self.demand
-        yield from demand.notes
-        if demand.device is not None:
-            yield Reason("transport", "stage", f"threads gather into page-locked memory: {demand.device.why_staged}")
-        if demand.reading is not None:
-            yield demand.reading.reason
-        yield Reason("threads", str(self.threads.value), self.threads.why)
+    def _decisions(self) -> Iterator[Decision]:
+        plan_input = self.input
+        yield from plan_input.decisions
+        if plan_input.device is not None:
+            why = f"worker threads gather into page-locked memory: {plan_input.device.why_staged}"
+            yield Decision("transport", "stage", why)
+        if plan_input.reading is not None:
+            yield plan_input.reading.decision
+        yield Decision("threads", str(self.threads.value), self.threads.why)
         if self.processes:
-            yield Reason("processes", str(self.processes), _why_processes(demand))
-        if demand.cluster is not None:
-            yield from self._cluster_reasons(demand.cluster)
-        yield Reason("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
-        ahead = f"one a thread, up to {self.slots - self.threads.value} ready, {USUALLY_LENT} in use; all reused"
-        yield Reason("slots", f"{self.slots + USUALLY_LENT} x {format_nbytes(self.slot_nbytes)}", ahead)
-        for transform in demand.transforms:
-            yield Reason(str(transform), *_placed(transform, demand))
-        for transform in demand.afterwards:
-            yield Reason(str(transform), "device", why_afterwards(transform))
-        within = f"slots and scratch, within host_bytes={format_nbytes(demand.host_nbytes)}"
-        yield Reason("memory", format_nbytes(self.nbytes), within if demand.sized else "for batches like the first")
+            yield Decision("processes", str(self.processes), _why_processes(plan_input))
+        if plan_input.cluster is not None:
+            yield from self._cluster_decisions(plan_input.cluster)
+        yield Decision("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
+        yield Decision("slots", f"{self.slots + LENT_SLOTS} x {format_nbytes(self.slot_nbytes)}", self._why_slots())
+        for transform in plan_input.transforms:
+            yield Decision(str(transform), *_placement(transform, plan_input))
+        for transform in plan_input.device_transforms:
+            yield Decision(str(transform), "device", why_on_device(transform))
+        within = f"slots and scratch, within host_bytes={format_nbytes(plan_input.host_nbytes)}"
+        why_memory = within if plan_input.fixed_size else "if all batches are as large as the first"
+        yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
-    def _cluster_reasons(self, cluster: Cluster) -> Iterator[Reason]:
-        yield Reason("ray", f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}", cluster.why)
-        yield Reason("rows", cluster.rows, cluster.rows_why)
-        most = f"{self.threads.value} tasks of {format_nbytes(self.task_nbytes)}, rows and results"
-        yield Reason("in flight", f"at most {format_nbytes(self._in_flight_nbytes)}", most)
+    def _why_slots(self) -> str:
+        return f"one per thread, up to {self.slots - self.threads.value} ready, {LENT_SLOTS} in use; all are reused"
 
-    def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
-        rows, alignment = self.demand.batch_rows, self.demand.alignment
-        return Layout.of(specs, batch_rows=rows, batches=self.group.value, alignment=alignment)
+    def _cluster_decisions(self, cluster: ClusterShare) -> Iterator[Decision]:
+        yield Decision("ray", f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}", cluster.why)
+        yield Decision("rows", cluster.row_delivery, cluster.row_delivery_why)
+        tasks = f"{self.threads.value} tasks of {format_nbytes(self.task_nbytes)}, rows and results"
+        yield Decision("in flight", f"at most {format_nbytes(self._in_flight_nbytes)}", tasks)
 
     @property
     def _input_nbytes(self) -> int:
-        return self._layout(self.demand.source_specs).nbytes
+        return self._layout(self.input.source_specs).nbytes
+
+    @property
+    def _in_flight_nbytes(self) -> int:
+        return self.threads.value * self.task_nbytes
+
+    @property
+    def _reading_nbytes(self) -> int:
+        """Read buffers, and a second set of row numbers for the reader that looks ahead."""
+        reading = self.input.reading
+        if reading is None:
+            return 0
+        return reading.held_nbytes + (self.index_rows * INDEX_NBYTES if reading.reads_by_position else 0)
+
+    def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
+        rows, alignment = self.input.batch_rows, self.input.alignment
+        return Layout.of(specs, batch_rows=rows, batches=self.group.value, alignment=alignment)
 
 
-def _first_draft(demand: Demand, cores: int) -> _Draft:
-    processes = _processes(demand, cores)
-    threads = _threads(demand, cores, processes)
-    rows = INDEX_ROWS if demand.batches is None else min(INDEX_ROWS, demand.batches * demand.batch_rows)
-    slots = threads.value + _ahead(demand)
-    group = _group_batches(demand, demand.cluster.workers if demand.cluster is not None else processes)
-    return _Draft(demand, threads, processes, group, slots, rows if demand.indexed else 0)
+def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
+    processes = _process_count(plan_input, cores)
+    threads = _thread_count(plan_input, cores, processes)
+    rows = INDEX_ROWS if plan_input.batches is None else min(INDEX_ROWS, plan_input.batches * plan_input.batch_rows)
+    slots = threads.value + _ready_groups(plan_input)
+    group = _group_batches(plan_input, plan_input.cluster.workers if plan_input.cluster is not None else processes)
+    return _Draft(plan_input, threads, processes, group, slots, rows if plan_input.indexed else 0)
 
 
-def _processes(demand: Demand, cores: int) -> int:
-    """One for each core, or as many as were asked for."""
-    asked = [made.workers or cores for made in demand.transforms if isinstance(made, Map) and made.where == "process"]
-    return min(asked, default=0)
+def _process_count(plan_input: PlanInput, cores: int) -> int:
+    """One process per core, or the number that the maps request."""
+    requested = [
+        made.workers or cores for made in plan_input.transforms if isinstance(made, Map) and made.where == "process"
+    ]
+    return min(requested, default=0)
 
 
-def _threads(demand: Demand, cores: int, processes: int) -> _Choice:
-    if not demand.indexed and not any(isinstance(transform, Map) for transform in demand.transforms):
-        return _Choice(1, "a stream is read by one thread, always the same")
+def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
+    if not plan_input.indexed and not any(isinstance(transform, Map) for transform in plan_input.transforms):
+        return _Choice(1, "one thread reads a stream")
     if processes:
-        return _Choice(processes, "one to drive each worker process")
-    if demand.cluster is not None:
-        return _Choice(demand.cluster.workers * TASKS_A_WORKER, "each waits for one task; a Ray worker has two")
-    if demand.reading is not None and demand.reading.reads:
+        return _Choice(processes, "one per worker process")
+    if plan_input.cluster is not None:
         return _Choice(
-            max(READING_THREADS, min(cores // 4, MOST_THREADS)), "while one waits for the disk, another copies"
+            plan_input.cluster.workers * TASKS_PER_WORKER, "one per task; each Ray worker has two tasks at a time"
         )
-    # One core is the consumer's, which helps to fill whenever it would have to wait.
-    return _Choice(max(1, min(cores - 1, MOST_THREADS)), f"{cores} cores may be used; the consumer helps when it waits")
+    if plan_input.reading is not None and plan_input.reading.reads_by_position:
+        threads = max(MIN_READ_THREADS, min(cores // 4, MAX_THREADS))
+        return _Choice(threads, "while one waits for the disk, another copies")
+    # One core is left for the consumer, which fills groups itself when it would have to wait.
+    why = f"{cores} cores are available; the consumer fills groups too when it waits"
+    return _Choice(max(1, min(cores - 1, MAX_THREADS)), why)
 
 
-def _ahead(demand: Demand) -> int:
-    """Groups ready beside those being filled; a stream's are single batches, so there are more of them."""
-    if demand.indexed or not demand.sized:
-        return AHEAD
-    batch_nbytes = Layout.of(demand.specs, batch_rows=demand.batch_rows, alignment=demand.alignment).nbytes
-    return max(AHEAD, min(MOST_AHEAD, GROUP_NBYTES // batch_nbytes))
+def _ready_groups(plan_input: PlanInput) -> int:
+    """Groups that are kept ready. A group of a stream is one batch, so a stream keeps more of them."""
+    if plan_input.indexed or not plan_input.fixed_size:
+        return READY_GROUPS
+    return max(READY_GROUPS, min(MAX_READY_GROUPS, GROUP_NBYTES // _batch_nbytes(plan_input)))
 
 
-def _group_batches(demand: Demand, processes: int) -> _Choice:
-    batch_nbytes = Layout.of(demand.specs, batch_rows=demand.batch_rows, alignment=demand.alignment).nbytes
-    if not demand.sized:
+def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
+    batch_nbytes = _batch_nbytes(plan_input)
+    if not plan_input.fixed_size:
         return _Choice(1, "batches differ in size")
-    if not demand.indexed:
-        return _Choice(1, "the next row may be long in coming, and no batch waits for it")
-    if processes:
-        return _task_batches(demand, processes, batch_nbytes)
-    if demand.by_item or any(isinstance(transform, Map) for transform in demand.transforms):
+    if not plan_input.indexed:
+        return _Choice(1, "no batch waits for the next row of a stream")
+    if workers:
+        return _task_batches(plan_input, workers, batch_nbytes)
+    if plan_input.row_by_row or any(isinstance(transform, Map) for transform in plan_input.transforms):
         return _Choice(1, "Python code makes each batch, which costs more than handing it over")
-    fit = max(1, min(GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
-    if demand.batches is not None and demand.batches < fit:
-        return _Choice(max(1, demand.batches), "the whole epoch")
+    fit = max(1, min(MAX_GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
+    if plan_input.batches is not None and plan_input.batches < fit:
+        return _Choice(max(1, plan_input.batches), "the whole epoch")
     if fit == 1:
-        return _Choice(1, f"a batch has {format_nbytes(batch_nbytes)} already")
-    return _Choice(
-        fit, f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
-    )
+        return _Choice(1, f"a single batch has {format_nbytes(batch_nbytes)}")
+    why = f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
+    return _Choice(fit, why)
 
 
-def _task_batches(demand: Demand, processes: int, batch_nbytes: int) -> _Choice:
-    most, who = (TASK_BATCHES, "worker process") if demand.cluster is None else (CLUSTER_TASK_BATCHES, "Ray worker")
-    shared = most if demand.batches is None else demand.batches // (processes * TASKS_A_PROCESS)
-    batches = max(1, min(shared, most, GROUP_NBYTES // batch_nbytes))
+def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Choice:
+    on_ray = plan_input.cluster is not None
+    limit, worker = (RAY_TASK_BATCHES, "Ray worker") if on_ray else (PROCESS_TASK_BATCHES, "worker process")
+    share = limit if plan_input.batches is None else plan_input.batches // (workers * MIN_TASKS_PER_WORKER)
+    batches = max(1, min(share, limit, GROUP_NBYTES // batch_nbytes))
     if batches == 1:
-        return _Choice(1, f"a batch for a {who} at a time")
-    return _Choice(batches, f"mapped by a {who} at a time, which shares the trip there and back")
+        return _Choice(1, f"one batch per task of a {worker}")
+    return _Choice(batches, f"one task of a {worker}, so that they share one round trip")
 
 
-def _why_processes(demand: Demand) -> str:
-    way = "in shared memory" if demand.sized else "pickled, because batches differ in size"
-    return f"a map asks for them; data goes there {way}"
+def _batch_nbytes(plan_input: PlanInput) -> int:
+    return Layout.of(plan_input.specs, batch_rows=plan_input.batch_rows, alignment=plan_input.alignment).nbytes
 
 
-def _placed(transform: Transform, demand: Demand) -> tuple[str, str]:
-    """Where a transform runs, and why there."""
-    if transform.where == "either" and demand.cluster is None:
-        why = "no link to cross" if demand.device is None else "no more bytes cross for it"
-        return "thread", f"{why}: done while the rows are in the cache"
-    if demand.cluster is not None and transform.where != "ray":
-        there = demand.cluster.rows != "sent" or _comes_after_ray(transform, demand)
-        return ("ray", "rows are there then, and travel once") if there else ("thread", "before rows are sent to Ray")
-    return transform.where, "as asked"
+def _why_processes(plan_input: PlanInput) -> str:
+    how = "through shared memory" if plan_input.fixed_size else "pickled, because batches differ in size"
+    return f"a map requests them; data goes to them {how}"
 
 
-def _comes_after_ray(transform: Transform, demand: Demand) -> bool:
-    wheres = [made.where for made in demand.transforms]
-    return demand.transforms.index(transform) > wheres.index("ray")
+def _placement(transform: Transform, plan_input: PlanInput) -> tuple[str, str]:
+    """Return where a transform runs, and why."""
+    cluster = plan_input.cluster
+    if transform.where == "either" and cluster is None:
+        why = "no link to cross" if plan_input.device is None else "no additional bytes cross for it"
+        return "thread", f"{why}: it runs while the rows are in the CPU cache"
+    if cluster is not None and transform.where != "ray":
+        if cluster.row_delivery != "sent" or _comes_after_ray(transform, plan_input):
+            return "ray", "the rows are on the Ray worker then, and cross once"
+        return "thread", "before rows are sent to Ray"
+    return transform.where, "as requested"
+
+
+def _comes_after_ray(transform: Transform, plan_input: PlanInput) -> bool:
+    wheres = [made.where for made in plan_input.transforms]
+    return plan_input.transforms.index(transform) > wheres.index("ray")

@@ -1,83 +1,85 @@
-"""How a pipeline is spread over a Ray cluster: how many workers it takes, and how rows get to them."""
+"""Choose the Ray workers of a feed: how many it takes, and how rows reach them."""
 
-from typing import Any
-
-from forebay.core import registry
-from forebay.core.source import Source
+from forebay.core.source import AbstractSource, AbstractStream, PipelineInput
 from forebay.core.spec import format_nbytes
-from forebay.errors import ClusterError, PipelineError
+from forebay.errors import ClusterError, FrameworkError, PipelineError
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import Demand
 from forebay.sources.arrays import ArraySource
 from forebay.transforms.ops import Map, Transform
-from forebay.transforms.workers.ray_cluster import Cluster, share_workers
+from forebay.transforms.workers.ray_cluster import ClusterShare, share_workers
 
-__all__ = ["spread"]
+__all__ = ["plan_ray_workers"]
 
-STORED_NBYTES = 256 << 20  # every node that works for the feed keeps a copy of them
+MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every node that works for the feed holds a copy
 
 
-def spread(pipeline: Pipeline, demand: Demand) -> Cluster | None:
-    """The part of a cluster that does the maps which ask for Ray; None where none does."""
-    asking = [made for made in demand.transforms if isinstance(made, Map) and made.where == "ray"]
-    if not asking:
+def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> ClusterShare | None:
+    """Return the Ray workers for these transforms, or None if no map requests Ray."""
+    ray_maps = [made for made in transforms if isinstance(made, Map) and made.where == "ray"]
+    if not ray_maps:
         return None
-    _refuse_processes(demand.transforms, asking[0])
-    asked = min((made.workers for made in asking if made.workers is not None), default=None)
-    there = registry.ray_connect()()
-    free = _beside(pipeline.source, there.cpus, there.free)
+    _refuse_processes(transforms, ray_maps[0])
+    try:
+        from forebay.transforms.workers.ray_connection import connect
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise FrameworkError(
+            "map(..., where='ray') needs Ray, which is not installed: pip install 'forebay[ray]'.", name="ray"
+        ) from error
+    requested = min((made.workers for made in ray_maps if made.workers is not None), default=None)
+    resources = connect()
+    free = _cpus_left_by_dataset(pipeline.source, resources.cpus, resources.free_cpus)
     workers, why = share_workers(
-        cpus=there.cpus, free=free, nodes=there.nodes, asked=asked, shards=pipeline.shard_count
+        cpus=resources.cpus, free=free, nodes=resources.nodes, asked=requested, shards=pipeline.shard_count
     )
-    if free != there.free and asked is None:
-        why = f"half of {there.cpus} CPUs; the Ray Dataset needs the others"
-    return Cluster(workers, why, *_rows(pipeline, demand))
+    if free != resources.free_cpus and requested is None:
+        why = f"half of {resources.cpus} CPUs; the Ray Dataset needs the others"
+    return ClusterShare(workers, why, *_row_delivery(pipeline, transforms, fixed_size=fixed_size))
 
 
-def _beside(source: Any, cpus: int, free: int) -> int:
-    """CPUs to be had where the rows themselves are made on the cluster: half, or each would wait for the other.
+def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
+    for transform in transforms:
+        if transform.where == "process":
+            raise PipelineError(
+                f"{transform} has where='process' and {ray_map} has where='ray'. Let both run on Ray, which can use "
+                "the CPUs of this machine too."
+            )
 
-    Of all, not of those free: a dataset that was looked at a moment ago still holds some.
+
+def _cpus_left_by_dataset(source: PipelineInput, cpus: int, free: int) -> int:
+    """Return the CPUs that the maps may use.
+
+    If a Ray Dataset produces the rows on the same cluster, it keeps half of all CPUs; otherwise the dataset and the
+    maps could wait for each other. The half is of all CPUs, because a dataset that was just sampled still holds some.
     """
-    while hasattr(source, "below"):
-        source = source.below
-    if not getattr(source, "needs_cluster", False):
+    while isinstance(source, AbstractStream) and source.inner is not None:
+        source = source.inner
+    if not source.needs_cluster:
         return free
     if cpus < 2:
         raise ClusterError(
-            f"a Ray Dataset and map(..., where='ray') need 2 CPUs at least, and the cluster has {cpus}: map in the "
+            f"a Ray Dataset with map(..., where='ray') needs at least 2 CPUs, but the cluster has {cpus}. Map in the "
             "dataset (dataset.map_batches), or use where='thread'."
         )
     return cpus // 2
 
 
-def _refuse_processes(transforms: tuple[Transform, ...], asking: Map) -> None:
-    for transform in transforms:
-        if transform.where == "process":
-            raise PipelineError(
-                f"{transform} asks for where='process' and {asking} for where='ray': let both run on Ray, which has "
-                "this machine's CPUs too."
-            )
-
-
-def _rows(pipeline: Pipeline, demand: Demand) -> tuple[str, str]:
-    """How the workers get their rows, and why so."""
+def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> tuple[str, str]:
+    """Return how the workers receive rows ("read", "stored" or "sent"), and why."""
     source = pipeline.source
-    if not isinstance(source, Source):
-        return "sent", "a stream is read here, in turn"
-    if not demand.sized:
-        return "sent", "rows are padded here"
-    for transform in demand.transforms[: [made.where for made in demand.transforms].index("ray")]:
+    if not isinstance(source, AbstractSource):
+        return "sent", "this process reads the stream"
+    if not fixed_size:
+        return "sent", "this process pads the rows"
+    for transform in transforms[: [made.where for made in transforms].index("ray")]:
         if transform.where != "either":
-            return "sent", f"{transform} comes first, and runs here"
+            return "sent", f"{transform} comes first, and runs in this process"
     if pipeline.opening is not None:
         return "read", "each worker opens the files itself"
     if not isinstance(source, ArraySource):
-        return "sent", "only this process can ask the source for them"
+        return "sent", "only this process can read the source"
     nbytes = sum(array.nbytes for array in source.arrays)
-    if nbytes > STORED_NBYTES:
+    if nbytes > MAX_STORED_NBYTES:
         return "sent", f"{format_nbytes(nbytes)} are too many to keep on every node"
-    return (
-        "stored",
-        f"{format_nbytes(nbytes)}, put into Ray's object store, anew when they change; each node takes a copy",
-    )
+    return "stored", f"{format_nbytes(nbytes)} in Ray's object store, stored again after a change; one copy per node"

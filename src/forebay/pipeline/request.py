@@ -1,4 +1,4 @@
-"""What is asked of a feed: the pipeline, refused or traced, with all that a plan is made from."""
+"""Resolve `Pipeline.feed()` into a `FeedRequest`: a validated pipeline, its target, and the input of the planner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,185 +6,169 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.decision import Reason
-from forebay.core.engine import Engine
+from forebay.core.decision import Decision
 from forebay.core.handoff import HandOff
-from forebay.core.source import Source
+from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Structure, format_nbytes, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.pipeline.device_request import device_demand, fetches_rows, given_by, split_transforms
+from forebay.order.orders import BlockShuffled
+from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
+from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import Demand
+from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
-from forebay.pipeline.ranks import Rank, describe_rank
-from forebay.pipeline.ray_request import spread
-from forebay.pipeline.target import Place, find_place
-from forebay.pipeline.trace import Traced, trace, with_padding
-from forebay.pipeline.validate import check_pipeline, check_place, loosened
-from forebay.sources.direct.open_reader import plan_reading
-from forebay.sources.direct.strategy import Need, Reading
+from forebay.pipeline.ranks import Rank, rank_decision
+from forebay.pipeline.ray_request import plan_ray_workers
+from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
+from forebay.pipeline.target import Target, resolve_target
+from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
+from forebay.sources.direct.open_reader import plan_reads
+from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.items import ItemSource
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import ShuffledStream
 from forebay.transforms.ops import Cast, Transform
 
-__all__ = ["Asked", "ask"]
+__all__ = ["FeedRequest", "resolve_request"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A feed that can be planned."""
+class FeedRequest:
+    """A feed that can be planned and built."""
 
     pipeline: Pipeline
-    place: Place
-    traced: Traced
-    demand: Demand
+    target: Target
+    specs: TransformSpecs
+    plan_input: PlanInput
 
 
-def ask(
-    pipeline: Pipeline,
-    *,
-    to: str,
-    device: str | Engine,
-    resident: str,
-    host_bytes: int | str,
-    device_bytes: int | str | None,
-) -> Asked:
-    """Look at everything that was asked, and refuse what cannot be."""
-    check_pipeline(pipeline, resident)
-    place = find_place(device, to)
-    host_nbytes = parse_nbytes(host_bytes, "host_bytes")
-    budget = None if device_bytes is None else parse_nbytes(device_bytes, "device_bytes")
-    check_place(pipeline, place, resident, budget)
-    pipeline = loosened(pipeline)
-    asked, afterwards = _trace(pipeline, place)
-    traced, notes = _as_held(pipeline, place, asked)
-    demand = replace(
-        _demand(pipeline, place, traced, (*place.notes, *notes), host_nbytes),
-        afterwards=afterwards,
-        given=given_by(traced, afterwards, place.hand_off),
-        device=device_demand(pipeline, place, asked.transforms, resident, budget),
-    )
-    demand = replace(demand, cluster=spread(pipeline, demand))
-    return Asked(pipeline, place, traced, replace(demand, reading=_reading(pipeline, demand)))
-
-
-def _trace(pipeline: Pipeline, place: Place) -> tuple[Traced, tuple[Transform, ...]]:
-    """The transforms of the host, and those of the device."""
-    transforms = with_padding(pipeline)
-    if place.side is None:
-        return trace(pipeline, transforms), ()
-    return split_transforms(pipeline, transforms, place.hand_off)
-
-
-def _as_held(pipeline: Pipeline, place: Place, traced: Traced) -> tuple[Traced, tuple[Reason, ...]]:
-    """What the framework narrows anyway is narrowed last."""
-    hand_off = place.hand_off
-    hand_off.check(traced.specs, traced.structure.paths)
-    narrowed = _narrowed(traced.specs, traced.structure, hand_off)
-    if not narrowed:
-        return traced, ()
-    if len({*traced.structure.paths}) < len(traced.structure.paths):
-        raise PipelineError(
-            f"two fields have one name ({', '.join(traced.structure.paths)}): call one of them otherwise."
-        )
-    told = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
-    reason = Reason("narrowed", told, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    if place.side is not None and fetches_rows(pipeline, traced.transforms):
-        return _held(traced, narrowed), (reason,)  # by the device, which fetches rows as they lie
-    return trace(pipeline, (*traced.transforms, Cast(narrowed))), (reason,)
-
-
-def _held(traced: Traced, narrowed: dict[str, np.dtype[Any]]) -> Traced:
-    """What is handed off in the end, where some of it is narrowed."""
-    specs, structure = traced.steps[-1]
-    held = tuple(
-        replace(spec, dtype=narrowed.get(name, spec.dtype)) for name, spec in zip(structure.paths, specs, strict=True)
-    )
-    return replace(traced, steps=(*traced.steps[:-1], (held, structure)))
-
-
-def _narrowed(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
-    held = {name: hand_off.held_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
-    return {name: held[name] for name, spec in zip(structure.paths, specs, strict=True) if held[name] != spec.dtype}
-
-
-def _demand(
-    pipeline: Pipeline,
-    place: Place,
-    traced: Traced,
-    notes: tuple[Reason, ...],
-    host_nbytes: int,
-) -> Demand:
+def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
+    """Validate a pipeline and its options, and collect what the planner needs."""
+    validate_pipeline(pipeline, options.resident)
+    target = resolve_target(options.device, options.to)
+    host_nbytes = parse_nbytes(options.host_bytes, "host_bytes")
+    device_nbytes = None if options.device_bytes is None else parse_nbytes(options.device_bytes, "device_bytes")
+    validate_target(pipeline, target, options.resident, device_nbytes)
+    pipeline = with_ragged_specs(pipeline)
     source = pipeline.source
-    return Demand(
-        target=place.hand_off.name,
-        engine=place.engine.name,
-        alignment=place.engine.alignment,
-        batch_rows=traced.batch_rows,
-        batches=_batches(pipeline),
+    requested, device_transforms = _split_by_place(pipeline, target)
+    specs, narrowing = _narrow_as_framework(pipeline, target, requested)
+    device = device_input(pipeline, target, requested.transforms, options.resident, device_nbytes)
+    fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
+    cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
+    rows_reach_threads = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
+    plan_input = PlanInput(
+        framework=target.hand_off.name,
+        engine=target.engine.name,
+        alignment=target.engine.alignment,
+        batch_rows=specs.batch_rows,
+        batches=_epoch_batches(pipeline),
         source_specs=tuple(pipeline.specs),
-        specs=traced.specs,
-        structure=traced.structure,
-        transforms=traced.transforms,
+        specs=specs.specs,
+        structure=specs.structure,
+        transforms=specs.transforms,
         indexed=pipeline.indexed,
-        by_item=isinstance(source, ItemSource),
-        sized=not pipeline.padded and not isinstance(source, BatchStream),
-        window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
+        row_by_row=isinstance(source, ItemSource),
+        fixed_size=fixed_size,
+        shuffle_window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
         host_nbytes=host_nbytes,
-        notes=(*_order_notes(pipeline), *_rank_notes(pipeline), *_read_notes(pipeline), *notes),
+        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing),
+        device=device,
+        device_transforms=device_transforms,
+        reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if rows_reach_threads and fixed_size else None,
+        output=output_specs(specs, device_transforms, target.hand_off),
+        cluster=cluster,
     )
+    return FeedRequest(pipeline, target, specs, plan_input)
 
 
-def _batches(pipeline: Pipeline) -> int | None:
+def _split_by_place(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:
+    """Return the transforms of the host with their specs, and the transforms of the device."""
+    transforms = padded_transforms(pipeline)
+    if target.device_handoff is None:
+        return infer_specs(pipeline, transforms), ()
+    return split_transforms(pipeline, transforms, target.hand_off)
+
+
+def _narrow_as_framework(
+    pipeline: Pipeline, target: Target, specs: TransformSpecs
+) -> tuple[TransformSpecs, tuple[Decision, ...]]:
+    """Narrow dtypes that the framework would narrow anyway, as the last step of the host or of the pull."""
+    hand_off, names = target.hand_off, specs.structure.paths
+    hand_off.check(specs.specs, names)
+    narrowed = _narrowed_dtypes(specs.specs, specs.structure, hand_off)
+    if not narrowed:
+        return specs, ()
+    if len({*names}) < len(names):
+        raise PipelineError(f"two fields have the same name ({', '.join(names)}). Rename one of them.")
+    choice = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
+    decision = Decision("narrowed", choice, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
+    if target.device_handoff is not None and can_pull_rows(pipeline, specs.transforms):
+        return _with_output_dtypes(specs, narrowed), (decision,)  # the device narrows the rows that it pulls
+    return infer_specs(pipeline, (*specs.transforms, Cast(narrowed))), (decision,)
+
+
+def _narrowed_dtypes(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
+    dtypes = {name: hand_off.framework_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
+    return {name: dtypes[name] for name, spec in zip(structure.paths, specs, strict=True) if dtypes[name] != spec.dtype}
+
+
+def _with_output_dtypes(specs: TransformSpecs, dtypes: dict[str, np.dtype[Any]]) -> TransformSpecs:
+    outputs, structure = specs.stages[-1]
+    narrowed = tuple(
+        replace(spec, dtype=dtypes.get(name, spec.dtype)) for name, spec in zip(structure.paths, outputs, strict=True)
+    )
+    return replace(specs, stages=(*specs.stages[:-1], (narrowed, structure)))
+
+
+def _epoch_batches(pipeline: Pipeline) -> int | None:
+    """Return the batches of one epoch of this shard, or None if unknown or endless."""
     if pipeline.indexed:
         return pipeline.schedule.batches
     if isinstance(pipeline.source, BatchStream) and pipeline.source.length is not None and pipeline.passes is not None:
-        shards = pipeline.shard_count
-        own = len(range(pipeline.shard_index, pipeline.source.length, shards)) * pipeline.passes
+        own = len(range(pipeline.shard_index, pipeline.source.length, pipeline.shard_count)) * pipeline.passes
         return own if pipeline.batch_limit is None else min(own, pipeline.batch_limit)
     return None
 
 
-def _order_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
-    if pipeline.order is not None:
-        return (Reason("order", pipeline.order.describe()[0], _order_why(pipeline)),)
-    if isinstance(pipeline.source, ShuffledStream):
-        rows = pipeline.source.window_rows
-        return (Reason("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}"),)
-    return (Reason("order", "as it comes", "a stream cannot be indexed"),)
-
-
-def _rank_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
-    return (describe_rank(pipeline.rank, pipeline.schedule),) if isinstance(pipeline.rank, Rank) else ()
-
-
-def _read_notes(pipeline: Pipeline) -> tuple[Reason, ...]:
-    reads: Reason | None = getattr(pipeline.source, "reads", None)
-    return () if reads is None else (reads,)
-
-
-def _order_why(pipeline: Pipeline) -> str:
-    order: Any = pipeline.order
-    if not hasattr(order, "spread_rows"):
-        return "rows lie in this order" if order.natural else "any row may come anywhere; computed, not stored"
-    mixed = format_nbytes(order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs))
-    return (
-        f"blocks come anywhere, the rows of {order.open_blocks} of them ({mixed}) are mixed: "
-        f"those of one block stay within {order.spread_rows} positions of each other"
+def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:
+    """Choose how worker threads read rows of files; None if the source is not a set of files."""
+    if not isinstance(pipeline.source, AbstractSource) or pipeline.order is None:
+        return None
+    row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
+    group_rows = max(batch_rows, GROUP_NBYTES // max(1, row_nbytes))
+    return plan_reads(
+        pipeline.source,
+        ReadRequest(pipeline.order, len(pipeline.source), group_rows * pipeline.shard_count, host_nbytes),
     )
 
 
-def _reading(pipeline: Pipeline, demand: Demand) -> Reading | None:
-    """How rows of files are read by our own threads; a device that fetches them takes them from their mappings."""
-    fetched = demand.device is not None and demand.device.extents
-    if demand.cluster is not None and demand.cluster.rows != "sent":
-        return None
-    if fetched or not isinstance(pipeline.source, Source) or pipeline.order is None or not demand.sized:
-        return None
-    row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
-    group_rows = max(demand.batch_rows, GROUP_NBYTES // max(1, row_nbytes))
-    return plan_reading(
-        pipeline.source,
-        Need(pipeline.order, len(pipeline.source), group_rows * pipeline.shard_count, demand.host_nbytes),
+def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
+    """Return what is decided before planning: order, rank, and how the source reads."""
+    decisions = [_order_decision(pipeline)]
+    if isinstance(pipeline.rank, Rank):
+        decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
+    if pipeline.source.read_decision is not None:
+        decisions.append(pipeline.source.read_decision)
+    return decisions
+
+
+def _order_decision(pipeline: Pipeline) -> Decision:
+    if pipeline.order is not None:
+        return Decision("order", pipeline.order.describe()[0], _why_order(pipeline))
+    if isinstance(pipeline.source, ShuffledStream):
+        rows = pipeline.source.window_rows
+        return Decision("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}")
+    return Decision("order", "as it comes", "a stream cannot be indexed")
+
+
+def _why_order(pipeline: Pipeline) -> str:
+    order = pipeline.order
+    assert order is not None
+    if not isinstance(order, BlockShuffled):
+        return "the order of the source" if order.is_sequential else "any row may come anywhere; computed, not stored"
+    mixed = format_nbytes(order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs))
+    return (
+        f"blocks come anywhere, and the rows of {order.open_blocks} of them ({mixed}) are mixed: "
+        f"rows of one block stay within {order.max_row_distance} positions of each other"
     )

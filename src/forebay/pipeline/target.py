@@ -1,67 +1,73 @@
-"""Where batches end up: the engine and the hand-off for a device by name, and what was found there."""
+"""Where batches go: the engine and the hand-off for `feed(to, device=...)`."""
 
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from forebay.core import registry
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.engine import Engine
 from forebay.core.handoff import DeviceHandOff, HandOff
+from forebay.core.plugin_names import adapt_engine
 from forebay.errors import DeviceError
 
-__all__ = ["Place", "find_place"]
+__all__ = ["Target", "resolve_target"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An engine and a hand-off that fit together; `side` is the hand-off again, where it is a device's."""
+class Target:
+    """An engine and the hand-off that fits it."""
 
     engine: Engine
     hand_off: HandOff
-    side: DeviceHandOff | None = None
-    available_nbytes: int = 0
-    notes: tuple[Reason, ...] = ()
+    device_handoff: DeviceHandOff | None = None  # the same object as `hand_off` for a device, None for the CPU
+    available_nbytes: int = 0  # device memory that the framework can still allocate
+    decisions: tuple[Decision, ...] = ()
 
 
-def find_place(device: Any, to: str) -> Place:
-    """The place for `feed(to, device=...)`: "auto" takes a GPU where the framework and the driver both see one."""
-    hand_off: HandOff = registry.hand_off(to)()
+def resolve_target(device: Any, to: str) -> Target:
+    """Return the target of `feed(to, device=...)`.
+
+    `"auto"` selects a GPU if both the framework and the driver see one, else the CPU.
+    """
+    hand_off: HandOff = registry.load_hand_off(to)()
     if hasattr(device, "open_slot"):
-        return _of_engine(device, hand_off)
-    device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()  # a torch.device names itself
+        return _target_of_engine(adapt_engine(device), hand_off)
+    # str() of a torch.device is its name.
+    device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()
     if device == "cpu" or (device == "auto" and to == "numpy"):
-        return Place(registry.engine("cpu")(), hand_off)
+        return Target(registry.load_engine("cpu")(), hand_off)
     if device == "auto":
         try:
-            return _on_device(hand_off, None)
+            return _cuda_target(hand_off, None)
         except (DeviceError, ImportError) as error:
-            note = Reason("device", "cpu", f"no GPU to feed: {str(error).split(': ')[0]}")
-            return Place(registry.engine("cpu")(), hand_off, notes=(note,))
-    return _on_device(hand_off, _index(device))
+            first_clause = re.split(r"[:.] ", str(error))[0]
+            decision = Decision("device", "cpu", f"no GPU to feed: {first_clause}")
+            return Target(registry.load_engine("cpu")(), hand_off, decisions=(decision,))
+    return _cuda_target(hand_off, _device_index(device))
 
 
-def _of_engine(engine: Any, hand_off: HandOff) -> Place:
-    side = getattr(engine, "side", None)
-    if side is None:
-        return Place(engine, hand_off)
-    return Place(engine, side, side, side.available(*engine.device.memory()))
-
-
-def _index(device: str) -> int:
+def _device_index(device: str) -> int:
     match = re.fullmatch(r"(?:cuda|gpu)(?::(\d+))?", device.lower())
     if match is None:
         raise DeviceError(f"device={device!r} is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'.")
     return int(match[1] or 0)
 
 
-def _on_device(hand_off: HandOff, index: int | None) -> Place:
-    side = hand_off.on_device(index)
+def _cuda_target(hand_off: HandOff, index: int | None) -> Target:
+    device_handoff = hand_off.for_device(index)
     try:
-        made: Any = registry.engine("cuda")(side)
+        engine: Any = registry.load_engine("cuda")(device_handoff)
     except ImportError as error:
         raise DeviceError(
             f"feeding a GPU needs NVIDIA's Python bindings, and {error.name!r} is missing: "
             "pip install 'forebay[cu13]' (or 'forebay[cu12]'), or pass device='cpu'."
         ) from error
-    return _of_engine(made, hand_off)
+    return _target_of_engine(engine, hand_off)
+
+
+def _target_of_engine(engine: Any, hand_off: HandOff) -> Target:
+    device_handoff: DeviceHandOff | None = engine.device_handoff
+    if device_handoff is None:
+        return Target(engine, hand_off)
+    return Target(engine, device_handoff, device_handoff, device_handoff.available(*engine.device.memory()))

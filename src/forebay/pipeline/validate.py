@@ -1,78 +1,80 @@
-"""What is refused before anything is built, each with the way out."""
+"""Refuse pipelines that cannot be fed, each with what to change."""
 
 from dataclasses import replace
 
 from forebay.errors import PipelineError
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.ranks import Rank, check_steps
-from forebay.pipeline.target import Place
+from forebay.pipeline.ranks import Rank, validate_equal_steps
+from forebay.pipeline.target import Target
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
-__all__ = ["check_pipeline", "check_place", "loosened"]
+__all__ = ["validate_pipeline", "validate_target", "with_ragged_specs"]
 
 
-def check_pipeline(pipeline: Pipeline, resident: str) -> None:
-    """What no feed could be made of."""
+def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
+    """Refuse what no target can be fed with."""
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
-        raise PipelineError("the pipeline has no batch size: call batch(n) before feed().")
+        raise PipelineError("the pipeline has no batch size. Call batch(n) before feed().")
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
-        _check_rank(pipeline, pipeline.rank)
+        _validate_rank(pipeline, pipeline.rank)
     if pipeline.indexed and pipeline.schedule.batches == 0:
         schedule = pipeline.schedule
         raise PipelineError(
             f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
-            f"{schedule.shard_index} not a single batch of {schedule.batch_rows}."
+            f"{schedule.shard_index} not a single batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
         )
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
 
 
-def check_place(pipeline: Pipeline, place: Place, resident: str, budget: int | None) -> None:
-    """What only a device can do is refused where there is none."""
-    if place.side is not None:
+def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
+    """Refuse options and transforms that need a device if the target is the CPU."""
+    if target.device_handoff is not None:
         return
     if resident == "always":
-        raise PipelineError("resident='always' needs a device to keep the data on, and this feeds the CPU: use 'auto'.")
-    if budget is not None:
-        raise PipelineError("device_bytes= is a budget for a device, and this feeds the CPU: leave it out.")
-    placed = [transform for transform in pipeline.transforms if transform.where == "device"]
-    if placed:
+        raise PipelineError("resident='always' needs a device to keep rows on, but this feeds the CPU. Use 'auto'.")
+    if device_nbytes is not None:
+        raise PipelineError("device_bytes= is a budget for a device, but this feeds the CPU. Leave it out.")
+    on_device = [transform for transform in pipeline.transforms if transform.where == "device"]
+    if on_device:
         raise PipelineError(
-            f"{placed[0]} asks for where='device', and this feeds the CPU: choose 'thread', 'process' or 'ray'."
+            f"{on_device[0]} has where='device', but this feeds the CPU. Choose 'thread', 'process' or 'ray'."
         )
 
 
-def loosened(pipeline: Pipeline) -> Pipeline:
-    """Padding takes rows of any length, straight from whoever gives them; without it, none may differ."""
+def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
+    """Let a padded stream yield rows of any length; refuse rows of different lengths without padding."""
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
-            f"rows may differ in length ({_fields(pipeline)}): say what to fill them up with, batch(n, pad=0)."
+            f"rows may differ in length ({_describe_fields(pipeline)}). Choose a value to pad them with, "
+            "such as batch(n, pad=0)."
         )
     if not pipeline.padded or pipeline.indexed:
         return pipeline
     if not isinstance(pipeline.source, RowStream):
         raise PipelineError(
-            "rows to be padded come straight from the generator: take, repeat and shuffle there, or after batch()."
+            "padding needs rows directly from the generator. Take, repeat and shuffle inside the generator, or after "
+            "batch()."
         )
-    return replace(pipeline, source=pipeline.source.loosened())
+    return replace(pipeline, source=pipeline.source.with_ragged_specs())
 
 
-def _check_rank(pipeline: Pipeline, rank: Rank) -> None:
-    """All ranks must take the same number of steps, or those that go on wait for the others for ever."""
+def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
+    """Refuse a pipeline whose ranks may take different numbers of steps; the others would wait forever."""
     if pipeline.indexed:
-        check_steps(rank, pipeline.schedule, 0)
+        validate_equal_steps(rank, pipeline.schedule, 0)
     elif pipeline.batching is None:
         raise PipelineError(
-            "shard('auto') cannot share out ready-made batches: their number need not be the same for all "
-            f"{rank.count} ranks. Let the loader make those of its rank, or say shard(index, count)."
+            "shard('auto') cannot divide ready-made batches: their number may differ between the "
+            f"{rank.count} ranks. Let the loader of each rank make its own batches, or use shard(index, count)."
         )
     elif not pipeline.batching.drop_remainder:
         raise PipelineError(
-            f"a stream may end with rows for some of {rank.count} ranks only, and the others would wait for them: "
-            "say batch(..., drop_remainder=True), which leaves that step out."
+            f"a stream may end with rows for only some of {rank.count} ranks, and the others would wait. "
+            "Use batch(..., drop_remainder=True), which leaves that step out."
         )
 
 
-def _fields(pipeline: Pipeline) -> str:
+def _describe_fields(pipeline: Pipeline) -> str:
     return ", ".join(f"{name} {spec}" for name, spec in zip(pipeline.structure.paths, pipeline.specs, strict=True))

@@ -1,0 +1,91 @@
+"""The functions that begin a pipeline: `from_arrays`, `from_files`, `from_generator`, `from_batches`, `from_source`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Tree
+from forebay.errors import SourceError
+from forebay.order.orders import Sequential
+from forebay.pipeline.pipeline import Pipeline
+from forebay.sources.arrays import ArraySource
+from forebay.sources.files.many_files import open_files
+from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.foreign import adapt_source
+from forebay.sources.streams.batches import BatchStream
+from forebay.sources.streams.generator import RowStream
+
+__all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
+
+
+def from_arrays(tree: Tree) -> Pipeline:
+    """Feed the rows of arrays in memory. Nothing is copied.
+
+    `tree` is an array, or arrays in a dict, a tuple or any nesting of them. All arrays have the same length.
+
+    >>> import numpy as np
+    >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
+    >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
+    [[0, 1, 2, 3], [4, 5]]
+    """
+    return _from_indexed(ArraySource(tree))
+
+
+def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
+    """Feed the rows of files: a path, a glob pattern, or a list of them.
+
+    Several files become one sequence of rows. `.npy` and uncompressed `.npz` files are mapped in place. Compressed
+    `.npz` files are decompressed on first use. Options depend on the format:
+
+    - `.npz`: `members`
+    - `.csv`: `delimiter`, `header`
+    - `.bin`: `byteorder`, `skip_nbytes`, and `spec`, which describes one record
+    - images: `size`, `channels`
+    - `.h5`, `.zarr`: `members`, `group`
+    - `.parquet`, `.arrow`: `columns`, `decode`
+    - `.tar`: `members`, `decode`, `size`, `channels`
+    - `.tfrecord`: `members`, `decode`
+
+    At most `max_open_files` files are open at a time, and at most `max_held_bytes` of decompressed rows are in memory.
+
+    URLs such as `s3://bucket/*.npy` are read through fsspec, with the options `storage_options`, `cache`,
+    `cache_bytes`, `ram_bytes`, `ahead_bytes`, `connections` and `attempts`.
+    """
+    files = files if isinstance(files, str | Path) else list(files)
+    source = open_files(files, spec=spec, **options)
+    return replace(_from_indexed(source), opening=FileSourceRecipe(files, spec, options, source.version))
+
+
+def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
+    """Feed the rows that an iterable yields.
+
+    `make` is called at the start of each pass and returns the iterable. Without a `spec`, the first row determines the
+    shapes and dtypes.
+
+    >>> import numpy as np
+    >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
+    >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+    [[0.0, 1.0], [2.0]]
+    """
+    return Pipeline(RowStream(make, spec))
+
+
+def from_batches(loader: Iterable[Tree]) -> Pipeline:
+    """Feed ready-made batches of any iterable: tf.data, DataLoader, Grain, a list, or a generator function."""
+    return Pipeline(BatchStream(loader))
+
+
+def from_source(source: Any) -> Pipeline:
+    """Feed the rows of a `Source`, or of any object with `__len__` and `__getitem__`.
+
+    If the object also has `__getitems__`, it receives all row numbers of a batch in one call.
+    """
+    return _from_indexed(adapt_source(source))
+
+
+def _from_indexed(source: AbstractSource) -> Pipeline:
+    if len(source) == 0:
+        raise SourceError("the source has no rows. There is nothing to feed.")
+    return Pipeline(source, Sequential(len(source)))

@@ -1,0 +1,102 @@
+"""Infer the specs after each transform of a pipeline by sending one batch through them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from forebay.core.source import AbstractSource
+from forebay.core.spec import ArraySpec, Structure
+from forebay.order.permutation import Positions
+from forebay.pipeline.pipeline import Pipeline
+from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.ops import Map, Transform, apply_all
+from forebay.transforms.padding import pad_rows
+
+__all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSpecs:
+    """The specs before and after each transform.
+
+    `stages[i]` holds the specs and the structure that transform `i` receives. The last stage is the output.
+    """
+
+    transforms: tuple[Transform, ...]  # each map has the structure that it must return
+    stages: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
+    batch_rows: int
+
+    @property
+    def specs(self) -> tuple[ArraySpec, ...]:
+        """Specs of the output."""
+        return self.stages[-1][0]
+
+    @property
+    def structure(self) -> Structure:
+        """Structure of the output."""
+        return self.stages[-1][1]
+
+
+def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> TransformSpecs:
+    """Send a batch through the transforms and record its specs.
+
+    A map receives the first real batch, because its result may depend on the data. Without a map, one row of zeros is
+    enough.
+    """
+    structure = pipeline.structure
+    has_map = any(isinstance(transform, Map) for transform in transforms)
+    leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline.specs)
+    stages, complete = [(tuple(pipeline.specs), structure)], []
+    for number, transform in enumerate(transforms):
+        leaves, structure = apply_all([transform], leaves, structure, (0, 0, 0), first=number)
+        complete.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
+        stages.append((tuple(_spec_of(leaf, ragged=pipeline.padded) for leaf in leaves), structure))
+    for spec, name in zip(stages[-1][0], structure.paths, strict=True):
+        spec.check(name)
+    return TransformSpecs(tuple(complete), tuple(stages), _batch_rows(pipeline))
+
+
+def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
+    """Return the transforms; each map on rows pads its results with the value of `batch(pad=...)`."""
+    pad = pipeline.batching.pad if pipeline.batching else None
+    return tuple(
+        replace(made, pad=pad) if isinstance(made, Map) and made.by_row else made for made in pipeline.transforms
+    )
+
+
+def _first_batch(pipeline: Pipeline) -> list[Any]:
+    """Return the leaves of the first batch."""
+    if isinstance(pipeline.source, BatchStream):
+        return pipeline.source.sample()
+    assert pipeline.batching is not None
+    rows, names, pad = pipeline.batching.rows, pipeline.structure.paths, pipeline.batching.pad
+    source = pipeline.source
+    if not isinstance(source, AbstractSource):
+        return pad_rows(source.sample(rows), names, pad)
+    assert pipeline.order is not None
+    count = min(rows, pipeline.order.length or rows)
+    positions: Positions = np.arange(count, dtype=np.int64)
+    numbers = pipeline.order.rows(0, positions).astype(np.intp)
+    if pad is not None:
+        return pad_rows(source.gather_rows(numbers), names, pad)
+    out = [spec.empty(count) for spec in source.specs]
+    source.gather(numbers, out)
+    return list(out)
+
+
+def _zero_row(specs: Sequence[ArraySpec]) -> list[Any]:
+    return [np.zeros(spec.batch_shape(1), spec.dtype) for spec in specs]
+
+
+def _spec_of(leaf: Any, *, ragged: bool) -> ArraySpec:
+    array = np.asarray(leaf)
+    return ArraySpec((None,) * (array.ndim - 1) if ragged else array.shape[1:], array.dtype)
+
+
+def _batch_rows(pipeline: Pipeline) -> int:
+    if isinstance(pipeline.source, BatchStream):
+        return pipeline.source.first_rows
+    assert pipeline.batching is not None
+    return pipeline.batching.rows
