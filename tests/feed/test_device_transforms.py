@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -13,7 +13,7 @@ from forebay.adapters.handoff.numpy import NumpyHandOff
 from forebay.core.spec import flatten
 from forebay.engines.host import HostEngine
 from forebay.errors import SpecError
-from forebay.feed.device_transforms import Afterwards
+from forebay.feed.device_transforms import DeviceTransforms
 from forebay.transforms.ops import Map, apply_all
 
 KEY = (5, 1, 30)
@@ -23,7 +23,7 @@ class Side(NumpyHandOff):
     """A framework whose device arrays are NumPy's."""
 
     index = 0
-    waits_on_import = True
+    syncs_on_import = True
 
     def available(self, free, total):
         return free
@@ -35,7 +35,7 @@ class Side(NumpyHandOff):
 class NarrowSide(Side):
     """One that has no 64-bit floats, as JAX by default."""
 
-    def held_dtype(self, dtype):
+    def framework_dtype(self, dtype):
         return np.dtype("float32") if dtype == np.float64 else dtype
 
 
@@ -43,10 +43,10 @@ class DeviceLikeEngine(HostEngine):
     """Host memory that a feed takes for a device's."""
 
     name = "device-like"
-    far = True
+    is_device = True
 
-    def __init__(self, side):
-        self.side = side
+    def __init__(self, device_handoff):
+        self.device_handoff = device_handoff
         self.device = SimpleNamespace(memory=lambda: (1 << 30, 1 << 30))
 
 
@@ -67,7 +67,7 @@ def on_device(pipeline, side=None):
 
 def afterwards(transforms, tree, *, first=0, key=KEY):
     leaves, structure = flatten(tree)
-    return Afterwards(transforms, structure, Side(), first=first)(leaves, key)
+    return DeviceTransforms(transforms, structure, Side(), first=first)(leaves, key)
 
 
 def on_host(transforms, tree, *, first=0, key=KEY):
@@ -116,7 +116,6 @@ either = st.one_of(
 
 
 @given(x=whole | floats, y=whole, transforms=st.lists(either, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # on either side alike
 def test_casts_and_scaling_give_the_same_bits_as_on_the_host(x, y, transforms):
     tree = {"x": x, "y": (y,)}

@@ -306,16 +306,16 @@ def test_an_iterator_that_is_overtaken_while_it_waits_says_so():
     feed.close()
 
 
-class NoForesight(ArraySource):
-    """Cannot read ahead, and says so when it is asked to."""
+class FailingPrefetch(ArraySource):
+    """A source whose prefetch raises an error."""
 
-    def foresee(self, coming):
+    def prefetch(self, upcoming):
         raise OSError("the server is gone")
 
 
 def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
     mapped = fb.from_arrays(np.arange(100)).batch(10).map(np.negative)  # so that a thread begins, and no consumer
-    pipeline = replace(mapped, source=NoForesight(np.arange(100)))
+    pipeline = replace(mapped, source=FailingPrefetch(np.arange(100)))
     with pipeline.feed("numpy", device="cpu") as feed:
         for _ in range(3):
             with pytest.raises(OSError, match="the server is gone"):
@@ -324,8 +324,8 @@ def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
 
 def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_free():
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
-        ring = feed._runner._ring
-        feed._runner._fail(ring.fill(), DeviceMemoryError("no room for another slot"))
+        ring = feed._runner._exchange.ring
+        feed._runner._exchange.report_failed(ring.fill(), DeviceMemoryError("no room for another slot"))
         assert ring.next_slot is None
         assert sum(len(batch) for batch in feed) == 400
 
@@ -335,7 +335,7 @@ def assert_goes_on_behind(error, feed, epoch):
     got = []
     with pytest.raises(error):
         collect(epoch, got)
-    with pytest.raises(FeedError, match="this iteration ended"):
+    with pytest.raises(FeedError, match="this iteration has ended"):
         next(epoch)
     feed.load_state_dict(feed.state_dict())
     assert got + received(feed) == list(range(400))
@@ -368,5 +368,5 @@ def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing, er
                 raise error("on purpose")
             return leaves[0]
 
-        epoch._after = fail
+        epoch._device_transforms = fail
         assert_goes_on_behind(error, feed, epoch)

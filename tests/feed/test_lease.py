@@ -18,7 +18,7 @@ def lease(root):
 
 
 def test_a_lease_has_ended_before_anything_is_lent(root, lease):
-    assert lease.ended
+    assert lease.released
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_lease_has_ended_before_anything_is_lent(root, lease):
 )
 def test_whatever_is_derived_from_a_root_keeps_the_lease(root, lease, derive):
     derived = derive(root)
-    assert not lease.ended
+    assert not lease.released
     del derived
     gc.collect()
-    assert lease.ended
+    assert lease.released

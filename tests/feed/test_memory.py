@@ -17,7 +17,7 @@ def double(batch):
     return batch * 2
 def with_all_slots(feed):
     next(iter(feed))
-    while not feed._runner._ring.full:  # or pages of the plan would be touched for the first time later
+    while not feed._runner._exchange.ring.full:  # or pages of the plan would be touched for the first time later
         time.sleep(0.001)
     return feed
 def epochs(feed, count):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.feed.ring import Fill, Ring, RingError, SlotState
-from forebay.pipeline.plan import USUALLY_LENT
+from forebay.pipeline.plan import LENT_SLOTS
 
 
 class RingMachine(RuleBasedStateMachine):
@@ -22,7 +22,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule()
     def a_worker_asks(self):
-        expected, fresh = self.ring.next_slot, self.ring._names
+        expected, fresh = self.ring.next_slot, self.ring._next_id
         fill = self.ring.fill()
         if fill is None:
             return
@@ -43,17 +43,17 @@ class RingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
     def a_worker_finds_the_end(self, data):
-        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
+        slot, allocated = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        if made:
+        if allocated:
             self.a_slot_is_made(slot)
-        self.ring.emptied(slot)
+        self.ring.end_of_data(slot)
         assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.there else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
 
     def a_slot_is_made(self, slot):
-        self.ring.made(slot)
+        self.ring.allocated(slot)
         self.there.add(slot)
 
     @rule()
@@ -98,8 +98,8 @@ class RingMachine(RuleBasedStateMachine):
 
     @invariant()
     def slots_stay_few(self):
-        busy = [slot for slot in range(self.ring._names) if self.ring.state(slot) not in (None, SlotState.LENT)]
-        assert len(busy) <= self.ring.slots + USUALLY_LENT
+        busy = [slot for slot in range(self.ring._next_id) if self.ring.state(slot) not in (None, SlotState.LENT)]
+        assert len(busy) <= self.ring.slots + LENT_SLOTS
 
     @invariant()
     def the_end_is_the_end(self):
@@ -107,7 +107,7 @@ class RingMachine(RuleBasedStateMachine):
 
 
 TestRing = RingMachine.TestCase
-TestRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestRing.settings = settings(stateful_step_count=60)
 
 
 def test_groups_are_delivered_in_order_whatever_order_they_are_filled_in():
@@ -163,16 +163,18 @@ def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
         ring.release(fill.slot)
 
 
-GIVE_UP = [Ring.emptied, Ring.failed, lambda ring, slot: ring.unfill(Fill(slot, 0))]
+GIVE_UP = [Ring.end_of_data, Ring.failed, lambda ring, slot: ring.cancel_fill(Fill(slot, 0))]
 
 
-@pytest.mark.parametrize("give_up", GIVE_UP, ids=["emptied", "failed", "unfill"])
-@pytest.mark.parametrize(("made", "next_slot", "filled"), [(False, None, 1), (True, 0, 0)], ids=["unmade", "made"])
-def test_a_slot_comes_round_if_it_was_made(give_up, made, next_slot, filled):
+@pytest.mark.parametrize("give_up", GIVE_UP, ids=["end of data", "failed", "canceled"])
+@pytest.mark.parametrize(
+    ("is_allocated", "next_slot", "filled"), [(False, None, 1), (True, 0, 0)], ids=["new", "allocated"]
+)
+def test_a_slot_is_reused_only_if_it_was_allocated(give_up, is_allocated, next_slot, filled):
     ring = Ring(2, oldest_first=True)
     slot = ring.fill().slot
-    if made:
-        ring.made(slot)
+    if is_allocated:
+        ring.allocated(slot)
     give_up(ring, slot)
     ring.restart()
     assert ring.next_slot == next_slot
@@ -190,9 +192,9 @@ class FaultyRingMachine(RingMachine):
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
     def a_worker_fails(self, data):
-        slot, made = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
+        slot, allocated = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
-        if made:
+        if allocated:
             self.a_slot_is_made(slot)
         assert self.ring.failed(slot) == sequence
         assert slot in self.there or self.ring.state(slot) is None
@@ -213,14 +215,14 @@ class FaultyRingMachine(RingMachine):
 
     @invariant()
     def what_is_busy_is_within_the_slots(self):
-        states = [self.ring.state(slot) for slot in range(self.ring._names)]
+        states = [self.ring.state(slot) for slot in range(self.ring._next_id)]
         busy = states.count(SlotState.FILLING) + states.count(SlotState.READY)
         assert busy <= self.ring.slots
         assert self.ring.full == (busy == self.ring.slots)
 
 
 TestFaultyRing = FaultyRingMachine.TestCase
-TestFaultyRing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestFaultyRing.settings = settings(stateful_step_count=60)
 
 
 def test_a_worker_learns_which_group_it_has_filled():
@@ -234,7 +236,7 @@ def test_a_group_that_is_no_longer_wanted_is_nobodys_whether_it_was_filled_or_fa
     fills = [ring.fill() for _ in range(3)]
     ring.restart()
     assert [ring.filled(fills[0].slot), ring.failed(fills[1].slot)] == [None, None]
-    ring.emptied(fills[2].slot)
+    ring.end_of_data(fills[2].slot)
     assert ring.deliver() is None
     assert not ring.ended
     assert ring.fill().sequence == 0
@@ -253,7 +255,7 @@ def test_groups_of_an_older_run_still_take_up_their_slots():
 def test_of_several_ends_the_first_counts():
     ring = Ring(4)
     fills = [ring.fill() for _ in range(3)]
-    ring.emptied(fills[2].slot)
+    ring.end_of_data(fills[2].slot)
     ring.end(1)
     ring.end(3)
     ring.filled(fills[0].slot)
@@ -291,13 +293,13 @@ def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_noth
 
 def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
     ring = Ring(2)
-    failed, emptied = ring.fill(), ring.fill()
-    for fill in (failed, emptied):
-        ring.made(fill.slot)
+    failed, end_of_data = ring.fill(), ring.fill()
+    for fill in (failed, end_of_data):
+        ring.allocated(fill.slot)
     ring.failed(failed.slot)
     assert ring.next_slot == failed.slot
-    ring.emptied(emptied.slot)
-    assert ring.next_slot == emptied.slot
+    ring.end_of_data(end_of_data.slot)
+    assert ring.next_slot == end_of_data.slot
 
 
 def test_no_slot_is_next_while_as_many_as_there_may_be_are_filling_or_ready():

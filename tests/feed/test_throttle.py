@@ -1,53 +1,55 @@
-from forebay.feed.throttle import FIRST_REST, TRIAL_STEPS, WORTHWHILE_SECONDS, Consumer, Pace
+"""When a reading thread may run while the consumer works."""
+
+from forebay.feed.throttle import FIRST_PAUSE_STEPS, MIN_STEP_SECONDS, TRIAL_STEPS, ConsumerThrottle, OverlapPolicy
 
 
-def steps(pace, count, *, quiet, beside):
-    """A consumer whose steps take so long, quiet or worked beside; how many were worked beside."""
-    worked = 0
+def steps(policy, count, *, quiet, overlapped):
+    """Record steps of a consumer. Return how many of them reading overlapped."""
+    overlaps = 0
     for _ in range(count):
-        worked += pace.beside
-        pace.step(beside if pace.beside else quiet)
-    return worked
+        overlaps += policy.overlap_allowed
+        policy.record_step(overlapped if policy.overlap_allowed else quiet)
+    return overlaps
 
 
-def test_nothing_is_worked_beside_before_it_was_tried():
-    assert not Pace().beside
+def test_reading_does_not_overlap_before_the_first_trial():
+    assert not OverlapPolicy().overlap_allowed
 
 
-def test_steps_that_are_not_slowed_are_worked_beside():
-    pace = Pace()
-    assert steps(pace, 1000, quiet=0.01, beside=0.0101) > 900
+def test_reading_overlaps_with_steps_that_it_does_not_slow():
+    policy = OverlapPolicy()
+    assert steps(policy, 1000, quiet=0.01, overlapped=0.0101) > 900
 
 
-def test_steps_that_are_slowed_are_left_in_peace():
-    pace = Pace()
-    assert steps(pace, 1000, quiet=0.0003, beside=0.018) <= TRIAL_STEPS * 8
+def test_reading_does_not_overlap_with_steps_that_it_slows():
+    policy = OverlapPolicy()
+    assert steps(policy, 1000, quiet=0.0003, overlapped=0.018) <= TRIAL_STEPS * 8
 
 
-def test_a_consumer_that_changes_is_found_out():
-    pace = Pace()
-    steps(pace, 2 * TRIAL_STEPS, quiet=0.0003, beside=0.018)
-    assert not pace.beside
-    steps(pace, FIRST_REST * 2 + 2 * TRIAL_STEPS, quiet=0.01, beside=0.01)
-    assert pace.beside
+def test_a_later_trial_notices_that_the_consumer_changed():
+    policy = OverlapPolicy()
+    steps(policy, 2 * TRIAL_STEPS, quiet=0.0003, overlapped=0.018)
+    assert not policy.overlap_allowed
+    steps(policy, FIRST_PAUSE_STEPS * 2 + 2 * TRIAL_STEPS, quiet=0.01, overlapped=0.01)
+    assert policy.overlap_allowed
 
 
-def test_a_consumer_that_is_back_at_once_is_waited_for():
-    pace = Pace()
-    steps(pace, 500, quiet=WORTHWHILE_SECONDS / 2, beside=WORTHWHILE_SECONDS / 2)
-    assert not pace._ahead
+def test_reading_waits_for_a_consumer_with_very_short_steps():
+    policy = OverlapPolicy()
+    steps(policy, 500, quiet=MIN_STEP_SECONDS / 2, overlapped=MIN_STEP_SECONDS / 2)
+    assert not policy._allowed
 
 
-def test_a_consumer_that_waits_lets_the_collector_go_on():
-    consumer = Consumer()
-    consumer.leave(1)
-    assert not consumer._go.is_set()
-    consumer.wait()
-    assert consumer._go.is_set()
+def test_a_waiting_consumer_lets_the_reading_thread_continue():
+    throttle = ConsumerThrottle()
+    throttle.on_take(1)
+    assert not throttle._may_read.is_set()
+    throttle.on_wait()
+    assert throttle._may_read.is_set()
 
 
-def test_closing_lets_the_collector_go_on():
-    consumer = Consumer()
-    consumer.leave(1)
-    consumer.release()
-    assert consumer._go.is_set()
+def test_reset_lets_the_reading_thread_continue():
+    throttle = ConsumerThrottle()
+    throttle.on_take(1)
+    throttle.reset()
+    assert throttle._may_read.is_set()

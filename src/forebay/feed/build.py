@@ -1,114 +1,113 @@
-"""From what is asked to everything a feed runs on: hand-off, engine, plan, work and threads."""
+"""Builds the parts of a feed from a request: plan, transform stage, slot filler and runner."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.core import registry
 from forebay.core.handoff import HandOff
 from forebay.core.machine import Machine
 from forebay.core.recorder import Recorder
-from forebay.core.source import Source
-from forebay.feed.device_transforms import Afterwards
-from forebay.feed.filler import Work
-from forebay.feed.indexed_filler import Fetches, IndexedWork
-from forebay.feed.runner import Runner
+from forebay.core.source import AbstractSource
+from forebay.feed.device_transforms import DeviceTransforms
+from forebay.feed.filler import FillerParts, SlotFiller
+from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
+from forebay.feed.runner import Runner, RunnerParts
 from forebay.feed.slot import Slot
-from forebay.feed.stream_filler import BatchWork, StreamWork
-from forebay.feed.throttle import Consumer
-from forebay.feed.transform_stage import Finisher
-from forebay.pipeline.device_request import extents_of
-from forebay.pipeline.pipeline import Pipeline
+from forebay.feed.stream_filler import BatchFiller, StreamFiller
+from forebay.feed.throttle import ConsumerThrottle
+from forebay.feed.transform_stage import TransformStage
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.planner import make_plan
-from forebay.pipeline.request import Asked
-from forebay.pipeline.target import Place
-from forebay.pipeline.trace import Traced
+from forebay.pipeline.request import FeedRequest
+from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
-from forebay.sources.direct.reader import Reader
+from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
 
-__all__ = ["Built", "build"]
+__all__ = ["FeedParts", "build_feed"]
 
-ALL = 1 << 62  # a budget that holds nothing back: slots of a device were counted by its own
+NO_BUDGET = 1 << 62  # bytes; the planner has limited the slots of a device already
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class FeedParts:
     """The parts of a feed."""
 
     plan: Plan
     runner: Runner
     recorder: Recorder
     hand_off: HandOff
-    after: Afterwards | None = None  # what is still to be done to a batch on its device
+    device_transforms: DeviceTransforms | None = None
 
 
-def build(asked: Asked) -> Built:
-    """Plan a feed and make it ready to run; nothing runs yet."""
-    pipeline, place, traced = asked.pipeline, asked.place, asked.traced
-    plan = make_plan(asked.demand, Machine.here().cores)
-    recorder, consumer = Recorder(), Consumer()
-    finisher = _finisher(pipeline, plan, traced, recorder)
+def build_feed(request: FeedRequest) -> FeedParts:
+    """Plan a feed and build its parts. No thread runs yet."""
+    target = request.target
+    plan = make_plan(request.plan_input, Machine.detect().cores)
+    recorder, throttle = Recorder(), ConsumerThrottle()
+    stage = _build_transform_stage(request, plan, recorder)
+    filler_parts = FillerParts(request.pipeline, plan, stage, recorder)
     runner = Runner(
-        _work(pipeline, plan, finisher, recorder, consumer, place),
-        place.engine,
-        lambda: Slot(place.engine, plan.layout, shared_nbytes=finisher.input_nbytes),
+        RunnerParts(
+            filler=_build_filler(filler_parts, throttle, target),
+            engine=target.engine,
+            make_slot=lambda: Slot(target.engine, plan.layout, shared_nbytes=stage.input_nbytes),
+            throttle=throttle,
+            recorder=recorder,
+        ),
         slots=plan.slots,
         threads=plan.threads,
-        consumer=consumer,
-        recorder=recorder,
-        budget_nbytes=plan.demand.host_nbytes if plan.transport is None else ALL,
+        budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET,
     )
-    return Built(plan, runner, recorder, place.hand_off, _afterwards(asked))
+    return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request))
 
 
-def _afterwards(asked: Asked) -> Afterwards | None:
-    """What is left to the device, by its place among the transforms."""
-    left, side = asked.demand.afterwards, asked.place.side
-    if not left or side is None:
-        return None
-    return Afterwards(left, asked.traced.structure, side, first=len(asked.pipeline.transforms) - len(left))
+def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder) -> TransformStage:
+    pipeline, worker_input = request.pipeline, request.specs.stages[len(plan.thread_transforms)]
+    if plan.input.cluster is None:
+        return TransformStage(plan, pipeline.structure, worker_input, schedule=pipeline.schedule)
+    from forebay.feed.ray_stage import RayTransformStage  # imports Ray
+
+    return RayTransformStage(plan, pipeline, worker_input, recorder)
 
 
-def _reader(pipeline: Pipeline, plan: Plan) -> Reader | None:
-    reading = plan.demand.reading
-    if reading is None or plan.transport is not None:
-        return None
-    assert isinstance(pipeline.source, Source)
-    return open_reader(pipeline.source, reading)
+def _build_filler(parts: FillerParts, throttle: ConsumerThrottle, target: Target) -> SlotFiller:
+    pipeline, plan = parts.pipeline, parts.plan
+    if not pipeline.indexed:
+        kind = BatchFiller if isinstance(pipeline.source, BatchStream) else StreamFiller
+        return kind(parts, throttle)
+    cluster = plan.input.cluster
+    workers_have_rows = cluster is not None and cluster.row_delivery != "sent"
+    remote_filler: Any = parts.transform_stage if workers_have_rows else None  # a RayTransformStage
+    return IndexedFiller(
+        parts,
+        device_filler=_build_device_filler(parts, target),
+        reader=_open_file_reader(parts),
+        remote_filler=remote_filler,
+    )
 
 
-def _finisher(pipeline: Pipeline, plan: Plan, traced: Traced, recorder: Recorder) -> Finisher:
-    between = traced.steps[len(plan.head)]
-    if plan.demand.cluster is None:
-        return Finisher(plan, pipeline.structure, between, schedule=pipeline.schedule)
-    return registry.ray_finisher()(plan, pipeline, between, recorder)  # type: ignore[no-any-return]  # by name
-
-
-def _work(
-    pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer, place: Place
-) -> Work:
-    if pipeline.indexed:
-        fetcher = _fetcher(pipeline, plan, recorder, place)
-        cluster = plan.demand.cluster
-        elsewhere: Any = finisher if cluster is not None and cluster.rows != "sent" else None
-        return IndexedWork(pipeline, plan, finisher, recorder, fetcher, _reader(pipeline, plan), elsewhere)
-    kind = BatchWork if isinstance(pipeline.source, BatchStream) else StreamWork
-    return kind(pipeline, plan, finisher, recorder, consumer)
-
-
-def _fetcher(pipeline: Pipeline, plan: Plan, recorder: Recorder, place: Place) -> Fetches | None:
-    transport = plan.transport
+def _build_device_filler(parts: FillerParts, target: Target) -> DeviceFiller | None:
+    transport, source = parts.plan.transport, parts.pipeline.source
     if transport is None:
         return None
-    fetcher: Fetches = registry.fetcher()(
-        place.engine,
-        pipeline.source,
-        extents_of(pipeline),
-        ways=transport.ways,
-        kept_rows=transport.kept_rows,
-        threads=transport.threads,
-        recorder=recorder,
-        held=plan.layout.specs,
-    )
-    return fetcher
+    from forebay.engines.cuda.pull.row_puller import RowPuller  # imports the CUDA bindings
+
+    assert isinstance(source, AbstractSource)
+    engine: Any = target.engine
+    return RowPuller(engine, source, source.memory_extents(), transport, parts.plan.layout.specs, parts.recorder)
+
+
+def _open_file_reader(parts: FillerParts) -> FileReader | None:
+    reading, source = parts.plan.input.reading, parts.pipeline.source
+    if reading is None or parts.plan.transport is not None:
+        return None
+    assert isinstance(source, AbstractSource)
+    return open_reader(source, reading)
+
+
+def _build_device_transforms(request: FeedRequest) -> DeviceTransforms | None:
+    transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
+    if not transforms or hand_off is None:
+        return None
+    first = len(request.pipeline.transforms) - len(transforms)
+    return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)

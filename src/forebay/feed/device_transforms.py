@@ -1,7 +1,7 @@
-"""Transforms on a device: done to a batch once it has arrived, by the framework's own operations, as it is taken.
+"""Transforms on a device: the framework's own operations, applied to a batch when the consumer takes it.
 
-Casts and scaling give what they would have given on the host; the user's own functions get the framework's arrays, on
-the consumer's thread and stream, one batch at a time.
+Casts and scaling give the same results as on the host. The user's functions receive the framework's arrays, on the
+consumer's thread and stream, one batch at a time.
 """
 
 from collections.abc import Sequence
@@ -9,21 +9,22 @@ from typing import Any
 
 from forebay.core.handoff import DeviceHandOff
 from forebay.core.spec import Structure, Tree, flatten
-from forebay.transforms.ops import Cast, Map, Scale, Transform, by_leaf, make_rng
+from forebay.transforms.ops import Cast, Map, Scale, Transform, make_rng, values_per_leaf
 
-__all__ = ["Afterwards"]
+__all__ = ["DeviceTransforms"]
 
 
-class Afterwards:
-    """All transforms of a feed that run on its device, in turn."""
+class DeviceTransforms:
+    """All transforms of a feed that run on its device, in sequence."""
 
     def __init__(
-        self, transforms: Sequence[Transform], structure: Structure, side: DeviceHandOff, *, first: int
+        self, transforms: Sequence[Transform], structure: Structure, hand_off: DeviceHandOff, *, first: int
     ) -> None:
-        self._transforms, self._structure, self._side, self._first = tuple(transforms), structure, side, first
+        """`first` is the number of the first of these transforms within the pipeline."""
+        self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
 
     def __call__(self, leaves: list[Any], key: Sequence[int]) -> Tree:
-        """The batch as it is handed to the user; `key` is what random numbers are drawn from."""
+        """Return the batch for the user. `key` seeds its random numbers."""
         structure = self._structure
         for number, transform in enumerate(self._transforms, self._first):
             try:
@@ -37,22 +38,19 @@ class Afterwards:
         self, transform: Transform, leaves: list[Any], structure: Structure, key: Sequence[int]
     ) -> tuple[list[Any], Structure]:
         if isinstance(transform, Map):
-            return _mapped(transform, structure.unflatten(leaves), key)
+            return _apply_map(transform, structure.unflatten(leaves), key)
+        assert isinstance(transform, Cast | Scale)  # the planner moves no other transform to a device
+        values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):
-            wanted = by_leaf(transform.fields, structure, transform)
-            casts = zip(leaves, wanted, strict=True)
-            return [leaf if to is None else self._side.cast(leaf, to) for leaf, to in casts], structure
-        assert isinstance(transform, Scale)  # nothing else is placed here
-        factors = by_leaf(transform.fields, structure, transform)
-        scaled = zip(leaves, factors, strict=True)
-        return [leaf if by is None else self._scaled(transform, leaf, by) for leaf, by in scaled], structure
+            return [leaf if dtype is None else self._hand_off.cast(leaf, dtype) for leaf, dtype in values], structure
+        return [leaf if factor is None else self._scale(transform, leaf, factor) for leaf, factor in values], structure
 
-    def _scaled(self, transform: Scale, leaf: Any, factor: float) -> Any:
-        scaled = self._side.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
+    def _scale(self, transform: Scale, leaf: Any, factor: float) -> Any:
+        scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
         return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
 
 
-def _mapped(transform: Map, tree: Tree, key: Sequence[int]) -> tuple[list[Any], Structure]:
+def _apply_map(transform: Map, tree: Tree, key: Sequence[int]) -> tuple[list[Any], Structure]:
     function = transform.function
     result = function(tree, rng=make_rng(transform.seed, key)) if transform.takes_rng else function(tree)
     return flatten(result)

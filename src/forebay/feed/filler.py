@@ -1,56 +1,74 @@
-"""What the runner asks of whatever fills its slots."""
+"""The interface of slot fillers, which the runner calls, and what all of them are built from."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from forebay.core.recorder import Recorder
 from forebay.feed.slot import Slot
+from forebay.feed.transform_stage import TransformStage
 from forebay.order.schedule import Cursor, Group
+from forebay.pipeline.pipeline import Pipeline
+from forebay.pipeline.plan import Plan
 
-__all__ = ["Work"]
+__all__ = ["FillerParts", "SlotFiller"]
 
 
-class Work(Protocol):
-    """What threads do to fill a slot."""
+@dataclass(frozen=True, slots=True)
+class FillerParts:
+    """What every slot filler needs."""
+
+    pipeline: Pipeline
+    plan: Plan
+    transform_stage: TransformStage
+    recorder: Recorder
+
+
+class SlotFiller(Protocol):
+    """Fills slots with groups.
+
+    The runner gets tasks from `tasks()`. A thread passes each task to `read()` and the result to `finish()`.
+    """
 
     @property
-    def in_order(self) -> bool:
-        """Whether `read` must be called by one thread at a time, group after group."""
+    def reads_in_order(self) -> bool:
+        """True if one thread at a time must call `read`, group after group."""
         ...
 
     @property
-    def quick(self) -> bool:
-        """Whether filling a group is a plain copy, which the consumer's thread may as well do itself."""
+    def is_plain_copy(self) -> bool:
+        """True if filling only copies memory, so that the consumer's thread may do it."""
         ...
 
     @property
-    def goes_on(self) -> bool:
-        """Whether `tasks` goes on into the next epoch by itself."""
+    def continues_into_next_epoch(self) -> bool:
+        """True if `tasks` yields the groups of the following epochs too."""
         ...
 
-    def queues_only(self, slot: Slot) -> bool:
-        """Whether filling this slot is no more than telling a device to: nothing is computed or waited for here."""
+    def only_enqueues(self, slot: Slot) -> bool:
+        """Tell whether filling this slot only queues work for a device, and computes or waits for nothing."""
         ...
 
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
-        """What to read, from the cursor on; asked under a lock, so it must be quick."""
+        """Yield a task per group, from the cursor on. The runner holds its lock, so this must be fast."""
         ...
 
     def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
-        """Begin a group; None when there is none left."""
+        """Begin a group. Return None if no group is left."""
         ...
 
     def finish(self, slot: Slot, begun: Any, worker: int) -> Group:
-        """Complete it; any number of threads at once."""
+        """Complete the group that `read` returned. Several threads may call this at once."""
         ...
 
-    def prepare(self, group: Group) -> None:
-        """What groups after this one will need, which was told of already; on a thread that nobody waits for."""
+    def prepare_after(self, group: Group) -> None:
+        """Prepare what the groups after this one will need. No consumer waits for this call."""
         ...
 
     def stop(self) -> None:
-        """End whatever a thread may be waiting for, so that it can be joined."""
+        """Wake every thread that waits inside this filler, so that the runner can join it."""
         ...
 
     def close(self) -> None:
-        """Give back what reading held; the threads are gone."""
+        """Release what reading held. No thread is left."""
         ...

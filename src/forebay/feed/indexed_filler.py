@@ -1,268 +1,254 @@
-"""Rows -> slot: which rows a group has, gathered straight into the slot, transforms applied on the way."""
+"""Fills slots from a source: finds the rows of a group, gathers them into the slot, and applies the transforms."""
 
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from forebay.core.recorder import Recorder
-from forebay.core.source import Rows, Source, row_count
+from forebay.core.rows import Rows, select_rows
+from forebay.core.source import AbstractSource, Closeable
 from forebay.core.spec import Layout
-from forebay.feed.row_numbers import GroupRows, RowNumbers
+from forebay.feed.filler import FillerParts
+from forebay.feed.row_index import GroupRows, RowIndex
 from forebay.feed.slot import Slot
-from forebay.feed.transform_stage import CutShortError, Finisher
+from forebay.feed.transform_stage import PartialGroupError
 from forebay.order.schedule import Cursor, Group
-from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import Plan
-from forebay.sources.direct.reader import Reader, ReadingPass
+from forebay.sources.direct.reader import FileReader, ReadPass
 from forebay.transforms.ops import Map
 from forebay.transforms.padding import pad_rows
 
-__all__ = ["Fetches", "IndexedWork"]
+__all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
-AHEAD_ROWS = 1 << 16  # row numbers computed at a time for whoever reads ahead
+PREFETCH_INDEX_ROWS = 1 << 16  # row numbers computed at a time for a source or a reader that prefetches
 
 
-class Fetches(Protocol):
-    """Fills slots without the CPU: rows that a device fetches by itself."""
+class DeviceFiller(Protocol):
+    """Fills slots without the CPU: the device pulls the rows."""
 
     def begin_pass(self) -> None: ...
-    def queues_only(self, memory: Any) -> bool: ...
+    def only_enqueues(self, memory: Any) -> bool: ...
     @property
-    def keeps_all(self) -> bool: ...
+    def all_resident(self) -> bool: ...
     def fill(self, memory: Any, layout: Layout, rows: GroupRows) -> None: ...
     def close(self) -> None: ...
 
 
-class Elsewhere(Protocol):
-    """Fills slots by way of other machines, which have the rows or read them."""
+class RemoteFiller(Protocol):
+    """Fills slots through workers on other machines, which have the rows or read them."""
 
     def begin_pass(self) -> None: ...
     def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None: ...
 
 
-class Closable(Protocol):
-    """Something that goes on until it is closed."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A group to fill, and the walk of the reader it belongs to, where rows are read from files."""
+class FillTask:
+    """A group to fill, and the pass of the file reader that it belongs to."""
 
     group: Group
-    reading: ReadingPass | None
-
-    @property
-    def name(self) -> Hashable:
-        """What the reader knows the group by."""
-        return _name(self.group)
+    read_pass: ReadPass | None  # None if no file reader is used
 
 
-class IndexedWork:
-    """Fills slots from a source that can be indexed; any number of threads at once, in any order."""
+class IndexedFiller:
+    """Fills slots from a source. Any number of threads may call it at once, in any order of groups.
 
-    in_order = False
+    A device filler, a file reader or a remote filler replaces the plain gather from the source.
+    """
+
+    reads_in_order = False
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        plan: Plan,
-        finisher: Finisher,
-        recorder: Recorder,
-        fetcher: Fetches | None = None,
-        reader: Reader | None = None,
-        elsewhere: Elsewhere | None = None,
+        parts: FillerParts,
+        *,
+        device_filler: DeviceFiller | None = None,
+        reader: FileReader | None = None,
+        remote_filler: RemoteFiller | None = None,
     ) -> None:
-        assert isinstance(pipeline.source, Source)
-        self._fetcher, self._reader, self._elsewhere, self._pipeline = fetcher, reader, elsewhere, pipeline
-        self._foresight: Closable | None = None  # of a source that reads ahead
-        self._source: Source = pipeline.source
+        pipeline, plan = parts.pipeline, parts.plan
+        assert isinstance(pipeline.source, AbstractSource)
+        self._pipeline, self._plan = pipeline, plan
+        self._transform_stage, self._recorder = parts.transform_stage, parts.recorder
+        self._device_filler, self._reader, self._remote_filler = device_filler, reader, remote_filler
+        self._source = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
-        self._plan, self._finisher, self._recorder = plan, finisher, recorder
-        mapped = any(isinstance(made, Map) for made in plan.demand.transforms)
-        reads = plan.demand.reading is not None and plan.demand.reading.reads
-        self.quick = bool(self._source.memory()) and not mapped and not reads and plan.demand.device is None
-        # Somebody's array, dataset or map may be different in the next epoch; what lies in a file is not.
-        self.goes_on = getattr(self._source, "fixed", False) and not mapped
-        group_rows = plan.group_batches * plan.demand.batch_rows
-        self._numbers = RowNumbers(pipeline, group_rows=group_rows, chunk_rows=plan.index_rows)
+        self._prefetch: Closeable | None = None
+        has_map = any(isinstance(made, Map) for made in plan.input.transforms)
+        reads_files = plan.input.reading is not None and plan.input.reading.reads_by_position
+        is_gathered = bool(self._source.memory()) and not reads_files and plan.input.device is None
+        self.is_plain_copy = is_gathered and not has_map
+        # The user may change arrays or a map between epochs, but not the rows of an immutable source.
+        self.continues_into_next_epoch = self._source.immutable and not has_map
+        self._index = self._row_index(plan.index_rows)
 
-    def tasks(self, cursor: Cursor) -> Iterator[Task]:
-        """The cursor's epoch; and those after it, begun before they are asked for, where nothing can change between."""
+    def tasks(self, cursor: Cursor) -> Iterator[FillTask]:
+        """Yield the groups of the cursor's epoch, and of the following epochs if rows cannot change between them."""
         self._begin_pass()
-        self._foresee(cursor)
-        reading = None if self._reader is None else self._reader.begin(self._coming(cursor))
+        self._start_prefetch(cursor)
+        read_pass = None if self._reader is None else self._reader.begin(self._upcoming_groups(cursor))
         for group in self._groups(cursor):
-            yield Task(group, reading)
+            yield FillTask(group, read_pass)
 
-    def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        at_once = self._fetcher is not None and self._fetcher.keeps_all  # then a group comes as fast as a batch
-        first = None if at_once else 1
-        yield from self._checked(self._schedule.groups(cursor, self._plan.group_batches, first_batches=first))
-        while self.goes_on:
-            cursor = Cursor(epoch=cursor.epoch + 1)
-            yield from self._schedule.groups(cursor, self._plan.group_batches)
+    def only_enqueues(self, slot: Slot) -> bool:
+        filler = self._device_filler
+        return filler is not None and self._index.is_cheap and filler.only_enqueues(slot.memory)
 
-    def _foresee(self, cursor: Cursor) -> None:
-        """Tell a source that reads ahead which rows it will be asked for, group by group."""
-        self._end_foresight()
-        if self._fetcher is None and self._elsewhere is None and hasattr(self._source, "foresee"):
-            self._foresight = self._source.foresee(rows for _, rows in self._coming(cursor))
-
-    def _coming(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
-        """The rows of the groups that `tasks` gives, computed anew: they are looked at long before."""
-        plan, schedule = self._plan, self._schedule
-        group_rows = plan.group_batches * plan.demand.batch_rows
-        numbers = RowNumbers(self._pipeline, group_rows=group_rows, chunk_rows=min(plan.index_rows, AHEAD_ROWS))
-        first: int | None = 1
-        while True:
-            for group in schedule.groups(cursor, plan.group_batches, first_batches=first):
-                yield _name(group), numbers.of(group)
-            if not self.goes_on:
-                return
-            cursor, first = Cursor(epoch=cursor.epoch + 1), None
-
-    def _end_foresight(self) -> None:
-        if self._foresight is not None:
-            self._foresight.close()
-            self._foresight = None
-
-    def _checked(self, groups: Iterator[Group]) -> Iterator[Group]:
-        """Whoever keeps copies of rows is told when a pass over them begins, before any of it is filled."""
-        for number, group in enumerate(groups):
-            if number and group.start == 0:
-                self._begin_pass()
-            yield group
-
-    def _begin_pass(self) -> None:
-        if self._fetcher is not None:
-            self._fetcher.begin_pass()
-        if self._elsewhere is not None:
-            self._elsewhere.begin_pass()
-
-    def queues_only(self, slot: Slot) -> bool:
-        return self._fetcher is not None and self._numbers.instant and self._fetcher.queues_only(slot.memory)
-
-    def read(self, slot: Slot, task: Task, worker: int) -> Task:
-        """Nothing to do in turn: rows can be asked for in any order."""
+    def read(self, slot: Slot, task: FillTask, worker: int) -> FillTask:
+        """Return the task unchanged: `finish` can gather groups in any order."""
         return task
 
-    def finish(self, slot: Slot, task: Task, worker: int) -> Group:
-        """Put the group's rows into the slot."""
+    def finish(self, slot: Slot, task: FillTask, worker: int) -> Group:
+        """Put the rows of the group into the slot."""
         group = task.group
-        rows = GroupRows(self._numbers, group)
+        rows = GroupRows(self._index, group)
         try:
-            if self._fetcher is not None:
-                slot.fetched = True
-                self._fetcher.fill(slot.memory, slot.layout, rows)
+            if self._device_filler is not None:
+                slot.filled_by_device = True
+                self._device_filler.fill(slot.memory, slot.layout, rows)
             else:
-                self._gather(slot, task, rows, worker)
-        except CutShortError as cut:
-            slot.failure = cut.error
-            return self._cut_short(group, rows.numbers(), cut)
+                self._fill(slot, task, rows, worker)
+        except PartialGroupError as partial:
+            slot.partial_failure = partial.error
+            return self._filled_part(group, rows.numbers(), partial)
         except Exception as error:
-            error.add_note(f"while filling {describe_rows(rows.numbers(), group.cursor)}")
+            error.add_note(f"while filling {_describe_rows(rows.numbers(), group.cursor)}")
             raise
         return group
 
-    def prepare(self, group: Group) -> None:
-        self._numbers.prepare(group)
-
-    def _gather(self, slot: Slot, task: Task, rows: GroupRows, worker: int) -> None:
-        began = time.perf_counter()
-        numbers = rows.numbers()
-        self._recorder.add("order", time.perf_counter() - began)
-        if self._elsewhere is not None:
-            self._fill_elsewhere(self._elsewhere, slot, task, numbers)
-        elif self._plan.demand.transforms or not self._plan.demand.sized:
-            self._fill_transformed(slot, task, numbers, worker)
-        else:
-            self._fill_plain(slot, task, numbers)
-
-    def _cut_short(self, group: Group, rows: Rows, cut: CutShortError) -> Group:
-        """The part of the group that could be filled; the error is told which rows it was about."""
-        filled, batch_rows = cut.batches * self._schedule.batch_rows, self._schedule.batch_rows
-        at = self._schedule.advanced(group.cursor, cut.batches)
-        cut.error.add_note(f"while filling {describe_rows(part_of(rows, filled, filled + batch_rows), at)}")
-        return replace(group, rows=filled, batches=cut.batches, pass_ends=False, epoch_ends=False)
-
-    def _fill_plain(self, slot: Slot, task: Task, rows: Rows) -> None:
-        began = time.perf_counter()
-        targets = slot.targets(task.group.rows)
-        self._gather_into(task, rows, targets)
-        slot.commit(targets)
-        self._recorder.add("gather", time.perf_counter() - began, nbytes=sum(target.nbytes for target in targets))
-
-    def _fill_elsewhere(self, elsewhere: Elsewhere, slot: Slot, task: Task, rows: Rows) -> None:
-        began = time.perf_counter()
-        elsewhere.fill(slot, rows, task.group.cursor)
-        self._recorder.add("transform", time.perf_counter() - began)
-
-    def _fill_transformed(self, slot: Slot, task: Task, rows: Rows, worker: int) -> None:
-        began = time.perf_counter()
-        leaves = self._gather_raw(slot, task, rows)
-        gathered = time.perf_counter()
-        self._recorder.add("gather", gathered - began, nbytes=sum(leaf.nbytes for leaf in leaves))
-        self._finisher.finish(slot, leaves, task.group.cursor, worker)
-        self._recorder.add("transform", time.perf_counter() - gathered)
-
-    def _gather_raw(self, slot: Slot, task: Task, rows: Rows) -> list[Any]:
-        """The rows before transforms: where a worker process reads them, or in fresh arrays."""
-        if self._pad is not None:
-            return pad_rows(gather_rows(self._source, rows), self._source.structure.paths, self._pad)
-        targets = self._finisher.input_targets(slot, task.group.rows)
-        self._gather_into(task, rows, targets)
-        return targets
-
-    def _gather_into(self, task: Task, rows: Rows, targets: Sequence[Any]) -> None:
-        if task.reading is None:
-            self._source.gather(rows, targets)
-        else:
-            task.reading.gather(task.name, rows, targets)
+    def prepare_after(self, group: Group) -> None:
+        self._index.prepare_after(group)
 
     def stop(self) -> None:
-        self._end_foresight()
-        self._finisher.close()
+        self._stop_prefetch()
+        self._transform_stage.close()
         if self._reader is not None:
             self._reader.stop()
 
     def close(self) -> None:
-        """The source is the pipeline's, and other feeds may be reading it."""
-        if self._fetcher is not None:
-            self._fetcher.close()
+        """Close the filler and the reader, but not the source: other feeds may read it."""
+        if self._device_filler is not None:
+            self._device_filler.close()
         if self._reader is not None:
             self._reader.close()
 
+    # Groups
 
-def _name(group: Group) -> Hashable:
+    def _groups(self, cursor: Cursor) -> Iterator[Group]:
+        # The first group is one batch, so that it arrives early. A group of resident rows is as fast as a batch.
+        all_resident = self._device_filler is not None and self._device_filler.all_resident
+        first = None if all_resident else 1
+        groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first)
+        for number, group in enumerate(groups):
+            if number and group.start == 0:
+                self._begin_pass()
+            yield group
+        while self.continues_into_next_epoch:
+            cursor = Cursor(epoch=cursor.epoch + 1)
+            yield from self._schedule.groups(cursor, self._plan.group_batches)
+
+    def _begin_pass(self) -> None:
+        """Let fillers that keep copies of rows check for changes, before a pass over the rows begins."""
+        if self._device_filler is not None:
+            self._device_filler.begin_pass()
+        if self._remote_filler is not None:
+            self._remote_filler.begin_pass()
+
+    def _start_prefetch(self, cursor: Cursor) -> None:
+        self._stop_prefetch()
+        if self._device_filler is None and self._remote_filler is None:
+            self._prefetch = self._source.prefetch(rows for _, rows in self._upcoming_groups(cursor))
+
+    def _stop_prefetch(self) -> None:
+        if self._prefetch is not None:
+            self._prefetch.close()
+            self._prefetch = None
+
+    def _upcoming_groups(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
+        """Yield the id and the rows of the groups that `tasks` yields.
+
+        They are requested long before the groups are filled, so they need a row index of their own.
+        """
+        index = self._row_index(min(self._plan.index_rows, PREFETCH_INDEX_ROWS))
+        first: int | None = 1
+        while True:
+            for group in self._schedule.groups(cursor, self._plan.group_batches, first_batches=first):
+                yield _group_id(group), index.rows_of(group)
+            if not self.continues_into_next_epoch:
+                return
+            cursor, first = Cursor(epoch=cursor.epoch + 1), None
+
+    def _row_index(self, chunk_rows: int) -> RowIndex:
+        group_rows = self._plan.group_batches * self._plan.input.batch_rows
+        return RowIndex(self._pipeline, group_rows=group_rows, chunk_rows=chunk_rows)
+
+    # Filling on the host
+
+    def _fill(self, slot: Slot, task: FillTask, rows: GroupRows, worker: int) -> None:
+        began = time.perf_counter()
+        numbers = rows.numbers()
+        self._recorder.add_span("order", time.perf_counter() - began)
+        if self._remote_filler is not None:
+            self._fill_remotely(self._remote_filler, slot, task, numbers)
+        elif self._plan.input.transforms or not self._plan.input.fixed_size:
+            self._fill_transformed(slot, task, numbers, worker)
+        else:
+            self._fill_plain(slot, task, numbers)
+
+    def _fill_plain(self, slot: Slot, task: FillTask, rows: Rows) -> None:
+        began = time.perf_counter()
+        arrays = slot.gather_arrays(task.group.rows)
+        self._gather_into(task, rows, arrays)
+        slot.scatter_batches(arrays)
+        nbytes = sum(array.nbytes for array in arrays)
+        self._recorder.add_span("gather", time.perf_counter() - began, nbytes=nbytes)
+
+    def _fill_remotely(self, filler: RemoteFiller, slot: Slot, task: FillTask, rows: Rows) -> None:
+        began = time.perf_counter()
+        filler.fill(slot, rows, task.group.cursor)
+        self._recorder.add_span("transform", time.perf_counter() - began)
+
+    def _fill_transformed(self, slot: Slot, task: FillTask, rows: Rows, worker: int) -> None:
+        began = time.perf_counter()
+        leaves = self._gather_input(slot, task, rows)
+        gathered = time.perf_counter()
+        self._recorder.add_span("gather", gathered - began, nbytes=sum(leaf.nbytes for leaf in leaves))
+        self._transform_stage.transform_into(slot, leaves, task.group.cursor, worker)
+        self._recorder.add_span("transform", time.perf_counter() - gathered)
+
+    def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
+        """Gather the input of the transforms: into the slot for worker processes, else into new arrays."""
+        if self._pad is not None:
+            return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)
+        arrays = self._transform_stage.input_arrays(slot, task.group.rows)
+        self._gather_into(task, rows, arrays)
+        return arrays
+
+    def _gather_into(self, task: FillTask, rows: Rows, arrays: Sequence[Any]) -> None:
+        if task.read_pass is None:
+            self._source.gather(rows, arrays)
+        else:
+            task.read_pass.gather(_group_id(task.group), rows, arrays)
+
+    def _filled_part(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
+        """Return the part of the group that was filled, and add the rows of the failed batch to the error."""
+        batch_rows = self._schedule.batch_rows
+        filled = partial.batches * batch_rows
+        cursor = self._schedule.advance(group.cursor, partial.batches)
+        failed = _describe_rows(select_rows(rows, filled, filled + batch_rows), cursor)
+        partial.error.add_note(f"while filling {failed}")
+        return replace(group, rows=filled, batches=partial.batches, ends_pass=False, ends_epoch=False)
+
+
+def _group_id(group: Group) -> Hashable:
+    """Return the id by which a file reader knows a group."""
     return group.cursor.epoch, group.cursor.passes, group.cursor.position
 
 
-def gather_rows(source: Any, rows: Rows) -> list[list[Any]]:
-    """Rows one by one, whatever their shapes; sources of arrays have rows of one shape only."""
-    if hasattr(source, "gather_rows"):
-        return source.gather_rows(rows)  # type: ignore[no-any-return]  # a source of the user's may bring its own
-    count = row_count(rows)
-    out = [spec.empty(count) for spec in source.specs]
-    source.gather(rows, out)
-    return [list(row) for row in zip(*out, strict=True)]
-
-
-def part_of(rows: Rows, start: int, stop: int) -> Rows:
-    """Some of a group's rows."""
-    if not isinstance(rows, slice):
-        return rows[start:stop]
-    return slice(rows.start + start, min(rows.start + stop, rows.stop))
-
-
-def describe_rows(rows: Rows, cursor: Cursor) -> str:
-    """Rows in words, for notes on errors."""
-    shown = (
+def _describe_rows(rows: Rows, cursor: Cursor) -> str:
+    """Describe rows for a note on an error."""
+    numbers = (
         f"rows {rows.start} to {rows.stop - 1}"
         if isinstance(rows, slice)
         else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
     )
-    return f"{shown} at position {cursor.position} of epoch {cursor.epoch}"
+    return f"{numbers} at position {cursor.position} of epoch {cursor.epoch}"

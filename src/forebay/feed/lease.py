@@ -1,12 +1,13 @@
-"""The life of what is lent: how a slot learns that nobody can see its memory any more.
+"""Leases: how a slot learns that the consumer holds no batch of it any more.
 
-Every leaf of a slot has one root: the object through which alone the memory is ever handed out. Whatever the user
-derives from it (views, views of views, tensors by DLPack, buffers) holds a reference to the root, directly or along
-a chain, because a root's own base is not an ndarray and NumPy collapses chains only over ndarrays. So the memory is
-unseen exactly when the reference counts of the roots are back where they were before anything was lent.
+Each leaf of a slot has one root, the only object through which its memory is handed out. All that the user derives
+from it (views, views of views, DLPack tensors, buffers) holds a reference to the root, directly or through a chain: a
+root's base is not an ndarray, and NumPy shortens chains only over ndarrays. So the memory is released exactly when the
+reference counts of the roots are back to their values before the hand-out.
 
-Counting instead of finalizers: the roots live as long as the slot, nothing is made or destroyed per batch, no callback
-runs on a foreign thread, and a slot that is kept for good is simply forgotten; its memory goes with the last view.
+Counting has advantages over finalizers. Roots live as long as the slot, so no object is created or destroyed per
+batch. No callback runs on another thread. A slot that the consumer keeps forever is simply dropped, and its memory is
+freed with the last view.
 """
 
 import sys
@@ -17,20 +18,21 @@ __all__ = ["Lease"]
 
 
 class Lease:
-    """Tells whether anything but the slot itself still refers to its roots.
+    """Tells whether anything except the slot still refers to its roots.
 
-    The count at birth is the count of nobody: roots come by an iterator, so that no list of the caller's is counted.
+    Create it before the roots are handed out. They come from an iterator, so that no list of the caller counts.
     """
 
-    __slots__ = ("_idle", "_roots")
+    __slots__ = ("_idle_count", "_roots")
 
     def __init__(self, roots: Iterator[Any]) -> None:
         self._roots = tuple(roots)
-        self._idle = self._count()
+        self._idle_count = self._count()
 
     @property
-    def ended(self) -> bool:
-        return self._count() == self._idle
+    def released(self) -> bool:
+        """True if only the slot refers to the roots."""
+        return self._count() == self._idle_count
 
     def _count(self) -> int:
         return sum(map(sys.getrefcount, self._roots))

@@ -1,4 +1,4 @@
-"""From row numbers, or rows, to a full slot by way of Ray workers: one copy, out of what Ray received."""
+"""The transforms of the host on Ray workers: one copy, from what Ray received to the slot."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -7,146 +7,158 @@ import numpy as np
 import ray
 
 from forebay.core.recorder import Recorder
-from forebay.core.source import Rows, Source, row_count
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
-from forebay.feed.ray_task import Answer, FarRows, FarTask
+from forebay.feed.ray_task import RayJob, RayResult, RayTask
 from forebay.feed.slot import Slot
-from forebay.feed.transform_stage import CutShortError, Finisher
+from forebay.feed.transform_stage import PartialGroupError, TransformStage
 from forebay.order.schedule import Cursor
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.sources.arrays import ArraySource
 from forebay.transforms.ops import apply_all
-from forebay.transforms.workers.ray_actor import Hello, Question
-from forebay.transforms.workers.ray_inline import count_pieces, cut, join, same_bytes
+from forebay.transforms.workers.ray_actor import RayRequest, WorkerInfo
+from forebay.transforms.workers.ray_inline import are_bytes_equal, count_pieces, join_bytes, split_bytes
 from forebay.transforms.workers.ray_pool import RayPool
 
-__all__ = ["RayFinisher"]
+__all__ = ["RayTransformStage"]
 
 
-class RayFinisher(Finisher):
-    """A finisher whose transforms run on Ray workers, which read the rows themselves where they can."""
+class RayTransformStage(TransformStage):
+    """A transform stage on Ray workers, which read the rows themselves if they can.
+
+    It is also the remote filler of a feed whose workers have the rows.
+    """
 
     def __init__(
-        self, plan: Plan, pipeline: Pipeline, between: tuple[Sequence[ArraySpec], Structure], recorder: Recorder
+        self, plan: Plan, pipeline: Pipeline, worker_input: tuple[Sequence[ArraySpec], Structure], recorder: Recorder
     ) -> None:
-        super().__init__(plan, pipeline.structure, between, schedule=pipeline.schedule)
-        cluster = plan.demand.cluster
+        super().__init__(plan, pipeline.structure, worker_input, schedule=pipeline.schedule)
+        cluster = plan.input.cluster
         assert cluster is not None
         self._source: Any = pipeline.source
-        self._stored = cluster.rows == "stored"
-        self._references: list[Any] = []  # of the arrays in Ray's object store, where they are there
+        self._is_stored = cluster.row_delivery == "stored"
+        self._references: list[Any] = []  # to the arrays in Ray's object store
         self._recorder, self._task_nbytes = recorder, plan.task_nbytes
-        self._row_nbytes = sum(spec.nbytes for spec in plan.demand.specs) if plan.demand.sized else 0
+        self._row_nbytes = sum(spec.nbytes for spec in plan.input.specs) if plan.input.fixed_size else 0
         self._node_id = ray.get_runtime_context().get_node_id()
-        self._workers = RayPool(_work(plan, pipeline, between[1], read=cluster.rows == "read"), cluster.workers)
-        recorder.watch("ray", self._workers.counts)
+        job = _make_job(plan, pipeline, worker_input[1], reads_files=cluster.row_delivery == "read")
+        self._workers = RayPool(job, cluster.workers)
+        recorder.add_counters("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
-        """Somebody's arrays may have changed since the last epoch: then the workers are given them anew."""
-        if self._stored and not self._unchanged():
+        """Store the user's arrays again if they changed since the last epoch."""
+        if self._is_stored and not self._stored_arrays_are_current():
             self._references = [ray.put(list(self._source.arrays))]
 
-    def _unchanged(self) -> bool:
-        """Whether what is in the object store is what the arrays hold. To look takes a part of what putting takes, and
-        every node keeps its copy."""
-        assert isinstance(self._source, ArraySource)
-        if not self._references:
-            return False
-        return self._source.fixed or same_bytes(self._source.arrays, ray.get(self._references[0]))
-
     def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None:
-        """Have a worker read these rows and transform them."""
-        keys, references = self._keys(cursor, row_count(rows)), self._references
+        """Let a worker read these rows and transform them."""
+        keys, references = self._batch_keys(cursor, row_count(rows)), self._references
 
-        def make(worker: Hello) -> Question:
-            answers = self._answers(worker, row_count(rows))
-            if worker.lacks:
-                self._recorder.note(f"rows for {worker.node}", "sent", f"it cannot read them: {worker.lacks}")
-                return self._sent(worker, keys, self._gathered(rows), answers)
-            return Question(FarTask(keys, rows, answers=answers), references, answers=answers)
+        def make_request(worker: WorkerInfo) -> RayRequest:
+            num_returns = self._result_pieces(worker, row_count(rows))
+            if worker.missing_reason:
+                why = f"it cannot read them: {worker.missing_reason}"
+                self._recorder.note(f"rows for {worker.node}", "sent", why)
+                return self._request_with_rows(worker, keys, self._gather(rows), num_returns)
+            return RayRequest(RayTask(keys, rows, num_returns=num_returns), references, num_returns=num_returns)
 
-        self._run(slot, make)
+        self._run(slot, make_request)
 
-    def finish(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
-        """Send rows that were gathered here to a worker, after the transforms of this thread."""
-        keys = self._keys(cursor, len(leaves[0])) if self._plan.demand.sized else [self._key(cursor)]
-        headed = self._headed(leaves, keys)
-        self._run(slot, lambda worker: self._sent(worker, keys, headed, self._answers(worker, len(headed[0]))))
+    def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+        """Apply the thread transforms, and send the rows to a worker for the others."""
+        fixed_size = self._plan.input.fixed_size
+        keys = self._batch_keys(cursor, len(leaves[0])) if fixed_size else [self._key(cursor)]
+        leaves = self._after_thread_transforms(leaves, keys)
+
+        def make_request(worker: WorkerInfo) -> RayRequest:
+            return self._request_with_rows(worker, keys, leaves, self._result_pieces(worker, len(leaves[0])))
+
+        self._run(slot, make_request)
 
     def close(self) -> None:
         self._workers.close()
         self._references = []
 
-    def _answers(self, worker: Hello, rows: int) -> int:
-        return self._pieces(worker, rows * self._row_nbytes)
+    def _stored_arrays_are_current(self) -> bool:
+        """Compare the arrays with the object store. This takes less time than storing them again."""
+        assert isinstance(self._source, ArraySource)
+        if not self._references:
+            return False
+        return self._source.immutable or are_bytes_equal(self._source.arrays, ray.get(self._references[0]))
 
-    def _pieces(self, worker: Hello, nbytes: int) -> int:
-        """In how many pieces so many bytes go there or come back."""
-        return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
+    def _run(self, slot: Slot, make_request: Callable[[WorkerInfo], RayRequest]) -> None:
+        (result, *pieces), worker = self._workers.run(make_request, nbytes=self._task_nbytes)
+        if result.failure is not None and result.batches == 0:
+            raise result.failure.rebuild(str(worker))
+        self._write(slot, result, pieces)
+        if result.failure is not None:
+            raise PartialGroupError(result.batches, result.failure.rebuild(str(worker)))
 
-    def _sent(self, worker: Hello, keys: list[tuple[int, ...]], leaves: list[Array], answers: int) -> Question:
-        pieces = self._pieces(worker, sum(leaf.nbytes for leaf in leaves))
-        if pieces == 1:
-            return Question(FarTask(keys, None, leaves, answers=answers), answers=answers)
-        alike = [(leaf.shape, leaf.dtype) for leaf in leaves]
-        contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
-        task = FarTask(keys, None, cut_leaves=alike, answers=answers)
-        return Question(task, pieces=cut(contiguous, pieces), answers=answers)
+    def _write(self, slot: Slot, result: RayResult, pieces: list[bytes]) -> None:
+        if self._plan.input.fixed_size:
+            join_bytes([*result.leaves, result.piece, *pieces], self._result_arrays(slot, result))
+        else:
+            slot.write_variable_size(self._checked(result.leaves))
 
-    def _run(self, slot: Slot, make: Callable[[Hello], Question]) -> None:
-        (answer, *others), worker = self._workers.run(make, nbytes=self._task_nbytes)
-        if answer.failure is not None and answer.batches == 0:
-            raise answer.failure.rebuild(str(worker))
-        self._write(slot, answer, others)
-        if answer.failure is not None:
-            raise CutShortError(answer.batches, answer.failure.rebuild(str(worker)))
-
-    def _write(self, slot: Slot, answer: Answer, others: list[bytes]) -> None:
-        if not self._plan.demand.sized:
-            slot.hold(self._alike(answer.leaves))
-            return
-        join([*answer.leaves, answer.piece, *others], self._targets(slot, answer))
-
-    def _targets(self, slot: Slot, answer: Answer) -> Iterator[Array]:
-        """Where the bytes of an answer go, in the order in which they come: leaf by leaf, batch by batch."""
-        layout, batch_rows = slot.layout, self._plan.demand.batch_rows
+    def _result_arrays(self, slot: Slot, result: RayResult) -> Iterator[Array]:
+        """Yield the arrays that the bytes of a result fill in sequence: leaf by leaf, batch by batch."""
+        layout, batch_rows = slot.layout, self._plan.input.batch_rows
         for leaf in range(len(layout.specs)):
-            for batch in range(answer.batches):
-                rows = min(batch_rows, answer.rows - batch * batch_rows)
+            for batch in range(result.batches):
+                rows = min(batch_rows, result.rows - batch * batch_rows)
                 yield layout.view(slot.memory.host, leaf, batch=batch, rows=rows)
 
-    def _keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
-        batches = -(-rows // self._plan.demand.batch_rows)
-        return [self._key(self._schedule.advanced(cursor, batch)) for batch in range(batches)]
+    def _request_with_rows(
+        self, worker: WorkerInfo, keys: list[tuple[int, ...]], leaves: list[Array], num_returns: int
+    ) -> RayRequest:
+        pieces = self._count_pieces(worker, sum(leaf.nbytes for leaf in leaves))
+        if pieces == 1:
+            return RayRequest(RayTask(keys, None, leaves, num_returns=num_returns), num_returns=num_returns)
+        specs = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
+        task = RayTask(keys, None, split_leaves=specs, num_returns=num_returns)
+        return RayRequest(task, pieces=split_bytes(contiguous, pieces), num_returns=num_returns)
 
-    def _headed(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
-        """The rows after the transforms of this thread, batch by batch."""
-        if not self._plan.head:
+    def _result_pieces(self, worker: WorkerInfo, rows: int) -> int:
+        return self._count_pieces(worker, rows * self._row_nbytes)
+
+    def _count_pieces(self, worker: WorkerInfo, nbytes: int) -> int:
+        return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
+
+    def _batch_keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
+        batches = -(-rows // self._plan.input.batch_rows)
+        return [self._key(self._schedule.advance(cursor, batch)) for batch in range(batches)]
+
+    def _after_thread_transforms(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
+        """Apply the thread transforms batch by batch."""
+        transforms = self._plan.thread_transforms
+        if not transforms:
             return leaves
-        step = self._plan.demand.batch_rows if len(keys) > 1 else len(leaves[0])
-        pieces = [
-            apply_all(self._plan.head, [leaf[start : start + step] for leaf in leaves], self._source_structure, key)[0]
+        step = self._plan.input.batch_rows if len(keys) > 1 else len(leaves[0])
+        batches = [
+            apply_all(transforms, [leaf[start : start + step] for leaf in leaves], self._source_structure, key)[0]
             for start, key in zip(range(0, len(leaves[0]), step), keys, strict=True)
         ]
-        return pieces[0] if len(pieces) == 1 else [np.concatenate(piece) for piece in zip(*pieces, strict=True)]
+        return batches[0] if len(batches) == 1 else [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
-    def _gathered(self, rows: Rows) -> list[Array]:
-        out = [spec.empty(row_count(rows)) for spec in self._plan.demand.source_specs]
+    def _gather(self, rows: Rows) -> list[Array]:
+        out = [spec.empty(row_count(rows)) for spec in self._plan.input.source_specs]
         self._source.gather(rows, out)
         return out
 
 
-def _work(plan: Plan, pipeline: Pipeline, structure: Structure, *, read: bool) -> FarRows:
-    demand = plan.demand
-    return FarRows(
-        transforms=plan.tail,
-        first=len(plan.head),
+def _make_job(plan: Plan, pipeline: Pipeline, structure: Structure, *, reads_files: bool) -> RayJob:
+    plan_input, recipe = plan.input, pipeline.opening
+    return RayJob(
+        transforms=plan.worker_transforms,
+        first=len(plan.thread_transforms),
         structure=structure,
-        opening=pipeline.opening.everywhere() if read and pipeline.opening is not None else None,
-        source_rows=len(pipeline.source) if isinstance(pipeline.source, Source) else 0,
-        source_specs=demand.source_specs,
-        batch_rows=demand.batch_rows,
-        output_specs=demand.specs if demand.sized else None,
-        output_names=demand.structure.paths,
+        recipe=recipe.with_absolute_paths() if reads_files and recipe is not None else None,
+        source_rows=len(pipeline.source) if isinstance(pipeline.source, AbstractSource) else 0,
+        source_specs=plan_input.source_specs,
+        batch_rows=plan_input.batch_rows,
+        output_specs=plan_input.specs if plan_input.fixed_size else None,
+        output_names=plan_input.structure.paths,
     )

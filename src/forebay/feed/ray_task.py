@@ -1,7 +1,7 @@
-"""Rows read and transformed on a Ray worker: what it is sent once, what it is asked, and what it answers.
+"""What a Ray worker reads and transforms: the job it is sent once, its tasks, and their results.
 
-A worker has the rows by their numbers, from files it opens itself or from Ray's object store; or it is sent them. It
-answers with one array a leaf for all batches of a task, or their bytes in pieces, which the trainer copies once.
+A worker finds rows by number, in files that it opens or in Ray's object store; otherwise the rows are part of the task.
+It returns one array per leaf for all batches of a task, or their bytes in pieces. The trainer copies them once.
 """
 
 from collections.abc import Sequence
@@ -11,123 +11,124 @@ from typing import Any
 import numpy as np
 from ray import cloudpickle
 
-from forebay.core.source import Rows, Source, row_count
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
-from forebay.sources.files.reopen import Opening
-from forebay.transforms.ops import Transform, apply_all, transformed, write_leaves
+from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
 from forebay.transforms.workers.pickling import Failure
-from forebay.transforms.workers.ray_inline import cut, join
+from forebay.transforms.workers.ray_inline import join_bytes, split_bytes
 
-__all__ = ["Answer", "FarRows", "FarTask"]
+__all__ = ["RayJob", "RayResult", "RayTask"]
 
 
 @dataclass(frozen=True, slots=True)
-class FarTask:
-    """A few batches' worth of work: the numbers of their rows, or the rows."""
+class RayTask:
+    """Batches that one Ray worker transforms in one call: the numbers of their rows, or the rows."""
 
-    keys: list[tuple[int, ...]]  # what random numbers are drawn from, for each batch
+    keys: list[tuple[int, ...]]  # per batch; seeds its random numbers
     rows: Rows | None
     leaves: list[Array] | None = None
-    cut_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = (
-        None  # shape and dtype of those in pieces beside it
-    )
-    answers: int = 1  # in so many pieces
+    split_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # shapes and dtypes of leaves in pieces
+    num_returns: int = 1  # pieces of the result
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a task: all of its batches, or those before the first that failed."""
+class RayResult:
+    """The result of a task: all of its batches, or those before the first failure."""
 
     batches: int
     rows: int
     leaves: list[Array]
     failure: Failure | None = None
-    piece: bytes = b""  # the first of them, where leaves come in pieces
+    piece: bytes = b""  # the first piece, if the leaves are returned in pieces
 
 
 @dataclass(frozen=True, slots=True)
-class FarRows:
-    """What every worker is sent once."""
+class RayJob:
+    """What every worker receives once."""
 
     transforms: tuple[Transform, ...]
-    first: int  # the number of the first of them in the pipeline
-    structure: Structure  # what they are given
-    opening: Opening | None
+    first: int  # number of the first transform within the pipeline
+    structure: Structure  # of the input
+    recipe: FileSourceRecipe | None  # opens the files, if the worker reads them
     source_rows: int
     source_specs: tuple[ArraySpec, ...]
     batch_rows: int
-    output_specs: tuple[ArraySpec, ...] | None  # None: batches differ in size, and a task is one of them
+    output_specs: tuple[ArraySpec, ...] | None  # None if batches differ in size; then a task is one batch
     output_names: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """What errors about workers call it: the user's own maps."""
-        return transformed(self.transforms)
+        """The user's maps, for error messages about workers."""
+        return describe_transforms(self.transforms)
 
-    def open(self) -> "OpenedRows":
-        if self.opening is None:
-            return OpenedRows(self, None, "")
+    def open(self) -> "RayJobOnWorker":
+        """Open the source on the worker."""
+        if self.recipe is None:
+            return RayJobOnWorker(self, None, "")
         try:
-            return OpenedRows(self, self.opening.open(self.source_rows, self.source_specs), "")
+            return RayJobOnWorker(self, self.recipe.open(self.source_rows, self.source_specs), "")
         except (OSError, ValueError, ImportError) as error:
-            return OpenedRows(self, None, f"{type(error).__name__}: {error}")
+            return RayJobOnWorker(self, None, f"{type(error).__name__}: {error}")
 
 
-class OpenedRows:
-    """The same on a worker, with the source open."""
+class RayJobOnWorker:
+    """A job on a worker, with its source open."""
 
-    def __init__(self, told: FarRows, source: Source | None, lacks: str) -> None:
-        self._told, self._source, self.lacks = told, source, lacks
+    def __init__(self, job: RayJob, source: AbstractSource | None, missing_reason: str) -> None:
+        """`missing_reason` tells why the worker cannot read the rows; empty if it can or need not."""
+        self._job, self._source, self.missing_reason = job, source, missing_reason
 
-    def __call__(self, task: FarTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
-        """An answer, and the pieces after the first where there are several."""
-        answer = self._answer(task, stored, pieces)
-        if task.answers == 1:
-            return answer
-        first, *others = cut(answer.leaves, task.answers)
-        return [replace(answer, leaves=[], piece=first), *others]
+    def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
+        """Return the result of a task, or a list of the result and its further pieces."""
+        result = self._run(task, stored, pieces)
+        if task.num_returns == 1:
+            return result
+        first, *others = split_bytes(result.leaves, task.num_returns)
+        return [replace(result, leaves=[], piece=first), *others]
 
-    def _answer(self, task: FarTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Answer:
+    def _run(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> RayResult:
         try:
-            leaves = self._leaves(task, stored, pieces)
-            if self._told.output_specs is None:
-                return Answer(1, len(leaves[0]), self._mapped(leaves, task.keys[0]))
-            return self._map(leaves, task)
-        except BaseException as error:  # the user's: it must not end the worker
-            return Answer(0, 0, [], Failure.of(error, cloudpickle.dumps))
+            leaves = self._input(task, stored, pieces)
+            if self._job.output_specs is None:
+                return RayResult(1, len(leaves[0]), self._transform(leaves, task.keys[0]))
+            return self._transform_batches(leaves, task, self._job.output_specs)
+        except BaseException as error:  # an error of the user's code must not end the worker
+            return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
-    def _leaves(self, task: FarTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """The rows in memory that a map may write to and keep, as it may anywhere."""
+    def _input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
+        """Return the rows in new memory, because a map may write to its input and keep it."""
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
-        if task.cut_leaves is not None:
-            joined = [np.empty(shape, dtype) for shape, dtype in task.cut_leaves]
-            join(pieces, joined)
+        if task.split_leaves is not None:
+            joined = [np.empty(shape, dtype) for shape, dtype in task.split_leaves]
+            join_bytes(pieces, joined)
             return joined
-        source = self._source if stored is None else ArraySource(self._told.structure.unflatten(stored))
+        source = self._source if stored is None else ArraySource(self._job.structure.unflatten(stored))
         assert source is not None
         assert task.rows is not None
-        out = [spec.empty(row_count(task.rows)) for spec in self._told.source_specs]
+        out = [spec.empty(row_count(task.rows)) for spec in self._job.source_specs]
         source.gather(task.rows, out)
         return out
 
-    def _mapped(self, leaves: list[Array], key: tuple[int, ...]) -> list[Array]:
-        """A batch of whatever size it comes out in."""
-        told = self._told
-        results, _ = apply_all(told.transforms, leaves, told.structure, key, first=told.first)
-        return [np.asarray(leaf) for leaf in results]
-
-    def _map(self, leaves: Sequence[Array], task: FarTask) -> Answer:
-        told = self._told
-        assert told.output_specs is not None
-        out = [spec.empty(len(leaves[0])) for spec in told.output_specs]
+    def _transform_batches(
+        self, leaves: Sequence[Array], task: RayTask, output_specs: tuple[ArraySpec, ...]
+    ) -> RayResult:
+        job = self._job
+        out = [spec.empty(len(leaves[0])) for spec in output_specs]
         for batch, key in enumerate(task.keys):
-            part = slice(batch * told.batch_rows, (batch + 1) * told.batch_rows)
+            part = slice(batch * job.batch_rows, (batch + 1) * job.batch_rows)
             try:
-                results = self._mapped([leaf[part] for leaf in leaves], key)
-                write_leaves(results, [target[part] for target in out], told.output_names, told.name)
+                results = self._transform([leaf[part] for leaf in leaves], key)
+                write_leaves(results, [array[part] for array in out], job.output_names, job.name)
             except BaseException as error:
-                whole = batch * told.batch_rows
-                return Answer(batch, whole, [target[:whole] for target in out], Failure.of(error, cloudpickle.dumps))
-        return Answer(len(task.keys), len(leaves[0]), out)
+                done = batch * job.batch_rows
+                return RayResult(batch, done, [array[:done] for array in out], Failure.of(error, cloudpickle.dumps))
+        return RayResult(len(task.keys), len(leaves[0]), out)
+
+    def _transform(self, leaves: list[Array], key: tuple[int, ...]) -> list[Array]:
+        job = self._job
+        results, _ = apply_all(job.transforms, leaves, job.structure, key, first=job.first)
+        return [np.asarray(leaf) for leaf in results]

@@ -1,4 +1,4 @@
-"""One reusable staging place: memory, the roots it is handed off through, and the views it is filled through."""
+"""A slot: reusable memory for one group, with the roots for the hand-off and the views for the fillers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.engine import Engine, SlotMemory
-from forebay.core.source import row_views
+from forebay.core.rows import row_views
 from forebay.core.spec import Array, ArraySpec, Layout, align
 from forebay.feed.lease import Lease
 from forebay.order.schedule import Group
@@ -15,89 +15,95 @@ __all__ = ["Slot"]
 
 
 class Slot:
-    """A place for one group of batches; its views are made once and used again for every group."""
+    """Memory for one group of batches. Its views are made once and reused for every group."""
 
     def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
         self._engine = engine
-        self._shared = shared_nbytes > 0
-        self.input_offset = align(layout.nbytes, engine.alignment)
+        self._is_shared = shared_nbytes > 0
+        self.input_offset = align(layout.nbytes, engine.alignment)  # where the input of worker processes begins
         self._nbytes = self.input_offset + shared_nbytes
-        self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._shared)
+        self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._is_shared)
         self.group: Group | None = None
-        self.fetched = False  # whether the device filled it by itself, so that there is nothing to send
-        self.failure: BaseException | None = None  # what kept the rest of the group from being filled
-        self._lay_out(layout)
+        self.filled_by_device = False  # True if the device pulled the rows, so that nothing is sent
+        self.partial_failure: BaseException | None = None  # why the rest of the group could not be filled
+        self._set_layout(layout)
 
-    def _lay_out(self, layout: Layout) -> None:
+    def _set_layout(self, layout: Layout) -> None:
         self.layout = layout
         leaves = range(len(layout.specs))
         self.batches = [[self.memory.root(layout, leaf, batch) for leaf in leaves] for batch in range(layout.batches)]
-        self.lease = Lease(self.memory.counted(root) for batch in self.batches for root in batch)
-        self._row_targets: list[list[Array]] | None = None
-        self._packed = [layout.batches == 1 or layout.packed(leaf) for leaf in leaves]
-        self._spread: list[Array | None] | None = None  # made when first needed, since it asks for the host side
+        self.lease = Lease(self.memory.lease_object(root) for batch in self.batches for root in batch)
+        self._row_views: list[list[Array]] | None = None
+        self._is_packed = [layout.batches == 1 or layout.is_packed(leaf) for leaf in leaves]
+        self._strided_views: list[Array | None] | None = None  # made on first use, because they touch host memory
 
     @property
     def nbytes(self) -> int:
         return self._nbytes
 
     @property
-    def block(self) -> Any:
-        """The memory as worker processes find it."""
+    def shared_block(self) -> Any:
+        """The memory as worker processes map it."""
         return self.memory.block
 
-    def targets(self, rows: int) -> list[Array]:
-        """Where to gather so many rows, a leaf each; leaves with gaps between batches are gathered beside the slot."""
+    def gather_arrays(self, rows: int) -> list[Array]:
+        """Return an array per leaf to gather rows into.
+
+        Most arrays are views of the slot. A leaf with gaps between its batches gets a new array, which
+        `scatter_batches` copies into the slot.
+        """
         specs = self.layout.specs
         return [
             self.layout.view(self.memory.host, leaf, rows=rows) if packed else specs[leaf].empty(rows)
-            for leaf, packed in enumerate(self._packed)
+            for leaf, packed in enumerate(self._is_packed)
         ]
 
-    def row_targets(self) -> list[list[Array]]:
-        """Where to put rows one by one: a view of each row of each leaf, made once."""
-        if self._row_targets is None:
-            self._row_targets = [row_views(target) for target in self.targets(self.layout.batch_rows)]
-        return self._row_targets
+    def row_views(self) -> list[list[Array]]:
+        """Return a view of each row of each leaf, to write rows one by one. The views are made once."""
+        if self._row_views is None:
+            self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
+        return self._row_views
 
-    def commit(self, targets: Sequence[Array]) -> None:
-        """Put what was gathered beside the slot into it, a batch at a time."""
-        if self._spread is None:
-            self._spread = [None if packed else self._strided(leaf) for leaf, packed in enumerate(self._packed)]
-        for target, spread in zip(targets, self._spread, strict=True):
-            if spread is None:
+    def scatter_batches(self, arrays: Sequence[Array]) -> None:
+        """Copy the arrays that are not views of the slot into it, batch by batch."""
+        if self._strided_views is None:
+            self._strided_views = [
+                None if packed else self._strided_view(leaf) for leaf, packed in enumerate(self._is_packed)
+            ]
+        for array, view in zip(arrays, self._strided_views, strict=True):
+            if view is None:
                 continue
             batch_rows = self.layout.batch_rows
-            whole = len(target) // batch_rows
-            spread[:whole] = target[: whole * batch_rows].reshape(whole, *spread.shape[1:])
-            if len(target) > whole * batch_rows:
-                spread[whole, : len(target) - whole * batch_rows] = target[whole * batch_rows :]
+            full = len(array) // batch_rows
+            view[:full] = array[: full * batch_rows].reshape(full, *view.shape[1:])
+            if len(array) > full * batch_rows:
+                view[full, : len(array) - full * batch_rows] = array[full * batch_rows :]
 
-    def hold(self, leaves: Sequence[Array]) -> None:
-        """Copy a batch of any size into the slot, which takes larger memory where it must."""
+    def write_variable_size(self, leaves: Sequence[Array]) -> None:
+        """Copy a batch of any size into the slot. Allocate larger memory if it does not fit."""
         specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
         if layout.nbytes > self._nbytes:
-            larger = self._engine.open_slot(layout.nbytes, shared=self._shared)
+            larger = self._engine.open_slot(layout.nbytes, shared=self._is_shared)
             self.close()
             self.memory, self._nbytes = larger, layout.nbytes
-            self._lay_out(layout)
+            self._set_layout(layout)
         elif layout != self.layout:
-            self._lay_out(layout)
-        for target, leaf in zip(self.targets(len(leaves[0])), leaves, strict=True):
-            target[...] = leaf
+            self._set_layout(layout)
+        for array, leaf in zip(self.gather_arrays(len(leaves[0])), leaves, strict=True):
+            array[...] = leaf
 
     def send(self) -> None:
-        """Start the copy of what was filled on the host."""
+        """Start the copy to the device, unless the device filled the slot."""
         assert self.group is not None
-        if not self.fetched:
+        if not self.filled_by_device:
             self._engine.send(self.memory, self.layout.parts(self.group.rows))
 
     def close(self) -> None:
-        """Give the memory back; what is still seen of it lives on with whoever sees it."""
+        """Free the memory. Batches that the consumer still holds stay valid."""
         self._engine.close_slot(self.memory)
 
-    def _strided(self, leaf: int) -> Array:
+    def _strided_view(self, leaf: int) -> Array:
         spec, layout = self.layout.specs[leaf], self.layout
         first = layout.view(self.memory.host, leaf)
         return np.ndarray(

@@ -1,4 +1,4 @@
-"""A stream -> slot: rows or ready-made batches, read one after the other, in turn."""
+"""Fills slots from streams of rows and from ready-made batches, which are read in sequence."""
 
 import time
 from abc import ABC, abstractmethod
@@ -9,84 +9,84 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.recorder import Recorder
-from forebay.core.source import Array, StreamReader
+from forebay.core.source import StreamReader
+from forebay.core.spec import Array
 from forebay.errors import SourceError, StateError
+from forebay.feed.filler import FillerParts
 from forebay.feed.slot import Slot
-from forebay.feed.throttle import Consumer
-from forebay.feed.transform_stage import Finisher
+from forebay.feed.throttle import ConsumerThrottle
 from forebay.order.schedule import Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import Plan
-from forebay.sources.streams.generator import RowReader
+from forebay.sources.streams.generator import GeneratorReader
 from forebay.transforms.padding import pad_rows
 
-__all__ = ["BatchWork", "StreamWork"]
+__all__ = ["BatchFiller", "StreamFiller"]
 
-PIECE_SECONDS = 200e-6  # rows are read in pieces of about this long, so that the interpreter is given up often enough
+PIECE_SECONDS = 200e-6  # time to read one piece of rows; between pieces the thread releases the interpreter
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A group that was read; its transforms are still to come."""
+class _ReadGroup:
+    """A group that was read but not yet transformed."""
 
     group: Group
-    leaves: list[Array] | None  # None: it lies in the slot already
+    leaves: list[Array] | None  # None if the rows are in the slot already
 
 
-class _Passes:
-    """Where a stream is being read: its reader, and the cursor of what comes next."""
+class _StreamPosition:
+    """The reader of the current pass, and the cursor of the next batch."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._stream: Any = pipeline.source
         self.schedule = pipeline.schedule
         self.reader: Any = None
         self.cursor = Cursor()
-        self._batches = 0  # read since the pass was opened
+        self._pass_batches = 0  # read since the pass was opened
 
-    def begin(self, cursor: Cursor) -> None:
+    def move_to(self, cursor: Cursor) -> None:
         self.close()
         self.cursor = cursor
 
     @property
-    def ended(self) -> bool:
+    def is_over(self) -> bool:
         schedule, cursor = self.schedule, self.cursor
-        out_of_passes = schedule.passes is not None and cursor.passes >= schedule.passes
-        return out_of_passes or (schedule.batch_limit is not None and cursor.batches >= schedule.batch_limit)
+        has_all_passes = schedule.passes is not None and cursor.passes >= schedule.passes
+        return has_all_passes or (schedule.batch_limit is not None and cursor.batches >= schedule.batch_limit)
 
     def open(self) -> Any:
-        """The reader, at the cursor."""
+        """Return the reader, positioned at the cursor."""
         if self.reader is None:
             self.reader = self._stream.start(self.schedule.order_epoch(self.cursor), self.cursor.stream)
-            self._batches = 0
+            self._pass_batches = 0
             behind = self.cursor.position - self.cursor.stream_position
             if behind < 0:
-                raise StateError(f"the state is damaged: the stream's own state lies {-behind} rows ahead.")
+                raise StateError(f"the state is damaged: the state of the stream is {-behind} rows ahead.")
             self._check_skipped(self.reader.skip(behind), behind)
             self.cursor = replace(self.cursor, stream=None, stream_position=0)
         return self.reader
 
     def _check_skipped(self, skipped: int, wanted: int) -> None:
-        """The last batch of a pass may have been short; more than that cannot be missing."""
+        """Refuse a stream that became shorter. Only rows of an incomplete last batch may be missing."""
         if wanted - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
             raise StateError(
-                f"the stream ended after {skipped} rows, but the state was taken after {wanted}: it has changed."
+                f"the stream ended after {skipped} rows, but the state was taken after {wanted}. Resume with the same "
+                "data."
             )
 
-    def stamp(self) -> Cursor:
-        """The cursor with the stream's own state in it, where it has one."""
-        state = self.reader.state_dict() if hasattr(self.reader, "state_dict") else None
+    def cursor_with_stream_state(self) -> Cursor:
+        """Return the cursor, with the state of the stream if it has one."""
+        state = self.reader.state_dict()
         if state is None:
             return self.cursor
         return replace(self.cursor, stream=state, stream_position=self.cursor.position)
 
     def advance(self, batches: int, *, pass_ended: bool) -> None:
-        self._batches += batches
-        self.cursor = self.schedule.advanced(self.cursor, batches)
+        self._pass_batches += batches
+        self.cursor = self.schedule.advance(self.cursor, batches)
         if not pass_ended:
             return
-        if self.schedule.passes is None and self._batches == 0 and self.cursor.position == 0:
-            raise SourceError("repeat() would go on for ever: the stream gave nothing in a whole pass.")
+        if self.schedule.passes is None and self._pass_batches == 0 and self.cursor.position == 0:
+            raise SourceError("repeat() would never end: the stream yielded nothing in a whole pass.")
         self.close()
         self.cursor = replace(self.cursor, passes=self.cursor.passes + 1, position=0)
 
@@ -96,161 +96,167 @@ class _Passes:
             reader.close()
 
 
-class _InTurn(ABC):
-    """What reading rows and reading batches share: passes, turns, and transforms after the turn is over."""
+class _SequentialFiller(ABC):
+    """The common part of reading rows and reading batches: one thread reads, any thread transforms."""
 
-    in_order = True
-    quick = False  # somebody's Python code, which may block
-    goes_on = False  # a pass begins when it is asked for
+    reads_in_order = True
+    is_plain_copy = False  # the user's Python code reads, and may block
+    continues_into_next_epoch = False  # a pass begins only on request
 
-    def queues_only(self, slot: Slot) -> bool:
-        return False
-
-    def prepare(self, group: Group) -> None:  # noqa: B027  # empty for all: what comes in turn cannot be foreseen
-        """Nothing can be."""
-
-    def __init__(
-        self, pipeline: Pipeline, plan: Plan, finisher: Finisher, recorder: Recorder, consumer: Consumer
-    ) -> None:
-        self._passes = _Passes(pipeline)
+    def __init__(self, parts: FillerParts, throttle: ConsumerThrottle) -> None:
+        pipeline = parts.pipeline
+        self._position = _StreamPosition(pipeline)
         self._source: Any = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
-        self._plan, self._finisher, self._recorder, self._consumer = plan, finisher, recorder, consumer
+        self._plan, self._transform_stage, self._recorder = parts.plan, parts.transform_stage, parts.recorder
+        self._throttle = throttle
+
+    def only_enqueues(self, slot: Slot) -> bool:
+        return False
 
     def tasks(self, cursor: Cursor) -> Iterator[Cursor | None]:
-        """First where to begin; after that, only "go on": how far a stream goes is known when it was read."""
+        """Yield the start, then None ("continue") without end: the length of a stream is not known before."""
         yield cursor
         while True:
             yield None
 
-    def read(self, slot: Slot, task: Cursor | None, worker: int) -> _Begun | None:
+    def read(self, slot: Slot, task: Cursor | None, worker: int) -> _ReadGroup | None:
         if task is not None:
-            self._passes.begin(task)
+            self._position.move_to(task)
         began = time.perf_counter()
         try:
-            while not self._passes.ended:
-                begun = self._read_group(slot)
-                if begun is not None:
-                    return begun
+            while not self._position.is_over:
+                group = self._read_group(slot)
+                if group is not None:
+                    return group
         except Exception as error:
-            error.add_note(
-                f"while reading near position {self._passes.cursor.position} of epoch {self._passes.cursor.epoch}"
-            )
+            cursor = self._position.cursor
+            error.add_note(f"while reading near position {cursor.position} of epoch {cursor.epoch}")
             raise
         finally:
-            self._recorder.add("read", time.perf_counter() - began)
+            self._recorder.add_span("read", time.perf_counter() - began)
         return None
 
     @abstractmethod
-    def _read_group(self, slot: Slot) -> _Begun | None:
-        """The next group of this pass, or None at its end."""
+    def _read_group(self, slot: Slot) -> _ReadGroup | None:
+        """Return the next group of this pass, or None at its end."""
 
-    def finish(self, slot: Slot, begun: _Begun, worker: int) -> Group:
+    def finish(self, slot: Slot, begun: _ReadGroup, worker: int) -> Group:
         if begun.leaves is not None:
             began = time.perf_counter()
-            self._finisher.finish(slot, begun.leaves, begun.group.cursor, worker)
-            self._recorder.add("transform", time.perf_counter() - began)
+            self._transform_stage.transform_into(slot, begun.leaves, begun.group.cursor, worker)
+            self._recorder.add_span("transform", time.perf_counter() - began)
         return begun.group
 
+    def prepare_after(self, group: Group) -> None:
+        """Do nothing: the next rows of a stream are not known."""
+        return
+
     def stop(self) -> None:
-        self._finisher.close()
+        self._transform_stage.close()
 
     def close(self) -> None:
-        with suppress(ValueError):  # a generator that is still running somewhere cannot be closed
-            self._passes.close()
+        with suppress(ValueError):  # a generator that is still running cannot be closed
+            self._position.close()
 
 
-class StreamWork(_InTurn):
-    """Fills slots from a stream of rows, a batch each: the next row may be long in coming, no batch waits for it."""
+class StreamFiller(_SequentialFiller):
+    """Fills slots from a stream of rows, one batch per slot, so that no batch waits for a later row."""
 
     _piece_rows = 1
 
-    def _read_group(self, slot: Slot) -> _Begun | None:
-        reader = self._passes.open()
-        cursor = self._passes.stamp()
-        leaves, rows, full = self._read_rows(reader, slot, self._schedule.batch_rows)
-        if not full and self._schedule.drop_remainder:
+    def _read_group(self, slot: Slot) -> _ReadGroup | None:
+        reader = self._position.open()
+        cursor = self._position.cursor_with_stream_state()
+        leaves, rows, is_full = self._read_rows(reader, slot, self._schedule.batch_rows)
+        if not is_full and self._schedule.drop_remainder:
             rows = 0
-        self._passes.advance(1 if rows else 0, pass_ended=not full)
+        self._position.advance(1 if rows else 0, pass_ended=not is_full)
         if rows == 0:
             return None
-        group = Group(cursor, 0, rows, 1, cursor.position, pass_ends=not full, epoch_ends=False)
-        return _Begun(group, None if leaves is None else [leaf[:rows] for leaf in leaves])
+        group = Group(cursor, 0, rows, 1, cursor.position, ends_pass=not is_full, ends_epoch=False)
+        return _ReadGroup(group, None if leaves is None else [leaf[:rows] for leaf in leaves])
 
     def _read_rows(self, reader: Any, slot: Slot, wanted: int) -> tuple[list[Array] | None, int, bool]:
-        """Rows into the slot, or beside it where transforms follow; how many, and whether the stream goes on."""
+        """Read rows into the slot, or into new arrays if transforms follow.
+
+        Return the new arrays (or None), the number of rows, and whether the batch is full.
+        """
         if self._pad is not None:
-            return self._read_ragged(reader, wanted)
-        if self._plan.demand.transforms:
-            leaves = self._finisher.input_targets(slot, wanted)
+            return self._read_padded(reader, wanted)
+        if self._plan.input.transforms:
+            leaves = self._transform_stage.input_arrays(slot, wanted)
             return leaves, *self._read_pieces(reader, leaves)
-        row_by_row = isinstance(reader, RowReader) and self._schedule.shard_count == 1
-        return None, *self._read_pieces(reader, slot.row_targets() if row_by_row else slot.targets(wanted))
+        row_by_row = isinstance(reader, GeneratorReader) and self._schedule.shard_count == 1
+        return None, *self._read_pieces(reader, slot.row_views() if row_by_row else slot.gather_arrays(wanted))
 
     def _read_pieces(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """Read until `out` is full or the stream ends."""
+        """Read piece by piece until `out` is full or the stream ends."""
         done, wanted = 0, len(out[0])
         while done < wanted:
-            self._consumer.give_way()
+            self._throttle.yield_to_consumer()
             piece = min(self._piece_rows, wanted - done)
             before = time.perf_counter()
-            count, whole = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
+            count, is_full = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
             done += count
-            if not whole:
+            if not is_full:
                 return done, False
-            self._adapt(time.perf_counter() - before)
+            self._adapt_piece(time.perf_counter() - before)
         return done, True
 
-    def _adapt(self, seconds: float) -> None:
-        """Let a piece take about the time it should."""
+    def _adapt_piece(self, seconds: float) -> None:
+        """Change the piece size so that a piece takes about PIECE_SECONDS."""
         if seconds < PIECE_SECONDS / 2:
             self._piece_rows = min(self._piece_rows * 2, self._schedule.batch_rows)
         elif seconds > PIECE_SECONDS * 2:
             self._piece_rows = max(1, self._piece_rows // 2)
 
     def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """This shard's rows, and whether all shards got theirs: every one reads the whole stream and keeps its own."""
+        """Read the rows of this shard. Return their number, and whether all shards got their rows.
+
+        Each shard reads the whole stream and keeps its own rows.
+        """
         count, rows = self._schedule.shard_count, len(out[0])
         if count == 1:
             got = reader.read(out)
             return got, got == rows
-        everybody = [np.empty((rows * count, *leaf.shape[1:]), leaf.dtype) for leaf in out]
-        got = reader.read(everybody)
+        of_all_shards = [np.empty((rows * count, *leaf.shape[1:]), leaf.dtype) for leaf in out]
+        got = reader.read(of_all_shards)
         own = len(range(self._schedule.shard_index, got, count))
-        for target, leaf in zip(out, everybody, strict=True):
-            target[:own] = leaf[self._schedule.shard_index : got : count]
+        for array, leaf in zip(out, of_all_shards, strict=True):
+            array[:own] = leaf[self._schedule.shard_index : got : count]
         return own, got == rows * count
 
-    def _read_ragged(self, reader: Any, wanted: int) -> tuple[list[Array] | None, int, bool]:
-        self._consumer.give_way()
+    def _read_padded(self, reader: Any, wanted: int) -> tuple[list[Array] | None, int, bool]:
+        self._throttle.yield_to_consumer()
         rows = reader.rows(wanted * self._schedule.shard_count)
-        full = len(rows) == wanted * self._schedule.shard_count
+        is_full = len(rows) == wanted * self._schedule.shard_count
         own = rows[self._schedule.shard_index :: self._schedule.shard_count]
         if not own:
-            return [], 0, full
-        return pad_rows(own, self._source.structure.paths, self._pad), len(own), full
+            return [], 0, is_full
+        return pad_rows(own, self._source.structure.paths, self._pad), len(own), is_full
 
 
-class BatchWork(_InTurn):
-    """Fills slots from somebody else's loader, a batch each, copied at once: loaders use their memory again."""
+class BatchFiller(_SequentialFiller):
+    """Fills slots with the batches of a loader. Each batch is copied at once, because loaders reuse their memory."""
 
-    def _read_group(self, slot: Slot) -> _Begun | None:
-        reader = self._passes.open()
-        cursor = self._passes.stamp()
-        self._consumer.give_way()
+    def _read_group(self, slot: Slot) -> _ReadGroup | None:
+        reader = self._position.open()
+        cursor = self._position.cursor_with_stream_state()
+        self._throttle.yield_to_consumer()
         leaves = self._own_batch(reader)
-        self._passes.advance(0 if leaves is None else 1, pass_ended=leaves is None)
+        self._position.advance(0 if leaves is None else 1, pass_ended=leaves is None)
         if leaves is None:
             return None
-        group = Group(cursor, 0, len(leaves[0]), 1, cursor.position, pass_ends=False, epoch_ends=False)
-        if self._plan.demand.transforms:
-            return _Begun(group, [np.array(leaf) for leaf in leaves])
-        slot.hold(leaves)
-        return _Begun(group, None)
+        group = Group(cursor, 0, len(leaves[0]), 1, cursor.position, ends_pass=False, ends_epoch=False)
+        if self._plan.input.transforms:
+            return _ReadGroup(group, [np.array(leaf) for leaf in leaves])
+        slot.write_variable_size(leaves)
+        return _ReadGroup(group, None)
 
     def _own_batch(self, reader: Any) -> list[Array] | None:
-        """This shard's next batch: every shard reads the whole loader and keeps its own."""
+        """Return the next batch of this shard. Each shard reads the whole loader and keeps its own batches."""
         own = None
         for index in range(self._schedule.shard_count):
             leaves = reader.next_batch()

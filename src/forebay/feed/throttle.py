@@ -1,101 +1,105 @@
-"""What a collecting thread knows of whoever takes its groups: whether it waits, and whether it may be worked beside."""
+"""When a reading thread may run Python code without slowing the consumer.
+
+A stream is read by Python code, which holds the interpreter lock. While the consumer waits for a group, reading is
+always right. While the consumer works on a batch, reading may slow it down; trials find out whether it does.
+"""
 
 import threading
 import time
 from dataclasses import dataclass, field
 from statistics import median
 
-__all__ = ["Consumer", "Pace"]
+__all__ = ["ConsumerThrottle", "OverlapPolicy"]
 
-BREATH_SECONDS = 50e-6  # a pause in which another thread gets the interpreter
+YIELD_SECONDS = 50e-6  # a sleep in which another thread takes the interpreter
+
+TRIAL_STEPS = 5  # steps of each kind that a comparison needs
+MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer is back so soon that reading can wait for it
+MAX_SLOWDOWN = 1.1  # a longer step counts as slowed by the reading thread
+FIRST_PAUSE_STEPS = 32  # steps until the next trial; doubled while the result stays the same
+MAX_PAUSE_STEPS = 1024
 
 
-class Consumer:
-    """Told when the consumer comes, waits and leaves; holds a collecting thread back where it would be in the way."""
+class ConsumerThrottle:
+    """Learns when the consumer requests, waits for and takes groups, and blocks the reading thread accordingly."""
 
     def __init__(self) -> None:
-        self.waiting = False
+        self.is_waiting = False
         self._closed = False
-        self._pace = Pace()
-        self._go = threading.Event()
-        self._left: float | None = None  # when it last went away, and with how many batches
-        self._batches = 1
+        self._policy = OverlapPolicy()
+        self._may_read = threading.Event()
+        self._taken_at: float | None = None  # when the consumer took its last group
+        self._taken_batches = 1
 
-    def come(self) -> None:
-        """It asks for a group."""
-        left = self._left  # another thread may begin the feed anew meanwhile
-        if left is not None:
-            self._pace.step((time.perf_counter() - left) / self._batches)
+    def on_request(self) -> None:
+        """The consumer requests a group."""
+        taken_at = self._taken_at  # another thread may call reset() meanwhile
+        if taken_at is not None:
+            self._policy.record_step((time.perf_counter() - taken_at) / self._taken_batches)
 
-    def wait(self) -> None:
-        """There is none yet: now is the time to work."""
-        self.waiting = True
-        self._go.set()
+    def on_wait(self) -> None:
+        """No group is ready, and the consumer waits."""
+        self.is_waiting = True
+        self._may_read.set()
 
-    def leave(self, batches: int) -> None:
-        """It goes away with a group."""
-        self.waiting = False
-        self._left, self._batches = time.perf_counter(), batches
-        if self._pace.beside or self._closed:
-            self._go.set()
+    def on_take(self, batches: int) -> None:
+        """The consumer takes a group."""
+        self.is_waiting = False
+        self._taken_at, self._taken_batches = time.perf_counter(), batches
+        if self._policy.overlap_allowed or self._closed:
+            self._may_read.set()
         else:
-            self._go.clear()
+            self._may_read.clear()
 
-    def release(self) -> None:
-        """The feed begins anew: nobody is held back until its first group is taken."""
-        self._left = None
-        self._go.set()
+    def reset(self) -> None:
+        """The feed restarts: reading is free until the first group is taken."""
+        self._taken_at = None
+        self._may_read.set()
 
     def close(self) -> None:
-        """Nobody is held back any more."""
+        """Never block the reading thread again."""
         self._closed = True
-        self._go.set()
+        self._may_read.set()
 
-    def give_way(self) -> None:
-        """Called between pieces of Python work: rest while that would hold the consumer back."""
-        self._go.wait()
-        if not self.waiting:
-            time.sleep(BREATH_SECONDS)
-
-
-TRIAL_STEPS = 5  # steps of each kind that a comparison rests on
-WORTHWHILE_SECONDS = 100e-6  # a consumer that is back sooner may as well be waited for
-SLOWED = 1.1  # a step this much longer counts as held back
-FIRST_REST = 32  # steps until the next trial; doubled each time the answer stays the same
-LONGEST_REST = 1024
+    def yield_to_consumer(self) -> None:
+        """Block while reading would slow the consumer. Call this between pieces of Python work."""
+        self._may_read.wait()
+        if not self.is_waiting:
+            time.sleep(YIELD_SECONDS)
 
 
 @dataclass(slots=True)
-class Pace:
-    """Says whether to work while the consumer is away; while it waits, working is always right."""
+class OverlapPolicy:
+    """Decides by trials whether reading may overlap with the consumer's steps.
 
-    _quiet: list[float] = field(default_factory=list)
-    _beside: list[float] = field(default_factory=list)
-    _trying: bool = True
-    _ahead: bool = False
-    _rest: int = FIRST_REST
-    _rested: int = 0
+    A trial compares steps without and with reading. Trials repeat after longer and longer pauses.
+    """
+
+    _quiet_seconds: list[float] = field(default_factory=list)
+    _overlap_seconds: list[float] = field(default_factory=list)
+    _in_trial: bool = True
+    _allowed: bool = False
+    _pause_steps: int = FIRST_PAUSE_STEPS
+    _steps_since_trial: int = 0
 
     @property
-    def beside(self) -> bool:
-        """Whether to go on working while the consumer is away."""
-        return self._ahead if not self._trying else len(self._quiet) >= TRIAL_STEPS
+    def overlap_allowed(self) -> bool:
+        """True if reading may continue while the consumer is busy."""
+        return len(self._quiet_seconds) >= TRIAL_STEPS if self._in_trial else self._allowed
 
-    def step(self, seconds: float) -> None:
-        """The consumer was away for so long, a batch."""
-        if not self._trying:
-            self._rested += 1
-            if self._rested >= self._rest:
-                self._begin_trial()
+    def record_step(self, seconds: float) -> None:
+        """Record how long the consumer was busy with a batch."""
+        if not self._in_trial:
+            self._steps_since_trial += 1
+            if self._steps_since_trial >= self._pause_steps:
+                self._in_trial, self._quiet_seconds, self._overlap_seconds = True, [], []
             return
-        (self._beside if self.beside else self._quiet).append(seconds)
-        if len(self._beside) >= TRIAL_STEPS:
-            quiet = median(self._quiet)
-            self._judge(quiet >= WORTHWHILE_SECONDS and median(self._beside) <= SLOWED * quiet)
+        (self._overlap_seconds if self.overlap_allowed else self._quiet_seconds).append(seconds)
+        if len(self._overlap_seconds) >= TRIAL_STEPS:
+            quiet = median(self._quiet_seconds)
+            self._end_trial(quiet >= MIN_STEP_SECONDS and median(self._overlap_seconds) <= MAX_SLOWDOWN * quiet)
 
-    def _begin_trial(self) -> None:
-        self._trying, self._quiet, self._beside = True, [], []
-
-    def _judge(self, ahead: bool) -> None:
-        self._rest = min(self._rest * 2, LONGEST_REST) if ahead == self._ahead else FIRST_REST
-        self._ahead, self._trying, self._rested = ahead, False, 0
+    def _end_trial(self, allowed: bool) -> None:
+        unchanged = allowed == self._allowed
+        self._pause_steps = min(self._pause_steps * 2, MAX_PAUSE_STEPS) if unchanged else FIRST_PAUSE_STEPS
+        self._allowed, self._in_trial, self._steps_since_trial = allowed, False, 0

@@ -6,31 +6,31 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.feed.row_numbers import RowNumbers
-from forebay.order.orders import Permutation
+from forebay.feed.row_index import RowIndex
+from forebay.order.permutation import Permutation
 from forebay.order.schedule import Cursor
 from forebay.testing import SimulatedEngine
 
 ROWS, BATCH_ROWS, PATIENCE = Permutation.TABLE_LENGTH + 1000, 100, 60.0
 
 
-class Counted(RowNumbers):
+class Counted(RowIndex):
     """Tells which chunks were computed, and which of them while somebody waited."""
 
     def __init__(self, pipeline, chunk_rows=2048):
         super().__init__(pipeline, group_rows=300, chunk_rows=chunk_rows)
-        self.computed, self.waited, self._asking = {}, [], False
+        self.computed_chunks, self.waited, self._asking = {}, [], False
 
-    def of(self, group):
+    def rows_of(self, group):
         self._asking = True
         try:
-            return super().of(group)
+            return super().rows_of(group)
         finally:
             self._asking = False
 
     def _compute(self, *key):
         found = super()._compute(*key)
-        self.computed.setdefault(key, []).append(len(found))
+        self.computed_chunks.setdefault(key, []).append(len(found))
         if self._asking:
             self.waited.append(key)
         return found
@@ -47,9 +47,9 @@ def groups_of(pipeline, *cursors):
 def walked(numbers, groups, *, prepare=True):
     found = []
     for group in groups:
-        found.append(np.arange(ROWS)[numbers.of(group)])
+        found.append(np.arange(ROWS)[numbers.rows_of(group)])
         if prepare:
-            numbers.prepare(group)
+            numbers.prepare_after(group)
     return np.concatenate(found)
 
 
@@ -69,7 +69,7 @@ def test_only_the_very_first_chunk_is_waited_for_and_each_is_computed_once(pipel
     numbers, groups = Counted(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
     found = walked(numbers, groups)
     assert numbers.waited == [(0, 0, 0)]
-    assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in numbers.computed.values())
+    assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in numbers.computed_chunks.values())
     assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
 
 
@@ -81,7 +81,7 @@ def test_an_epoch_that_is_resumed_goes_on_from_where_it_was():
     )
     found = walked(numbers, groups)
     assert numbers.waited == [(1, 1000, 0)]
-    assert {base for epoch, base, _ in numbers.computed if epoch == 1} == {1000}
+    assert {base for epoch, base, _ in numbers.computed_chunks if epoch == 1} == {1000}
     assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
 
 
@@ -89,9 +89,9 @@ def test_no_more_than_the_next_chunk_is_ahead_and_not_before_half_of_the_last_is
     pipeline = shuffled().batch(BATCH_ROWS)
     numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
     walked(numbers, groups[:3])
-    assert list(numbers.computed) == [(0, 0, 0)]
+    assert list(numbers.computed_chunks) == [(0, 0, 0)]
     walked(numbers, groups[3:4])
-    assert list(numbers.computed) == [(0, 0, 0), (0, 0, 1)]
+    assert list(numbers.computed_chunks) == [(0, 0, 0), (0, 0, 1)]
 
 
 def test_groups_that_are_late_bring_nothing_back_that_was_used_up():
@@ -99,18 +99,18 @@ def test_groups_that_are_late_bring_nothing_back_that_was_used_up():
     numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
     for start in range(0, len(groups), 5):  # five at a time, and each looks ahead when all have their numbers
         for group in groups[start : start + 5]:
-            numbers.of(group)
+            numbers.rows_of(group)
         for group in groups[start : start + 5]:
-            numbers.prepare(group)
-    assert len(numbers.computed) == 21  # a pass each, and the first of the next epoch
-    assert all(len(lengths) == 1 for lengths in numbers.computed.values())
+            numbers.prepare_after(group)
+    assert len(numbers.computed_chunks) == 21  # a pass each, and the first of the next epoch
+    assert all(len(lengths) == 1 for lengths in numbers.computed_chunks.values())
 
 
 def test_rows_as_they_lie_need_no_numbers():
     pipeline = fb.from_arrays({"x": np.zeros((ROWS, 1), np.uint8)}).batch(BATCH_ROWS)
     numbers = Counted(pipeline)
     assert np.array_equal(walked(numbers, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2))
-    assert not numbers.computed
+    assert not numbers.computed_chunks
 
 
 # In a feed
@@ -119,13 +119,13 @@ def test_rows_as_they_lie_need_no_numbers():
 @pytest.fixture
 def looked_ahead(monkeypatch):
     """On which threads it was, and for which groups."""
-    calls, prepare = [], RowNumbers.prepare
+    calls, prepare = [], RowIndex.prepare_after
 
     def recorded(self, group):
         calls.append((threading.current_thread().name, group))
         prepare(self, group)
 
-    monkeypatch.setattr(RowNumbers, "prepare", recorded)
+    monkeypatch.setattr(RowIndex, "prepare_after", recorded)
     return calls
 
 
@@ -139,7 +139,7 @@ def test_threads_of_the_feed_look_ahead_and_the_consumer_never_does(looked_ahead
 
 def test_no_batch_waits_for_what_the_next_epoch_needs(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(RowNumbers, "prepare", lambda self, group: group.epoch_ends and go_on.wait(PATIENCE))
+    monkeypatch.setattr(RowIndex, "prepare_after", lambda self, group: group.ends_epoch and go_on.wait(PATIENCE))
     with shuffled().batch(10).feed("numpy", device=SimulatedEngine()) as feed:
         try:
             assert sum(1 for _ in feed) == -(-ROWS // 10)
@@ -152,6 +152,6 @@ def test_what_cannot_be_looked_ahead_to_is_told_where_it_is_needed(monkeypatch):
     def refuse(self, group):
         raise MemoryError
 
-    monkeypatch.setattr(RowNumbers, "prepare", refuse)
+    monkeypatch.setattr(RowIndex, "prepare_after", refuse)
     with shuffled().batch(10).feed("numpy", device="cpu") as feed:
         assert [sum(1 for _ in feed) for _ in range(3)] == [-(-ROWS // 10)] * 3
