@@ -1,4 +1,4 @@
-"""What must hold in every framework; run once for each, in a process of its own, by test_frameworks.py."""
+"""Cases that every framework must pass. Each framework runs them in its own process."""
 
 import gc
 import importlib
@@ -47,19 +47,19 @@ def test_batches_are_the_frameworks_own_arrays_with_the_right_rows(framework):
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8"])
-def test_dtypes_arrive_as_they_are(dtype):
+def test_dtypes_are_unchanged(dtype):
     data = np.ones((40, 3), dtype)
     with feed(data, batch=8) as fed:
         assert all(np.asarray(batch).dtype == data.dtype for batch in fed)
 
 
-def test_nothing_is_copied_on_the_way():
+def test_batches_use_slot_memory_without_a_copy():
     with fb.from_arrays(FLOATS).batch(100, drop_remainder=True).feed(FRAMEWORK) as fed:
         for batch in fed:
             found = address(batch)
-            homes = [np.frombuffer(slot.memory.host, np.uint8).ctypes.data for slot in fed._runner._slots.values()]
-            sizes = [len(slot.memory.host) for slot in fed._runner._slots.values()]
-            assert any(home <= found < home + size for home, size in zip(homes, sizes, strict=True))
+            hosts = [slot.memory.host for slot in fed._runner._exchange.slots.values()]
+            starts, sizes = [np.frombuffer(host, np.uint8).ctypes.data for host in hosts], map(len, hosts)
+            assert any(start <= found < start + size for start, size in zip(starts, sizes, strict=True))
 
 
 def test_every_leaf_is_aligned():
@@ -67,7 +67,7 @@ def test_every_leaf_is_aligned():
         assert all(address(leaf) % 64 == 0 for batch in fed for leaf in batch.values())
 
 
-def test_batches_that_are_kept_keep_their_content():
+def test_batches_that_the_consumer_keeps_do_not_change():
     rows = np.arange(5000, dtype=np.int32)
     with feed(rows, batch=8) as fed:
         kept = [batch for _ in range(2) for batch in fed]
@@ -75,7 +75,7 @@ def test_batches_that_are_kept_keep_their_content():
     assert sorted(found.tolist()) == sorted([*range(5000)] * 2)
 
 
-def test_what_is_kept_at_random_keeps_its_content():
+def test_views_kept_at_random_do_not_change():
     rows = np.arange(4000, dtype=np.int32)
     random, kept = np.random.default_rng(1), []
     with feed(rows, batch=16) as fed:
@@ -91,12 +91,12 @@ def test_what_is_kept_at_random_keeps_its_content():
 def test_slots_are_reused_and_memory_stays_flat(monkeypatch):
     made = []
     with feed(FLOATS, batch=10, host_bytes="8MB") as fed:
-        make = fed._runner._make_slot
-        monkeypatch.setattr(fed._runner, "_make_slot", lambda: made.append(make()) or made[-1])
+        make = fed._runner._exchange._make_slot
+        monkeypatch.setattr(fed._runner._exchange, "_make_slot", lambda: made.append(make()) or made[-1])
         for _ in range(20):
             for batch in fed:
                 del batch
-        # Not by their numbers: one is used up where a worker asks for a slot and finds that the epoch has ended.
+        # Count slots and not slot ids: a worker may use up an id at the end of an epoch.
         assert len(made) <= fed.plan.slots + LENT_SLOTS
 
 
@@ -116,15 +116,15 @@ def test_batches_outlive_their_feed():
         np.array(["a", "b"] * 20),
         np.arange(40).astype("M8[s]"),
         np.zeros(40, "i4,f4"),
-        np.zeros(40, ml_dtypes.bfloat16),  # frameworks have this type, and do not take it from NumPy
+        np.zeros(40, ml_dtypes.bfloat16),  # frameworks have this type but do not import it from NumPy
     ],
 )
-def test_types_the_framework_does_not_take_are_refused_with_the_way_out(data):
+def test_unsupported_dtypes_are_refused_with_an_alternative(data):
     with pytest.raises(SpecError, match=r"'array' is .*, which .* cannot take from NumPy.*feed\('numpy'\)"):
         feed(data)
 
 
-def test_nested_trees_come_back_as_they_went_in():
+def test_nested_trees_keep_their_structure():
     with feed({"pair": (FLOATS, [FLOATS[:, 0], FLOATS[:, 1]])}) as fed:
         batch = next(fed)
     assert isinstance(batch["pair"], tuple)
@@ -143,7 +143,7 @@ def test_a_step_of_the_framework_runs_on_a_batch(framework):
             assert total == pytest.approx(float(np.asarray(batch).sum() * 2), rel=1e-4)
 
 
-def test_64_bit_types_arrive_as_the_framework_holds_them_and_narrowing_is_said_aloud():
+def test_64_bit_types_are_narrowed_only_for_jax_and_it_is_reported():
     narrow = FRAMEWORK == "jax"
     with feed({"x": np.arange(100), "y": np.arange(100.0)}) as fed:
         batch = next(fed)
@@ -152,7 +152,7 @@ def test_64_bit_types_arrive_as_the_framework_holds_them_and_narrowing_is_said_a
         assert ("x to int32, y to float32" in fed.explain()) == narrow
 
 
-def test_other_loaders_batches_are_taken(framework):
+def test_batches_of_other_loaders_are_accepted(framework):
     if FRAMEWORK == "tensorflow":
         loader = framework.data.Dataset.from_tensor_slices(FLOATS).batch(64)
     elif FRAMEWORK == "torch":

@@ -1,4 +1,4 @@
-"""What is asked for while a tf.function is traced, which no other framework's functions do to loops over a feed."""
+"""Feeds and uploads inside a tf.function, which TensorFlow traces."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How JAX takes over what lies on a GPU, with a stand-in for the GPU."""
+"""JAX imports roots of device memory, here with a fake GPU."""
 
 from types import SimpleNamespace
 
@@ -13,46 +13,46 @@ STREAM = 17
 DEVICE = SimpleNamespace(get_stream_for_external_ready_events=lambda: STREAM)
 
 
-class Root:
-    """Rows that have arrived or not, as is found out when a capsule is asked for."""
+class FakeRoot:
+    """A root that knows after `__dlpack__` whether its rows have arrived."""
 
     shadow = np.zeros(3, np.float32)
-    there = False
+    has_arrived = False
 
     def __init__(self, *, arrived):
-        self.arrived, self.held = arrived, []
+        self.arrived, self.waiting_streams = arrived, []
 
     def __dlpack__(self, *, stream):
-        self.there = self.arrived
-        if not self.there:
-            self.held.append(stream)
+        self.has_arrived = self.arrived
+        if not self.has_arrived:
+            self.waiting_streams.append(stream)
         return "capsule"
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def imports(monkeypatch):
     calls = []
     monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", lambda *arguments: calls.append(arguments) or "array")
     return calls
 
 
-def test_rows_that_are_on_their_way_are_waited_for_on_a_stream(taken):
-    root = Root(arrived=False)
+def test_a_stream_waits_for_rows_in_flight(imports):
+    root = FakeRoot(arrived=False)
     assert _fast_import(DEVICE)(root) == "array"
-    assert root.held == [STREAM]
-    assert taken == [("capsule", DEVICE, STREAM, None, DLPACK_CUDA)]
+    assert root.waiting_streams == [STREAM]
+    assert imports == [("capsule", DEVICE, STREAM, None, DLPACK_CUDA)]
 
 
-def test_rows_that_are_there_are_taken_over_without_a_stream(taken):
-    assert _fast_import(DEVICE)(Root(arrived=True)) == "array"
-    assert taken == [("capsule", DEVICE, None, None, DLPACK_CUDA)]
+def test_arrived_rows_are_imported_without_a_stream(imports):
+    assert _fast_import(DEVICE)(FakeRoot(arrived=True)) == "array"
+    assert imports == [("capsule", DEVICE, None, None, DLPACK_CUDA)]
 
 
-def test_another_signature_falls_back_to_the_public_call(monkeypatch):
-    def moved(*arguments):
+def test_an_unknown_signature_falls_back_to_the_public_function(monkeypatch):
+    def with_other_signature(*arguments):
         raise TypeError("incompatible function arguments")
 
-    monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", moved)
+    monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", with_other_signature)
     monkeypatch.setattr(jax.dlpack, "from_dlpack", lambda root: ("by the public call", root))
-    root = Root(arrived=True)
+    root = FakeRoot(arrived=True)
     assert _fast_import(DEVICE)(root) == ("by the public call", root)

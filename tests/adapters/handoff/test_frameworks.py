@@ -1,13 +1,49 @@
+"""Hand-off errors, and scripts that end while batches are alive."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.errors import DeviceError
+from forebay.errors import DeviceError, FrameworkError
 
 pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
+def test_a_script_may_end_with_live_batches(framework):
+    script = (
+        "import numpy as np, forebay as fb\n"
+        f"feed = fb.from_arrays(np.zeros((1000, 10), np.float32)).batch(10).feed({framework!r})\n"
+        "kept = [batch for _, batch in zip(range(50), feed)]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_framework_is_refused_with_the_known_ones():
+    with pytest.raises(FrameworkError, match=r"'pytorch'. Choose one of 'numpy', 'torch'"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("pytorch")
+
+
+def test_the_error_for_a_missing_framework_names_its_package():
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import numpy as np, forebay as fb\n"
+        "fb.from_arrays(np.arange(10)).batch(2).feed('torch')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, check=False)
+    assert "'torch' is not installed" in done.stderr
+    assert "pip install torch" in done.stderr
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(DeviceError, match="device='tpu:7' is unknown"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device="tpu:7")
+
+
 def test_numpy_has_no_arrays_on_a_device():
-    with pytest.raises(DeviceError, match="feed 'cupy'"):
+    with pytest.raises(DeviceError, match=r"feed\('cupy'\)"):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device="cuda")

@@ -215,8 +215,8 @@ def test_named_fields_become_inputs(arrays, names):
         ({"a": 1, "b": 2}, {"x": "image"}, "no field 'image'"),
         ({"a": 1, "b": 2}, {"x": "a", "y": ["b", "c"]}, "no field 'c'"),
         ({"a": 1, "b": 2}, {"y": "b"}, "which of the fields"),
-        ({"a": 1, "b": 2}, {"x": "a", "sample_weight": "b"}, "name them too"),
-        ((1, 2), {"x": "a"}, "names are for pipelines of dicts"),
+        ({"a": 1, "b": 2}, {"x": "a", "sample_weight": "b"}, "Name them too"),
+        ((1, 2), {"x": "a"}, "names need a pipeline of dicts"),
         ((1, 2, 3, 4), {}, "4 parts"),
     ],
 )

@@ -159,7 +159,7 @@ def test_keras_variables_come_back(monkeypatch):
 @pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that trace functions")
 def test_values_inside_a_traced_function_are_refused_with_the_way_out(framework):
     trace = framework.jit if FRAMEWORK == "jax" else partial(framework.function, autograph=False)
-    with pytest.raises(SpecError, match="return it from the function"):
+    with pytest.raises(SpecError, match="Return it from the function"):
         trace(lambda x: Readback().put(x))(make(1.0))
 
 
@@ -250,10 +250,10 @@ def test_ragged_tensors_are_refused_with_the_way_out(framework):
 
 @only["torch"]
 def test_a_model_is_no_array(framework):
-    with pytest.raises(SpecError, match="a Linear is no array"):
+    with pytest.raises(SpecError, match="a Linear is not an array"):
         all_finite(framework.nn.Linear(1, 1))
 
 
 def test_arrays_of_two_frameworks_are_refused_with_the_way_out():
-    with pytest.raises(SpecError, match=r"call all_finite for each"):
+    with pytest.raises(SpecError, match=r"Call all_finite once for each"):
         all_finite([make([1.0]), np.ones(3)])

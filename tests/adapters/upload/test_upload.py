@@ -1,25 +1,32 @@
-"""upload_once: found again by identity, never stale unseen, nothing left behind."""
+"""upload_once: one upload for each array, no stale copies, and no memory left behind."""
 
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from forebay.adapters.upload import upload_once as upload
 from forebay.adapters.upload.upload_once import forget, upload_once
-from forebay.errors import DeviceError
+from forebay.errors import DeviceError, FrameworkError, SpecError
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
 class Tensor:
-    """What a framework would hold."""
+    """A fake tensor of a framework."""
 
     def __init__(self, array):
         self.content = array.copy()
 
 
-class Counting:
-    """An uploader that remembers what it was given."""
+class RecordingUploader:
+    """An uploader that records its uploads."""
 
     def __init__(self):
         self.uploads = []
@@ -33,21 +40,234 @@ class Counting:
 
 
 @pytest.fixture
-def place(monkeypatch):
-    counting = Counting()
-    monkeypatch.setattr(upload, "uploader", lambda to, device: counting)
-    return counting
+def recorder(monkeypatch):
+    recording = RecordingUploader()
+    monkeypatch.setattr(upload, "uploader", lambda to, device: recording)
+    return recording
 
 
 @pytest.fixture
 def array():
-    made = np.zeros(10)
-    yield made
-    forget(made)
+    zeros = np.zeros(10)
+    yield zeros
+    forget(zeros)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
+def test_a_script_may_end_with_cached_arrays(framework):
+    script = (
+        "import numpy as np\n"
+        "from forebay.adapters.upload.upload_once import upload_once\n"
+        "kept = np.zeros((100, 10), np.float32)\n"
+        f"upload_once(kept, {framework!r})\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=os.environ | QUIET, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_array_is_read_only_while_it_is_cached(recorder, array):
+    upload_once(array)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+    forget(array)
+    array[0] = 1
+
+
+def test_a_read_only_array_stays_read_only(recorder, array):
+    array.flags.writeable = False
+    upload_once(array)
+    forget(array)
+    assert not array.flags.writeable
+
+
+def test_an_array_made_writable_by_hand_is_uploaded_again(recorder, array):
+    upload_once(array)
+    array.flags.writeable = True
+    array[:] = 3
+    assert (upload_once(array).content == 3).all()
+    assert not array.flags.writeable
+    forget(array)
+    assert array.flags.writeable
+
+
+def test_an_array_made_writable_by_hand_is_uploaded_again_to_every_device(recorder, array):
+    upload_once(array, "torch")
+    upload_once(array, "jax")
+    array.flags.writeable = True
+    array[:] = 3
+    upload_once(array, "torch")
+    assert (upload_once(array, "jax").content == 3).all()
+
+
+def test_each_framework_and_device_has_its_own_tensor(recorder, array):
+    found = {upload_once(array, to, device=device) for to in ("torch", "jax") for device in ("cpu", "cuda:0")}
+    assert len(found) == len(recorder.uploads) == 4
+    forget(array)
+    assert array.flags.writeable
+
+
+def test_forget_ignores_arrays_that_are_not_cached(array):
+    forget(array)
+    forget({"x": array, "y": 3})
+    assert array.flags.writeable
+
+
+def test_a_failed_upload_leaves_the_array_writable(recorder, array):
+    recorder.error = MemoryError("no room")
+    with pytest.raises(MemoryError, match="no room"):
+        upload_once(array)
+    assert array.flags.writeable
+    assert id(array) not in upload._cache
+
+
+def test_a_failed_upload_to_a_second_device_keeps_the_first(recorder, array):
+    first = upload_once(array, "torch")
+    recorder.error = MemoryError("no room")
+    with pytest.raises(MemoryError):
+        upload_once(array, "jax")
+    assert upload_once(array, "torch") is first
+    assert not array.flags.writeable
+
+
+def test_a_tensor_is_released_with_its_array(recorder):
+    array = np.zeros(10)
+    tensor = weakref.ref(upload_once(array))
+    assert tensor() is not None
+    del array
+    gc.collect()
+    assert tensor() is None
+
+
+def test_a_tensor_is_released_by_forget(recorder, array):
+    tensor = weakref.ref(upload_once(array))
+    forget(array)
+    gc.collect()
+    assert tensor() is None
+
+
+def test_a_checked_tensor_is_released_before_the_next_upload(recorder, array):
+    tensor = weakref.ref(upload_once(array, check="full"))
+    array[:] = 1
+    upload_once(array, check="full")
+    gc.collect()
+    assert tensor() is None
+
+
+def test_full_checks_notice_any_changed_byte_of_any_view(recorder):
+    whole = np.zeros((40, 50), np.float32)
+    view = whole[::3, 5:45]
+    upload_once(view, check="full")
+    whole[39, 44] = np.float32(1e-38)
+    upload_once(view, check="full")
+    assert len(recorder.uploads) == 2
+    whole[39, 45] = 1  # not in the view
+    upload_once(view, check="full")
+    assert len(recorder.uploads) == 2
+
+
+def test_locked_and_checked_copies_of_one_array_can_coexist(recorder, array):
+    locked, checked = upload_once(array), upload_once(array, check="full")
+    assert upload_once(array) is locked
+    assert upload_once(array, check="full") is checked
+
+
+def test_concurrent_calls_upload_once(recorder, array):
+    start, found = threading.Barrier(8), []
+
+    def ask():
+        start.wait()
+        found.append(upload_once(array))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(set(found)) == len(recorder.uploads) == 1
+
+
+def test_a_view_of_an_array_in_use_is_refused_with_alternatives(recorder):
+    whole = np.zeros(10)
+    with pytest.raises(SpecError, match=r'view of a writable ndarray.*a copy.*check="full"'):
+        upload_once(whole[:5])
+    assert whole.flags.writeable
+
+
+def test_a_read_only_view_of_an_array_in_use_is_refused(recorder):
+    whole = np.zeros(10)
+    view = np.broadcast_to(whole, (3, 10))
+    with pytest.raises(SpecError, match="view of a writable ndarray"):
+        upload_once(view)
+
+
+def test_a_view_of_a_cached_array_is_refused(recorder, array):
+    view = array[:5]
+    upload_once(array)
+    with pytest.raises(SpecError, match="view of a writable ndarray"):
+        upload_once(view)
+    assert view.flags.writeable
+
+
+def test_a_view_of_a_buffer_in_use_is_refused(recorder):
+    buffer = bytearray(64)
+    with pytest.raises(SpecError, match="view of a writable memoryview"):
+        upload_once(np.frombuffer(buffer, np.uint8))
+
+
+def test_a_view_of_memory_of_another_library_is_refused(recorder):
+    memory = np.zeros(4)
+    view = np.asarray(SimpleNamespace(__array_interface__=memory.__array_interface__))
+    with pytest.raises(SpecError, match="view of a writable SimpleNamespace that other code may change"):
+        upload_once(view)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [np.zeros(10).reshape(2, 5), np.frombuffer(b"12345678", np.uint8), np.frombuffer(bytearray(8), np.uint8)],
+    ids=["reshaped", "bytes", "bytearray"],
+)
+def test_a_view_of_private_memory_is_uploaded(recorder, view):
+    assert np.array_equal(upload_once(view).content, view)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_mapped_file_is_uploaded(recorder, tmp_path, mode):
+    np.save(tmp_path / "x.npy", np.arange(10))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    assert np.array_equal(upload_once(mapped).content, np.arange(10))
+    forget(mapped)
+    assert mapped.flags.writeable == (mode == "r+")
+
+
+def test_a_leaf_that_is_not_an_array_is_refused_with_its_name(recorder):
+    with pytest.raises(SpecError, match=r"'rows' is a list.*np.asarray"):
+        upload_once({"rows": [1, 2, 3]})
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(SpecError, match="mask would be lost"):
+        upload_once(np.ma.masked_array(np.zeros(3), mask=[True, False, False]), "numpy")
+
+
+@pytest.mark.parametrize("array", [np.array([None, {}]), np.array(["a"], np.dtypes.StringDType())])
+def test_arrays_of_python_objects_are_refused_also_for_numpy(array):
+    with pytest.raises(SpecError, match="holds Python objects"):
+        upload_once(array, "numpy")
+    assert array.flags.writeable
+
+
+def test_an_unknown_check_is_refused_with_the_known_ones(array):
+    with pytest.raises(SpecError, match=r"'fast'.*'lock', 'full'"):
+        upload_once(array, "numpy", check="fast")
+
+
+def test_an_unknown_framework_is_refused(array):
+    with pytest.raises(FrameworkError, match="'pytorch'"):
+        upload_once(array, "pytorch")
+    assert array.flags.writeable
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu"])
-def test_a_device_that_is_not_there_is_refused(array, device):
+def test_a_missing_device_is_refused(array, device):
     with pytest.raises(DeviceError):
         upload_once(array, "numpy", device=device)
     assert array.flags.writeable
