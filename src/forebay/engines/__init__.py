@@ -1,1 +1,1 @@
-"""Where batches end up. `base` says what an engine is; `host` is the specification of all others."""
+"""Slot memory and the copies into it, on the host and on CUDA devices. `forebay.core.engine` has the protocol."""

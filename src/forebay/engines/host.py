@@ -1,4 +1,4 @@
-"""The host engine: batches are used in the memory they were gathered into."""
+"""The host engine: the consumer reads batches from the memory they were gathered into."""
 
 import mmap
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["HostEngine", "HostMemory"]
 
 
 class HostMemory:
-    """Page-aligned anonymous memory, shared with worker processes where they fill it."""
+    """Page-aligned anonymous memory. Worker processes share it if they fill slots."""
 
     __slots__ = ("block", "host")
 
@@ -25,40 +25,41 @@ class HostMemory:
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.host, leaf, batch=batch)
 
-    def counted(self, root: Any) -> Any:
+    def lease_object(self, root: Any) -> Any:
         return root
 
 
 class HostEngine:
-    """Sending is nothing and arrival is at once; memory goes when its last view does."""
+    """An engine without copies. The operating system frees a slot when its last view is gone."""
 
     name = "cpu"
     alignment = HOST_ALIGNMENT
-    far = False
+    is_device = False
+    device_handoff = None
 
-    def attend(self) -> None:
-        """Any thread will do."""
+    def enter_worker_thread(self) -> None:
+        """Do nothing; threads need no preparation."""
 
-    def visit(self) -> AbstractContextManager[None]:
+    def consumer_scope(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> HostMemory:
         return HostMemory(nbytes, shared=shared)
 
-    def await_host(self, memory: HostMemory) -> None:
-        """Nothing is ever on its way."""
+    def wait_host_free(self, memory: HostMemory) -> None:
+        """Do nothing; no copy reads the slot."""
 
     def send(self, memory: HostMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """It is where it is used."""
+        """Do nothing; the consumer reads the slot in place."""
 
     def await_arrival(self, memory: HostMemory) -> None:
-        """It never left."""
+        """Do nothing; the rows are in place."""
 
-    def lend(self, memory: HostMemory) -> None:
-        """Any thread may read it."""
+    def hand_out(self, memory: HostMemory) -> None:
+        """Do nothing; every thread may read the slot."""
 
     def reclaim(self, memories: Sequence[HostMemory]) -> bool:
-        """A consumer on the host is done with a batch when it no longer refers to it."""
+        """Return True: a consumer on the host has finished with a batch when it drops its reference."""
         return True
 
     def close_slot(self, memory: HostMemory) -> None:
@@ -66,4 +67,4 @@ class HostEngine:
             memory.block.close()
 
     def close(self) -> None:
-        """Slots were closed one by one."""
+        """Do nothing; the feed has closed every slot."""

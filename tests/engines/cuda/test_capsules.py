@@ -1,4 +1,4 @@
-"""What is handed off: a capsule that points to the device, is counted on the host, and takes no memory there."""
+"""DLPack capsules of device memory, and the shadow arrays that count their references."""
 
 import ctypes
 import gc
@@ -10,19 +10,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.engines.cuda import memory as cuda_memory
-from forebay.engines.cuda.memory import Root, Shadow
+from forebay.engines.cuda.memory import DeviceRoot, ShadowArray
 from forebay.feed.lease import Lease
 
 POINTER = 0x7F00_0000_0000
-linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
 class DLTensor(ctypes.Structure):
-    """What a capsule points to, as DLPack defines it."""
+    """The DLTensor struct of DLPack."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -40,12 +40,12 @@ class DLTensor(ctypes.Structure):
 
 def root_of(array, *, delta=0, index=3):
     held = []
-    memory = SimpleNamespace(device=SimpleNamespace(index=index), hold_back=held.append, held=held)
-    return Root(memory, array, delta)
+    memory = SimpleNamespace(device=SimpleNamespace(index=index), make_stream_wait_for_arrival=held.append, held=held)
+    return DeviceRoot(memory, array, delta)
 
 
 def shadow_array(shape=(4, 3), dtype="float32"):
-    return np.ndarray(shape, dtype, buffer=Shadow(4096, None))
+    return np.ndarray(shape, dtype, buffer=ShadowArray(4096, None))
 
 
 def tensor_in(capsule):
@@ -65,7 +65,7 @@ def references(root):
 
 
 def described(capsule):
-    """All that a capsule says but where its data is."""
+    """Return the contents of a capsule without its address."""
     found = tensor_in(capsule)
     shape, ndim = found.shape[: found.ndim], found.ndim
     return ndim, shape, found.code, found.bits, found.lanes, found.byte_offset
@@ -78,8 +78,7 @@ def described(capsule):
     rows=st.integers(1, 5),
     start=st.integers(0, 4),
 )
-@settings(max_examples=100, deadline=None)
-def test_a_capsule_points_to_the_device_and_says_so(delta, index, dtype, rows, start):
+def test_a_capsule_has_the_device_address_and_the_device_type(delta, index, dtype, rows, start):
     array = shadow_array((5, 2), dtype)
     root = root_of(array, delta=delta, index=index)[start : start + rows]
     capsule = root.capsule()
@@ -89,7 +88,7 @@ def test_a_capsule_points_to_the_device_and_says_so(delta, index, dtype, rows, s
     assert described(capsule) == described(array[start : start + rows].__dlpack__())
 
 
-def test_a_root_knows_where_it_lies_on_the_device():
+def test_a_root_has_its_device_address():
     array = shadow_array()
     root = root_of(array, delta=POINTER - array.ctypes.data)
     assert root.pointer == POINTER
@@ -97,13 +96,13 @@ def test_a_root_knows_where_it_lies_on_the_device():
     assert root.__dlpack_device__() == (2, 3)
 
 
-def test_making_a_capsule_leaves_the_root_as_it_is():
+def test_a_capsule_does_not_change_its_root():
     root = root_of(shadow_array(), delta=100)
     pointers = [pointer_in(root.capsule()) for _ in range(3)]
     assert pointers == [root.shadow.ctypes.data + 100] * 3
 
 
-def test_the_reference_count_of_the_shadow_rises_while_a_capsule_lives_and_falls_after():
+def test_a_capsule_holds_one_reference_to_the_shadow():
     root = root_of(shadow_array(), delta=1 << 40)
     before = references(root)
     capsules = [root.capsule(), root.capsule()]
@@ -124,44 +123,44 @@ def test_the_reference_count_of_the_shadow_rises_while_a_capsule_lives_and_falls
         lambda root: root.__dlpack__(stream=None),
     ],
 )
-def test_whatever_is_handed_off_keeps_the_lease(derive):
+def test_everything_derived_from_a_root_holds_the_lease(derive):
     root = root_of(shadow_array(), delta=1 << 40)
     lease = Lease(iter([root.shadow]))
     derived = derive(root)
-    assert not lease.ended
+    assert not lease.released
     del derived
     gc.collect()
-    assert lease.ended
+    assert lease.released
 
 
-def test_a_capsule_may_go_on_another_thread():
+def test_a_capsule_may_be_released_on_another_thread():
     root = root_of(shadow_array(), delta=1 << 40)
     lease, capsules = Lease(iter([root.shadow])), [root.capsule()]
     thread = threading.Thread(target=capsules.clear)
     thread.start()
     thread.join()
-    assert lease.ended
+    assert lease.released
 
 
 @pytest.mark.parametrize(("stream", "held"), [(None, []), (-1, []), (0, [0]), (1, [1]), (140_000, [140_000])])
-def test_a_stream_that_takes_a_root_over_is_held_until_it_has_arrived(stream, held):
+def test_a_stream_that_imports_a_root_waits_for_its_arrival(stream, held):
     root = root_of(shadow_array())
     root.__dlpack__(stream=stream, max_version=(1, 0), copy=None)
     assert root._memory.held == held
 
 
-# Shadows
+# Shadow arrays
 
 
 @linux
-def test_a_shadow_takes_addresses_and_no_memory():
+def test_a_shadow_uses_address_space_and_no_memory():
     before = resident_nbytes()
-    root = root_of(np.ndarray((1 << 20, 256), np.float32, buffer=Shadow(1 << 30, None)), delta=1 << 40)
+    root = root_of(np.ndarray((1 << 20, 256), np.float32, buffer=ShadowArray(1 << 30, None)), delta=1 << 40)
     capsules = [root.capsule(), root[1000:].capsule()]
     assert resident_nbytes() - before < 64 << 20
     assert len(capsules) == 2
 
 
 @linux
-def test_a_shadow_is_not_counted_as_promised_memory_either():
-    assert cuda_memory._UNTOUCHED & 0x4000  # MAP_NORESERVE
+def test_a_shadow_reserves_no_memory():
+    assert cuda_memory._NO_RESERVE & 0x4000  # MAP_NORESERVE

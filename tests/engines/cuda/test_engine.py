@@ -1,8 +1,8 @@
-"""The CUDA engine on a driver that is this process: what waits for what, and when a slot may be taken back."""
+"""The CUDA engine on a fake driver: which work waits for which, and when a slot is reclaimed."""
 
 import numpy as np
 import pytest
-from tests.support.plain_cuda import PACES, TELLING, Marking, Telling, plain_cuda
+from tests.support.fake_cuda import FIRST_CONSUMER_STREAM, PACES, MarkerFramework, StreamFramework, fake_cuda
 
 from forebay.core.spec import DEVICE_ALIGNMENT, ArraySpec, Layout
 from forebay.engines.cuda.engine import CudaEngine
@@ -11,33 +11,33 @@ from forebay.testing import EngineTests
 LAYOUT = Layout.of((ArraySpec((64,), np.dtype("u1")),), batch_rows=2, batches=2, alignment=DEVICE_ALIGNMENT)
 
 
-class OnPlainCuda(EngineTests):
-    kind = Telling
+class FakeCudaTests(EngineTests):
+    kind = StreamFramework
 
     @pytest.fixture(autouse=True, params=PACES)
-    def plain(self, request):
-        with plain_cuda(kind=self.kind, pace=request.param) as self.side:
+    def fake_driver(self, request):
+        with fake_cuda(kind=self.kind, pace=request.param) as self.framework:
             yield
             del self.made
 
     def make_engine(self):
-        self.made = CudaEngine(self.side)
+        self.made = CudaEngine(self.framework)
         return self.made
 
     def read(self, array):
-        self.side.read(array)
+        self.framework.read(array)
         return array
 
 
-class TestCudaEngineWithStreams(OnPlainCuda):
+class TestCudaEngineWithStreams(FakeCudaTests):
     pass
 
 
-class TestCudaEngineWithMarks(OnPlainCuda):
-    kind = Marking
+class TestCudaEngineWithMarkers(FakeCudaTests):
+    kind = MarkerFramework
 
 
-@pytest.fixture(params=[Telling, Marking])
+@pytest.fixture(params=[StreamFramework, MarkerFramework])
 def kind(request):
     return request.param
 
@@ -52,15 +52,15 @@ def fill(engine, memory, value):
     engine.send(memory)
 
 
-def taken(engine, side, memory, batch=0):
-    """What a consumer gets to see of a slot, queued on its stream."""
-    engine.lend(memory)
-    (array,) = side.hand_off([memory.root(LAYOUT, 0, batch)])
-    return side.queue_read(array)
+def taken(engine, framework, memory, batch=0):
+    """Take a batch and queue a read of it on the consumer's stream."""
+    engine.hand_out(memory)
+    (array,) = framework.hand_off([memory.root(LAYOUT, 0, batch)])
+    return framework.queue_read(array)
 
 
-def opened(side):
-    engine = CudaEngine(side)
+def opened(framework):
+    engine = CudaEngine(framework)
     return engine, engine.open_slot(LAYOUT.nbytes)
 
 
@@ -69,112 +69,112 @@ def closed(engine, memory):
     engine.close()
 
 
-def test_a_slot_is_filled_again_behind_what_its_consumer_queued(kind, pace):
-    with plain_cuda(kind=kind, pace=pace) as side:
-        engine, memory = opened(side)
+def test_a_fill_waits_for_the_work_that_the_consumer_queued(kind, pace):
+    with fake_cuda(kind=kind, pace=pace) as framework:
+        engine, memory = opened(framework)
         seen = []
         for value in range(1, 6):
-            engine.await_host(memory)
+            engine.wait_host_free(memory)
             fill(engine, memory, value)
             engine.await_arrival(memory)
-            seen.append(taken(engine, side, memory))
+            seen.append(taken(engine, framework, memory))
             assert engine.reclaim([memory])
-        side.synchronize()
+        framework.synchronize()
         assert [set(array.ravel().tolist()) for array in seen] == [{1}, {2}, {3}, {4}, {5}]
         closed(engine, memory)
         del memory
 
 
-def test_a_slot_waits_for_every_stream_that_took_a_batch_of_it(pace):
-    with plain_cuda(pace=pace) as side:
-        engine, memory = opened(side)
+def test_a_fill_waits_for_every_stream_that_took_a_batch(pace):
+    with fake_cuda(pace=pace) as framework:
+        engine, memory = opened(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
-        with side.using(1):
-            first = taken(engine, side, memory, 0)
-        with side.using(2):
-            second = taken(engine, side, memory, 1)
+        with framework.using(1):
+            first = taken(engine, framework, memory, 0)
+        with framework.using(2):
+            second = taken(engine, framework, memory, 1)
         assert engine.reclaim([memory])
-        engine.await_host(memory)
+        engine.wait_host_free(memory)
         fill(engine, memory, 2)
         with engine.device:
-            memory.arrived.wait()
+            memory.arrival_event.wait()
         assert set(first.ravel().tolist()) | set(second.ravel().tolist()) == {1}
-        assert side.kept_for == [TELLING + 1, TELLING + 2]
+        assert framework.recorded_streams == [FIRST_CONSUMER_STREAM + 1, FIRST_CONSUMER_STREAM + 2]
         closed(engine, memory)
         del memory
 
 
-def test_nothing_is_taken_back_while_a_stream_captures(pace):
-    with plain_cuda(pace=pace) as side:
-        engine, memory = opened(side)
+def test_no_slot_is_reclaimed_while_a_stream_captures(pace):
+    with fake_cuda(pace=pace) as framework:
+        engine, memory = opened(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
-        with side.using(1):
-            seen = taken(engine, side, memory)
-            with side.capturing():
+        with framework.using(1):
+            seen = taken(engine, framework, memory)
+            with framework.capturing():
                 assert not engine.reclaim([memory])
-            assert memory.used_on.keys() == {TELLING + 1}
+            assert memory.consumer_streams.keys() == {FIRST_CONSUMER_STREAM + 1}
             assert engine.reclaim([memory])
-        assert memory.used_on == {}
-        engine.await_host(memory)
+        assert memory.consumer_streams == {}
+        engine.wait_host_free(memory)
         fill(engine, memory, 2)
-        side.synchronize()
+        framework.synchronize()
         assert set(seen.ravel().tolist()) == {1}
         closed(engine, memory)
         del memory
 
 
-def test_a_stream_that_captures_on_another_thread_keeps_its_slots_too(pace):
-    with plain_cuda(pace=pace) as side:
-        engine, memory = opened(side)
+def test_a_stream_that_captures_on_another_thread_blocks_reclaim(pace):
+    with fake_cuda(pace=pace) as framework:
+        engine, memory = opened(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
-        with side.using(1):
-            taken(engine, side, memory)
-            with side.capturing(), side.using(2):
+        with framework.using(1):
+            taken(engine, framework, memory)
+            with framework.capturing(), framework.using(2):
                 assert not engine.reclaim([memory])
         closed(engine, memory)
         del memory
 
 
 def test_rows_have_arrived_when_a_capturing_stream_takes_a_batch(pace):
-    with plain_cuda(pace=pace) as side:
-        engine, memory = opened(side)
+    with fake_cuda(pace=pace) as framework:
+        engine, memory = opened(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
-        with side.using(1), side.capturing():
-            engine.lend(memory)
-            (array,) = side.hand_off([memory.root(LAYOUT, 0, 0)])
+        with framework.using(1), framework.capturing():
+            engine.hand_out(memory)
+            (array,) = framework.hand_off([memory.root(LAYOUT, 0, 0)])
             assert set(array.ravel().tolist()) == {1}
         closed(engine, memory)
         del memory, array
 
 
-def test_parts_of_a_slot_are_sent_alone(kind, pace):
-    with plain_cuda(kind=kind, pace=pace) as side:
-        engine, memory = opened(side)
+def test_parts_of_a_slot_can_be_sent(kind, pace):
+    with fake_cuda(kind=kind, pace=pace) as framework:
+        engine, memory = opened(framework)
         fill(engine, memory, 1)
-        engine.await_host(memory)
+        engine.wait_host_free(memory)
         np.frombuffer(memory.host, np.uint8)[...] = 2
         engine.send(memory, [(256, 128)])
         engine.await_arrival(memory)
-        first, second = (taken(engine, side, memory, batch) for batch in (0, 1))
-        side.synchronize()
+        first, second = (taken(engine, framework, memory, batch) for batch in (0, 1))
+        framework.synchronize()
         assert set(first.ravel().tolist()) == {1}
         assert set(second.ravel().tolist()) == {2}
         closed(engine, memory)
         del memory
 
 
-def test_memory_of_the_pool_is_had_only_when_its_last_user_is_done(kind, pace):
-    with plain_cuda(kind=kind, pace=pace) as side:
-        engine = CudaEngine(side)
+def test_allocate_waits_for_the_last_user_of_pool_memory(kind, pace):
+    with fake_cuda(kind=kind, pace=pace) as framework:
+        engine = CudaEngine(framework)
         pointer, owner = engine.allocate(1000)
         fresh = np.frombuffer((np.ctypeslib.ctypes.c_uint8 * 1024).from_address(pointer), np.uint8)
         fresh[...] = 7
-        side.synchronize()
+        framework.synchronize()
         assert set(fresh.tolist()) == {7}
-        assert side.machine.memory[pointer] == 1024
+        assert framework.machine.memory[pointer] == 1024
         del owner, fresh
         engine.close()

@@ -1,16 +1,16 @@
-"""What the kernels of a slot read besides rows: each part has its place and arrives there."""
+"""The kernel workspace of a slot: its layout and its uploads."""
 
 import ctypes
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.plain_device import Device, Stream, workspace
+from tests.support.fake_device import Device, Stream, workspace
 
-from forebay.engines.cuda.kernel_workspace import MOST_STRETCHES, Workspace
+from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
 
-NEAR = 1 << 45  # an address of nothing
+DEVICE_ADDRESS = 1 << 45  # an unused address
 
 
 def int64s(pointer, count):
@@ -18,28 +18,27 @@ def int64s(pointer, count):
 
 
 @given(rows=st.integers(1, 3000), tables=st.lists(st.integers(1, 50), min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None)
-def test_the_parts_of_a_workspace_follow_each_other_and_fit(rows, tables):
-    made = Workspace(Device(), NEAR, None, rows=rows, extents=tables, wide_rows=True)
+def test_parts_of_a_workspace_do_not_overlap_and_fit(rows, tables):
+    made = KernelWorkspace(Device(), DEVICE_ADDRESS, None, rows=rows, extents=tables, needs_int64=True)
     parts = [(made.table(leaf), count * 24) for leaf, count in enumerate(tables)]
-    parts += [(made.rows, rows * 8), (made.order, rows * 4), (made.starts, MOST_STRETCHES * 4)]
+    parts += [(made.rows, rows * 8), (made.order, rows * 4), (made.starts, MAX_BUCKETS * 4)]
     ends = [start + nbytes for start, nbytes in parts]
-    assert parts[0][0] == NEAR
+    assert parts[0][0] == DEVICE_ADDRESS
     assert all(start % 256 == 0 for start, _ in parts)
     assert all(end <= start for end, (start, _) in zip(ends, parts[1:], strict=False))
-    assert ends[-1] <= NEAR + Workspace.nbytes(rows, tables)
+    assert ends[-1] <= DEVICE_ADDRESS + KernelWorkspace.nbytes(rows, tables)
 
 
-@pytest.mark.parametrize(("wide_rows", "dtype"), [(False, np.int32), (True, np.int64)])
+@pytest.mark.parametrize(("needs_int64", "dtype"), [(False, np.int32), (True, np.int64)])
 @pytest.mark.parametrize("rows", [slice(40, 60), np.arange(20)[::-1] * 3])
-def test_row_numbers_arrive_as_wide_as_the_kernels_read_them(wide_rows, dtype, rows):
-    made = workspace(Device(), wide_rows=wide_rows)
+def test_row_numbers_arrive_in_the_width_that_kernels_read(needs_int64, dtype, rows):
+    made = workspace(Device(), needs_int64=needs_int64)
     made.load_rows(Stream(), rows)
     found = np.frombuffer(ctypes.string_at(made.rows, 20 * np.dtype(dtype).itemsize), dtype)
     assert np.array_equal(found, np.arange(1000)[rows])
 
 
-def test_tables_arrive_where_their_leaves_are_read_and_only_when_they_are_others():
+def test_tables_are_uploaded_only_if_they_changed():
     made, stream = workspace(Device()), Stream()
     tables = {0: np.arange(9).reshape(3, 3), 1: np.arange(60).reshape(20, 3) + 100}
     made.load_tables(stream, tables)
@@ -53,15 +52,15 @@ def test_tables_arrive_where_their_leaves_are_read_and_only_when_they_are_others
     assert len(stream.uploads) == 2
 
 
-def test_tables_of_leaves_with_many_extents_find_room_without_a_leaf_that_has_few():
+def test_tables_of_some_leaves_can_be_loaded_without_the_others():
     made = workspace(Device(), tables=(1, 30, 30))
     tables = {1: np.arange(90).reshape(30, 3), 2: np.arange(90).reshape(30, 3) + 100}
-    made.load_tables(Stream(), tables)  # while rows of the first leaf go by DMA
+    made.load_tables(Stream(), tables)  # the rows of the first leaf use DMA
     assert int64s(made.table(1), 90).tolist() == list(range(90))
     assert int64s(made.table(2), 90).tolist() == list(range(100, 190))
 
 
-def test_a_leaf_that_goes_by_a_kernel_again_finds_the_table_it_has_then():
+def test_a_leaf_that_uses_a_kernel_again_gets_its_new_table():
     made, stream = workspace(Device(), tables=(1, 1)), Stream()
     tables = {0: np.full((1, 3), 10), 1: np.full((1, 3), 20)}
     made.load_tables(stream, tables)
@@ -71,14 +70,14 @@ def test_a_leaf_that_goes_by_a_kernel_again_finds_the_table_it_has_then():
     assert int64s(made.table(1), 3).tolist() == [20] * 3
 
 
-def test_tables_do_not_disturb_row_numbers():
-    made, stream = workspace(Device(), tables=(1, 1), wide_rows=True), Stream()
+def test_tables_do_not_overwrite_row_numbers():
+    made, stream = workspace(Device(), tables=(1, 1), needs_int64=True), Stream()
     made.load_rows(stream, np.arange(100))
     made.load_tables(stream, {0: np.full((1, 3), -1), 1: np.full((1, 3), -1)})
     assert int64s(made.rows, 100).tolist() == list(range(100))
 
 
-def test_closing_a_workspace_unlocks_its_host_side():
+def test_closing_a_workspace_unlocks_its_host_buffer():
     device = Device()
     made = workspace(device)
     assert len(device.locked) == 1

@@ -1,4 +1,4 @@
-"""One slot's memory: laid out on the device, locked on the host where it is asked for, and outliving the slot."""
+"""The memory of one slot: its layout, its host buffer, its events and its lifetime."""
 
 import ctypes
 import gc
@@ -8,23 +8,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.spec import DEVICE_ALIGNMENT, ArraySpec, Layout
 from forebay.engines.cuda import memory as cuda_memory
-from forebay.engines.cuda.memory import CudaMemory, LockedMemory
+from forebay.engines.cuda.memory import CudaMemory, PageLockedMemory
 from forebay.errors import DeviceError
 
 POINTER = 0x7F00_0000_0000
 
 
 class Owner:
-    """A framework's own array, whose memory a slot uses."""
+    """An array of a framework that owns the memory of a slot."""
 
 
 class Device:
-    """Locks nothing, and writes down what it was asked to."""
+    """A device that only records its calls."""
 
     index = 3
 
@@ -37,25 +37,25 @@ class Device:
     def __exit__(self, *error):
         pass
 
-    def lock(self, address, nbytes, *, read_only=False):
+    def page_lock(self, address, nbytes, *, read_only=False):
         self.calls.append(("lock", address, nbytes))
 
-    def unlock(self, address):
+    def page_unlock(self, address):
         self.calls.append(("unlock", address))
 
 
 class Event:
-    """Has not fired before somebody waited for it."""
+    """An event that fires when code waits for it."""
 
     def __init__(self, device):
-        self.fired, self.calls = False, []
+        self.has_fired, self.calls = False, []
         device.calls.append(("event", self))
 
     def record(self, stream):
         self.calls.append(("record", stream))
 
     def wait(self):
-        self.fired = True
+        self.has_fired = True
         self.calls.append(("wait",))
 
     def close(self):
@@ -63,7 +63,7 @@ class Event:
 
 
 class Stream:
-    """Writes down what it is told to wait for."""
+    """A stream that records what it waits for."""
 
     def __init__(self):
         self.waits = []
@@ -82,15 +82,15 @@ def events(monkeypatch):
 
 @pytest.fixture
 def foreign(monkeypatch):
-    """Streams of others that were told to wait; those that capture a graph cannot be."""
-    told = SimpleNamespace(waits=[], capturing=set())
+    """Streams of the consumer that wait for events. A stream that captures a graph cannot wait."""
+    recorded_calls = SimpleNamespace(waits=[], capturing=set())
 
-    def wait_on_foreign(stream, event):
-        told.waits += [] if stream in told.capturing else [(stream, event)]
-        return stream not in told.capturing
+    def make_stream_wait(stream, event):
+        recorded_calls.waits += [] if stream in recorded_calls.capturing else [(stream, event)]
+        return stream not in recorded_calls.capturing
 
-    monkeypatch.setattr(cuda_memory, "wait_on_foreign", wait_on_foreign)
-    return told
+    monkeypatch.setattr(cuda_memory, "make_stream_wait", make_stream_wait)
+    return recorded_calls
 
 
 def slot(nbytes=4096, *, owner=None, pointer=POINTER, shared=False):
@@ -101,7 +101,7 @@ def refuse(address, nbytes):
     raise DeviceError("no more memory can be locked")
 
 
-def test_an_owner_lives_as_long_as_anything_is_seen_of_it():
+def test_the_owner_lives_as_long_as_a_capsule_of_its_memory():
     owner = Owner()
     gone, memory = weakref.ref(owner), slot(owner=owner)
     capsule = memory.root(Layout.of([ArraySpec((3,), "float32")], batch_rows=4), 0, 0)[1:2].capsule()
@@ -115,7 +115,7 @@ def test_an_owner_lives_as_long_as_anything_is_seen_of_it():
     assert gone() is None
 
 
-def test_a_slot_that_nobody_sees_lets_its_owner_go_when_it_is_closed():
+def test_closing_a_slot_without_batches_releases_the_owner():
     owner = Owner()
     gone, memory = weakref.ref(owner), slot(owner=owner)
     del owner
@@ -124,8 +124,7 @@ def test_a_slot_that_nobody_sees_lets_its_owner_go_when_it_is_closed():
 
 
 @given(rows=st.integers(1, 9), batches=st.integers(1, 4), pointer=st.integers(1, 2**40).map(lambda n: n * 256))
-@settings(max_examples=50, deadline=None)
-def test_roots_lie_where_the_layout_says(rows, batches, pointer):
+def test_addresses_of_roots_follow_the_layout(rows, batches, pointer):
     specs = [ArraySpec((5,), "float32"), ArraySpec((), "uint8")]
     layout = Layout.of(specs, batch_rows=rows, batches=batches, alignment=DEVICE_ALIGNMENT)
     memory = slot(layout.nbytes, pointer=pointer)
@@ -134,10 +133,10 @@ def test_roots_lie_where_the_layout_says(rows, batches, pointer):
     expected = [pointer + layout.offsets[leaf] + batch * layout.strides[leaf] for leaf, batch in places]
     assert [root.pointer for root in found] == expected
     assert all(root.pointer % DEVICE_ALIGNMENT == 0 for root in found)
-    assert [memory.counted(root).shape for root in found] == [specs[leaf].batch_shape(rows) for leaf, _ in places]
+    assert [memory.lease_object(root).shape for root in found] == [specs[leaf].batch_shape(rows) for leaf, _ in places]
 
 
-def test_host_memory_is_locked_when_it_is_asked_for_and_not_before():
+def test_the_host_buffer_is_allocated_and_locked_at_first_use():
     memory = slot(5000)
     assert "lock" not in [call[0] for call in memory.device.calls]
     np.frombuffer(memory.host, np.uint8)[:] = 7
@@ -150,7 +149,7 @@ def test_host_memory_is_locked_when_it_is_asked_for_and_not_before():
     assert ("unlock", address) in memory.device.calls
 
 
-def test_host_memory_for_worker_processes_is_a_shared_block():
+def test_the_host_buffer_for_worker_processes_is_a_shared_block():
     memory = slot(4096, shared=True)
     assert memory.block.nbytes == 4096
     assert memory.host is memory.block.memory
@@ -159,14 +158,14 @@ def test_host_memory_for_worker_processes_is_a_shared_block():
     assert block.closed
 
 
-def test_a_copy_under_way_is_waited_for_before_its_memory_goes():
+def test_closing_waits_for_a_copy_in_flight():
     memory = slot()
     memory.in_flight = True
     memory.close()
-    assert memory.arrived.calls == [("wait",), ("close",)]
+    assert memory.arrival_event.calls == [("wait",), ("close",)]
 
 
-def test_what_transports_keep_with_a_slot_goes_with_it():
+def test_closing_a_slot_closes_its_workspace():
     memory, closed = slot(), []
     memory.workspace = SimpleNamespace(close=lambda: closed.append(True))
     memory.close()
@@ -175,49 +174,49 @@ def test_what_transports_keep_with_a_slot_goes_with_it():
 
 def test_a_consumers_stream_waits_for_rows_that_have_not_arrived(foreign):
     memory = slot()
-    memory.hold_back(7)
-    assert foreign.waits == [(7, memory.arrived)]
-    assert not memory.arrived.fired
+    memory.make_stream_wait_for_arrival(7)
+    assert foreign.waits == [(7, memory.arrival_event)]
+    assert not memory.arrival_event.has_fired
 
 
-def test_a_consumers_stream_does_not_wait_for_rows_that_have(foreign):
+def test_a_consumers_stream_does_not_wait_for_rows_that_have_arrived(foreign):
     memory = slot()
-    memory.arrived.fired = True
-    memory.hold_back(7)
-    assert foreign.waits == memory.arrived.calls == []
+    memory.arrival_event.has_fired = True
+    memory.make_stream_wait_for_arrival(7)
+    assert foreign.waits == memory.arrival_event.calls == []
 
 
-def test_for_a_stream_that_captures_a_graph_this_thread_waits(foreign):
+def test_the_thread_waits_if_the_stream_captures_a_graph(foreign):
     memory = slot()
     foreign.capturing.add(7)
-    memory.hold_back(7)
+    memory.make_stream_wait_for_arrival(7)
     assert foreign.waits == []
-    assert memory.arrived.calls == [("wait",)]
+    assert memory.arrival_event.calls == [("wait",)]
 
 
-def test_a_slot_is_filled_again_behind_every_stream_it_was_released_on():
+def test_a_fill_waits_for_every_stream_that_used_the_slot():
     memory = slot()
     memory.record_release([5, 9])
-    assert [event.calls for event in memory._released] == [[("record", 5)], [("record", 9)]]
+    assert [event.calls for event in memory._release_events] == [[("record", 5)], [("record", 9)]]
     memory.wait_for_release()
-    assert memory.stream.waits == memory._released
+    assert memory.stream.waits == memory._release_events
     memory.wait_for_release()
     assert len(memory.stream.waits) == 2
 
 
-def test_events_of_a_release_are_used_again_and_only_as_many_as_count_are_waited_for():
+def test_release_events_are_reused_and_only_current_ones_count():
     memory = slot()
     memory.record_release([5, 9])
     memory.wait_for_release()
     memory.record_release([6])
     memory.wait_for_release()
-    assert len(memory._released) == 2
-    assert memory.stream.waits == [*memory._released, memory._released[0]]
+    assert len(memory._release_events) == 2
+    assert memory.stream.waits == [*memory._release_events, memory._release_events[0]]
 
 
-def test_a_mark_is_waited_for_once():
+def test_a_marker_is_waited_for_once():
     memory = slot()
-    memory.behind = SimpleNamespace(pointer=100, value=3)
+    memory.release_marker = SimpleNamespace(pointer=100, value=3)
     memory.wait_for_release()
     memory.wait_for_release()
     assert memory.stream.waits == [(100, 3)]
@@ -226,24 +225,24 @@ def test_a_mark_is_waited_for_once():
 def test_closing_a_slot_closes_its_events():
     memory = slot()
     memory.record_release([5, 9])
-    released = list(memory._released)
+    released = list(memory._release_events)
     memory.close()
-    assert [event.calls[-1] for event in (memory.arrived, *released)] == [("close",)] * 3
+    assert [event.calls[-1] for event in (memory.arrival_event, *released)] == [("close",)] * 3
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_locked_memory_begins_on_a_page_and_is_unlocked_in_the_end(shared):
+def test_page_locked_memory_begins_on_a_page_and_is_unlocked_at_close(shared):
     device = Device()
-    locked = LockedMemory(device, 10_000, shared=shared)
+    locked = PageLockedMemory(device, 10_000, shared=shared)
     assert locked.address % mmap.PAGESIZE == 0
     locked.close()
     assert device.calls == [("lock", locked.address, 10_000), ("unlock", locked.address)]
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_locked_memory_is_unlocked_once_however_it_goes(shared):
+def test_page_locked_memory_is_unlocked_once_by_close_or_collection(shared):
     device = Device()
-    closed, dropped = LockedMemory(device, 4096, shared=shared), LockedMemory(device, 4096)
+    closed, dropped = PageLockedMemory(device, 4096, shared=shared), PageLockedMemory(device, 4096)
     addresses = {closed.address, dropped.address}
     closed.close()
     closed.close()
@@ -254,7 +253,7 @@ def test_locked_memory_is_unlocked_once_however_it_goes(shared):
     assert set(unlocked) == addresses
 
 
-def test_a_slot_that_is_not_closed_leaves_no_lock_behind():
+def test_a_slot_that_is_not_closed_leaves_no_page_lock():
     memory = slot()
     device, address = memory.device, memory.host_address
     assert ("unlock", address) not in device.calls
@@ -265,8 +264,8 @@ def test_a_slot_that_is_not_closed_leaves_no_lock_behind():
 
 def test_memory_that_could_not_be_locked_is_not_unlocked():
     device = Device()
-    device.lock = refuse
+    device.page_lock = refuse
     with pytest.raises(DeviceError, match="no more"):
-        LockedMemory(device, 4096)
+        PageLockedMemory(device, 4096)
     gc.collect()
     assert device.calls == []

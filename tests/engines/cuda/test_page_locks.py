@@ -1,4 +1,4 @@
-"""Page-locks: counted once for all who share them, given back in the end, and nobody else's touched."""
+"""Page-locks: shared by feeds, counted, released at the end; those of other code stay."""
 
 import mmap
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.engines.cuda import engine
-from forebay.engines.cuda.page_locks import Lock, PageLocks, whole_pages
+from forebay.engines.cuda.page_locks import PageLocks, PageLockSet, whole_pages
 from forebay.errors import DeviceError
 
 PAGE = mmap.PAGESIZE
@@ -17,15 +17,15 @@ ERRORS = (DeviceError, KeyboardInterrupt)
 
 
 class Driver:
-    """Registers ranges as the driver does: none may overlap another, and they are undone by where they start."""
+    """A driver with its rules for page-locks: no overlap, and unlock by start address."""
 
     def __init__(self):
         self.ranges = {}  # start -> (stop, whose)
         self.read_only = []
-        self.failures = {}  # start -> what locking raises there
+        self.failures = {}  # start -> the error that a lock raises
         self.before_lock = lambda: None
 
-    def lock(self, address, nbytes, *, read_only=False, whose="ours"):
+    def page_lock(self, address, nbytes, *, read_only=False, whose="ours"):
         self.before_lock()
         if address in self.failures:
             raise self.failures[address]
@@ -34,16 +34,16 @@ class Driver:
         self.ranges[address] = (address + nbytes, whose)
         self.read_only += [address] if read_only else []
 
-    def unlock(self, address):
+    def page_unlock(self, address):
         assert self.ranges.pop(address)[1] == "ours"
 
-    def is_locked(self, address):
+    def is_page_locked(self, address):
         return any(start <= address < stop for start, (stop, _) in self.ranges.items())
 
     def covers(self, start, stop):
-        return all(self.is_locked(page) for page in range(start, stop, PAGE))
+        return all(self.is_page_locked(page) for page in range(start, stop, PAGE))
 
-    def seams_inside(self, start, stop):
+    def boundaries_inside(self, start, stop):
         edges = {edge for begin, (end, _) in self.ranges.items() for edge in (begin, end)}
         return {edge for edge in edges if start < edge < stop}
 
@@ -54,17 +54,17 @@ spans = st.tuples(st.integers(0, PAGES - 1), st.integers(0, PAGES - 1)).map(
 
 
 class LocksMachine(RuleBasedStateMachine):
-    """Feeds that lock whatever they like of the same pages, and end in any order."""
+    """Feeds that lock random ranges of the same pages and close in random order."""
 
     @initialize()
     def start(self):
         self.driver = Driver()
         self.locks = PageLocks(self.driver)
-        self.held = {}  # lock -> what it asked for
+        self.held = {}  # set -> the ranges it requested
 
     @rule(span=spans)
     def a_feed_begins(self, span):
-        lock = Lock(self.locks)
+        lock = PageLockSet(self.locks)
         lock.add(span[0], span[1] - span[0], read_only=False)
         self.held[lock] = [span]
 
@@ -97,36 +97,36 @@ class LocksMachine(RuleBasedStateMachine):
         del self.held[lock]
 
     @invariant()
-    def all_that_is_held_is_locked(self):
+    def all_requested_pages_are_locked(self):
         assert all(self.driver.covers(*span) for found in self.held.values() for span in found)
 
     @invariant()
-    def seams_are_known(self):
+    def boundaries_are_known(self):
         for lock, found in self.held.items():
-            assert all(self.driver.seams_inside(*span) <= set(lock.seams) for span in found)
+            assert all(self.driver.boundaries_inside(*span) <= set(lock.boundaries) for span in found)
 
     @invariant()
-    def nothing_is_locked_that_nobody_holds(self):
-        pieces = {piece.start: piece.users for piece in self.locks._pieces}
-        held = [piece.start for lock in self.held for piece in lock._pieces]
+    def only_requested_pages_are_locked(self):
+        pieces = {piece.start: piece.users for piece in self.locks._ranges}
+        held = [piece.start for lock in self.held for piece in lock._ranges]
         assert set(self.driver.ranges) == set(pieces)
         assert pieces == {start: held.count(start) for start in held}
 
 
 TestLocks = LocksMachine.TestCase
-TestLocks.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestLocks.settings = settings(stateful_step_count=30)
 
 
 def held(driver, *spans, read_only=False, locks=None):
-    """A lock of some spans, given in pages."""
-    lock = Lock(locks or PageLocks(driver))
+    """Lock some spans, given in pages."""
+    lock = PageLockSet(locks or PageLocks(driver))
     for first, last in spans:
         lock.add(first * PAGE, (last - first) * PAGE, read_only=read_only)
     return lock
 
 
 def gap_start(known, page):
-    """The first page of the gap between known pages that this one lies in."""
+    """Return the first page of the gap that contains this page."""
     return max((before + 1 for before in known if before < page), default=0)
 
 
@@ -134,7 +134,7 @@ def in_pages(driver):
     return sorted((start // PAGE, stop // PAGE, whose) for start, (stop, whose) in driver.ranges.items())
 
 
-def test_what_is_shared_is_locked_once_and_only_the_rest_is_locked_besides():
+def test_shared_pages_are_locked_once():
     driver = Driver()
     locks = PageLocks(driver)
     first, second = held(driver, (2, 4), locks=locks), held(driver, (0, 6), locks=locks)
@@ -145,37 +145,37 @@ def test_what_is_shared_is_locked_once_and_only_the_rest_is_locked_besides():
     assert in_pages(driver) == []
 
 
-def test_seams_are_where_pieces_begin_and_end():
+def test_boundaries_are_where_locked_ranges_begin_and_end():
     driver = Driver()
     locks = PageLocks(driver)
     other = held(driver, (2, 4), locks=locks)
-    assert held(driver, (1, 3), (6, 7), locks=locks).seams == [1 * PAGE, 2 * PAGE, 4 * PAGE, 6 * PAGE, 7 * PAGE]
-    assert other.seams == [2 * PAGE, 4 * PAGE]
+    assert held(driver, (1, 3), (6, 7), locks=locks).boundaries == [1 * PAGE, 2 * PAGE, 4 * PAGE, 6 * PAGE, 7 * PAGE]
+    assert other.boundaries == [2 * PAGE, 4 * PAGE]
 
 
-def test_a_lock_counts_the_bytes_it_was_asked_for():
+def test_a_set_counts_the_requested_bytes():
     assert held(Driver(), (0, 2), (1, 3)).nbytes == 4 * PAGE
 
 
-def test_memory_that_cannot_be_written_to_is_locked_for_reading():
+def test_read_only_memory_gets_a_read_only_lock():
     driver = Driver()
     held(driver, (3, 5), read_only=True)
     held(driver, (7, 8))
     assert driver.read_only == [3 * PAGE]
 
 
-def test_what_somebody_else_has_locked_is_used_and_left_alone():
+def test_page_locks_of_other_code_are_used_and_not_released():
     driver = Driver()
-    driver.lock(0, 8 * PAGE, whose="theirs")
+    driver.page_lock(0, 8 * PAGE, whose="theirs")
     lock = held(driver, (2, 5))
-    assert lock.seams == [2 * PAGE, 5 * PAGE]
+    assert lock.boundaries == [2 * PAGE, 5 * PAGE]
     lock.close()
     assert in_pages(driver) == [(0, 8, "theirs")]
 
 
-def test_what_somebody_else_has_locked_is_shared_among_feeds_too():
+def test_feeds_share_page_locks_of_other_code():
     driver = Driver()
-    driver.lock(0, 8 * PAGE, whose="theirs")
+    driver.page_lock(0, 8 * PAGE, whose="theirs")
     locks = PageLocks(driver)
     first, second = held(driver, (2, 5), locks=locks), held(driver, (2, 5), locks=locks)
     first.close()
@@ -183,17 +183,16 @@ def test_what_somebody_else_has_locked_is_shared_among_feeds_too():
     assert in_pages(driver) == [(0, 8, "theirs")]
 
 
-def test_a_part_that_somebody_else_has_locked_is_refused_and_nothing_stays_locked():
+def test_a_partial_lock_of_other_code_is_refused_and_nothing_stays_locked():
     driver = Driver()
-    driver.lock(0, 2 * PAGE, whose="theirs")
+    driver.page_lock(0, 2 * PAGE, whose="theirs")
     with pytest.raises(DeviceError, match="already registered"):
         held(driver, (1, 5))
     assert in_pages(driver) == [(0, 2, "theirs")]
 
 
 @given(known=st.sets(st.integers(0, PAGES - 1)), fails=st.integers(0, PAGES - 1), error=st.sampled_from(ERRORS))
-@settings(max_examples=200, deadline=None)
-def test_a_failure_half_way_gives_back_what_was_taken_before_it(known, fails, error):
+def test_a_failure_half_way_releases_what_was_locked_before(known, fails, error):
     driver = Driver()
     locks = PageLocks(driver)
     others = [held(driver, (page, page + 1), locks=locks) for page in known - {fails}]
@@ -208,32 +207,31 @@ def test_a_failure_half_way_gives_back_what_was_taken_before_it(known, fails, er
 
 
 @given(address=st.integers(0, 10 * PAGE), nbytes=st.integers(1, 10 * PAGE))
-@settings(max_examples=300)
-def test_whole_pages_are_all_those_that_lie_inside(address, nbytes):
+def test_whole_pages_are_all_pages_inside_the_memory(address, nbytes):
     start, stop = whole_pages(address, nbytes)
     inside = [page for page in range(0, 30 * PAGE, PAGE) if address <= page and page + PAGE <= address + nbytes]
     assert list(range(start, stop, PAGE)) == inside
 
 
-def test_memory_without_a_whole_page_has_none():
+def test_memory_without_a_whole_page_has_an_empty_range():
     start, stop = whole_pages(PAGE + 1, 2 * PAGE - 2)
     assert start == stop
 
 
-def test_a_gap_between_what_somebody_else_has_locked_is_not_taken_for_locked():
+def test_a_gap_between_page_locks_of_other_code_is_not_locked():
     driver = Driver()
-    driver.lock(0, PAGE, whose="theirs")
-    driver.lock(4 * PAGE, PAGE, whose="theirs")
+    driver.page_lock(0, PAGE, whose="theirs")
+    driver.page_lock(4 * PAGE, PAGE, whose="theirs")
     with pytest.raises(DeviceError, match="already registered"):
         held(driver, (0, 5))
     assert in_pages(driver) == [(0, 1, "theirs"), (4, 5, "theirs")]
 
 
-def test_feeds_of_one_array_keep_it_locked_until_all_have_ended_whatever_their_devices(monkeypatch):
-    monkeypatch.setattr(engine, "_of_process", {})
+def test_an_array_stays_locked_until_the_last_feed_of_any_device_closes(monkeypatch):
+    monkeypatch.setattr(engine, "_process_locks", {})
     driver, of_another_device = Driver(), Driver()
-    first = held(driver, (0, 3), locks=engine.page_locks(driver))
-    second = held(driver, (0, 3), locks=engine.page_locks(of_another_device))
+    first = held(driver, (0, 3), locks=engine.process_page_locks(driver))
+    second = held(driver, (0, 3), locks=engine.process_page_locks(of_another_device))
     assert in_pages(driver) == [(0, 3, "ours")]
     first.close()
     assert driver.covers(0, 3 * PAGE)
@@ -241,15 +239,15 @@ def test_feeds_of_one_array_keep_it_locked_until_all_have_ended_whatever_their_d
     assert in_pages(driver) == []
 
 
-def test_pages_are_locked_by_a_device_that_is_fed_and_no_other_is_opened(monkeypatch):
-    monkeypatch.setattr(engine, "_of_process", {})
+def test_page_locks_open_no_further_device(monkeypatch):
+    monkeypatch.setattr(engine, "_process_locks", {})
     monkeypatch.setattr(engine, "device_at", lambda index: pytest.fail(f"device {index} was opened"))
     driver = Driver()
-    held(driver, (0, 3), locks=engine.page_locks(driver))
+    held(driver, (0, 3), locks=engine.process_page_locks(driver))
     assert in_pages(driver) == [(0, 3, "ours")]
 
 
-def test_a_piece_that_cannot_be_unlocked_leaves_no_other_locked():
+def test_an_unlock_error_leaves_no_other_range_locked():
     driver = Driver()
     lock = held(driver, (0, 1), (1, 2), (2, 3))
     driver.ranges[PAGE] = (2 * PAGE, "theirs")
@@ -258,8 +256,8 @@ def test_a_piece_that_cannot_be_unlocked_leaves_no_other_locked():
     assert in_pages(driver) == []
 
 
-@pytest.mark.timeout(300)  # or it waits for itself
-def test_a_feed_that_is_collected_while_another_locks_pages_gives_its_own_back():
+@pytest.mark.timeout(300)  # a deadlock hangs
+def test_a_feed_collected_during_a_lock_releases_its_own_locks():
     driver = Driver()
     locks = PageLocks(driver)
     collected = held(driver, (0, 1), (3, 4), locks=locks)

@@ -1,1 +1,1 @@
-"""The CUDA engine, on the driver alone: no framework is needed, any may be fed."""
+"""The CUDA engine. It calls the driver only: no framework is required, and each one can be fed."""

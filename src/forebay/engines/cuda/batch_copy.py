@@ -1,4 +1,4 @@
-"""Many copies to the device in one call of the driver."""
+"""Many copies to the device in one driver call."""
 
 import ctypes
 from typing import Any
@@ -12,21 +12,21 @@ ANY_ORDER = 3  # CU_MEMCPY_SRC_ACCESS_ORDER_ANY: sources do not change until the
 
 
 class BatchCopy:
-    """Many host-to-device copies in one call: a DMA a row, no kernel; the arrays are NumPy's, not lists."""
+    """Host-to-device copies: one DMA a row, many in one driver call, no kernel."""
 
     def __init__(self) -> None:
-        # Drivers from CUDA 13 on have it; with older ones copies are issued one by one.
+        # CUDA 13 drivers and later have this call. Older drivers get one call a copy.
         self._call = getattr(ctypes.CDLL("libcuda.so.1"), "cuMemcpyBatchAsync_v2", None)
         self._attributes = _CopyAttributes(ANY_ORDER)
         self._first = ctypes.c_size_t(0)
 
     @property
-    def at_once(self) -> bool:
-        """Whether many copies really are one call."""
+    def is_single_call(self) -> bool:
+        """Whether the driver takes many copies in one call."""
         return self._call is not None
 
     def upload(self, stream: Stream, targets: Any, sources: Any, nbytes: Any) -> None:
-        """Addresses and lengths as arrays of uint64."""
+        """Queue copies on the stream. Addresses and lengths are uint64 arrays."""
         if self._call is None:
             for copy in zip(targets.tolist(), sources.tolist(), nbytes.tolist(), strict=True):
                 stream.upload(*copy)
@@ -46,7 +46,7 @@ class BatchCopy:
 
 
 class _CopyAttributes(ctypes.Structure):
-    """CUmemcpyAttributes: when the source is read, where both sides are (left open), and flags (none)."""
+    """CUmemcpyAttributes: source access order, location hints (none given) and flags (none)."""
 
     _fields_ = (
         ("order", ctypes.c_int),

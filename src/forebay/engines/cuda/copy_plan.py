@@ -1,25 +1,25 @@
-"""Where rows lie and where they go, as addresses; copies between both, as few as can be, none across a seam. Pure."""
+"""Source and destination addresses of rows, and the smallest list of copies between them. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Extents", "Place", "joined", "runs_of", "split_at"]
+__all__ = ["Destination", "RowExtents", "join_adjacent", "plan_run_copies", "split_at_boundaries"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
-    """Where the rows of one leaf lie: from `first[i]` on at `base[i] + row * stride[i]`."""
+class RowExtents:
+    """Addresses of the rows of one leaf: from row `first[i]` on, a row begins at `base[i] + row * stride[i]`."""
 
     table: Any  # int64, one line an extent: first, base, stride
     row_nbytes: int
     rows: int
-    wide: bool  # whether all of it can be read sixteen bytes at a time
-    near: bool = False  # all of it in device memory
+    is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
+    on_device: bool = False  # whether every row is in device memory
 
     def addresses(self, rows: Any) -> Any:
-        """Where each row begins."""
+        """Return the address of the first byte of each row."""
         table = self.table
         if len(table) == 1:
             return (rows * table[0, 2] + table[0, 1]).view(np.uint64)
@@ -27,14 +27,17 @@ class Extents:
         return (table[which, 1] + rows * table[which, 2]).view(np.uint64)
 
     @classmethod
-    def of(cls, table: Any, *, row_nbytes: int, rows: int, near: bool = False) -> "Extents":
-        wide = row_nbytes % 16 == 0 and not (table[:, 1:] % 16).any()
-        return cls(table, row_nbytes, rows, bool(wide), near)
+    def from_table(cls, table: Any, *, row_nbytes: int, rows: int, on_device: bool = False) -> "RowExtents":
+        aligned = row_nbytes % 16 == 0 and not (table[:, 1:] % 16).any()
+        return cls(table, row_nbytes, rows, bool(aligned), on_device)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one leaf of a group goes: row i to pointer + (i // batch_rows) * batch_stride + (i % batch_rows) * row."""
+class Destination:
+    """Where one leaf of a group goes.
+
+    Row i goes to `pointer + (i // batch_rows) * batch_stride + (i % batch_rows) * row_nbytes`.
+    """
 
     pointer: int
     batch_rows: int
@@ -42,28 +45,30 @@ class Place:
     row_nbytes: int
 
     @property
-    def packed(self) -> bool:
+    def is_contiguous(self) -> bool:
+        """Whether no gap lies between batches."""
         return self.batch_stride == self.batch_rows * self.row_nbytes
 
     def addresses(self, numbers: Any) -> Any:
-        if self.packed:
+        """Return the address to which each row of the group goes."""
+        if self.is_contiguous:
             return (numbers * self.row_nbytes + self.pointer).astype(np.uint64)
         batch, row = np.divmod(numbers, self.batch_rows)
         return (batch * self.batch_stride + row * self.row_nbytes + self.pointer).astype(np.uint64)
 
 
-def runs_of(extents: Extents, rows: slice, place: Place) -> tuple[Any, Any, Any]:
-    """Rows without gaps on either side: a copy for each extent they lie in."""
+def plan_run_copies(extents: RowExtents, rows: slice, destination: Destination) -> tuple[Any, Any, Any]:
+    """Plan one copy for each extent of a run of rows. Source and destination have no gaps."""
     firsts = extents.table[:, 0]
     inner = firsts[(firsts > rows.start) & (firsts < rows.stop)]
     starts = np.concatenate(([rows.start], inner)).astype(np.int64)
     counts = np.diff(np.concatenate((starts, [rows.stop])))
-    sources, targets = extents.addresses(starts), place.addresses(starts - rows.start)
+    sources, targets = extents.addresses(starts), destination.addresses(starts - rows.start)
     return sources, targets, (counts * extents.row_nbytes).astype(np.uint64)
 
 
-def joined(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Neighbours on both sides become one copy."""
+def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
+    """Join copies that are adjacent in the source and in the target."""
     if len(sources) < 2:
         return sources, targets, lengths
     apart = (sources[1:] != sources[:-1] + lengths[:-1]) | (targets[1:] != targets[:-1] + lengths[:-1])
@@ -73,32 +78,33 @@ def joined(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
     return sources[starts], targets[starts], np.add.reduceat(lengths, starts)
 
 
-def split_at(seams: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """No copy may cross from one page-locked piece into the next."""
-    if not len(seams):
+def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
+    """Split copies where one page-lock ends and the next begins; the driver refuses a copy across both."""
+    if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths
-    following = np.searchsorted(seams, sources, side="right")
-    crossing = np.flatnonzero((following < len(seams)) & (seams[np.minimum(following, len(seams) - 1)] < ends))
+    following = np.searchsorted(boundaries, sources, side="right")
+    next_boundaries = boundaries[np.minimum(following, len(boundaries) - 1)]
+    crossing = np.flatnonzero((following < len(boundaries)) & (next_boundaries < ends))
     if not len(crossing):
         return sources, targets, lengths
-    more: list[tuple[int, int, int]] = []
+    parts: list[tuple[int, int, int]] = []
     for copy in crossing.tolist():
-        edges = seams[following[copy] : np.searchsorted(seams, ends[copy], side="left")]
-        more += _pieces(int(sources[copy]), int(targets[copy]), [*edges.tolist(), int(ends[copy])])
-    kept = np.ones(len(sources), bool)
-    kept[crossing] = False
-    extra = np.array(more, np.uint64).T
+        edges = boundaries[following[copy] : np.searchsorted(boundaries, ends[copy], side="left")]
+        parts += _split_copy(int(sources[copy]), int(targets[copy]), [*edges.tolist(), int(ends[copy])])
+    whole = np.ones(len(sources), bool)
+    whole[crossing] = False
+    extra = np.array(parts, np.uint64).T
     return (
-        np.concatenate((sources[kept], extra[0])),
-        np.concatenate((targets[kept], extra[1])),
-        np.concatenate((lengths[kept], extra[2])),
+        np.concatenate((sources[whole], extra[0])),
+        np.concatenate((targets[whole], extra[1])),
+        np.concatenate((lengths[whole], extra[2])),
     )
 
 
-def _pieces(source: int, target: int, edges: list[int]) -> list[tuple[int, int, int]]:
-    found = []
+def _split_copy(source: int, target: int, edges: list[int]) -> list[tuple[int, int, int]]:
+    parts = []
     for edge in edges:
-        found.append((source, target, edge - source))
+        parts.append((source, target, edge - source))
         source, target = edge, target + edge - source
-    return found
+    return parts

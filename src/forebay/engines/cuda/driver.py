@@ -1,8 +1,8 @@
-"""The CUDA driver, as much of it as the engine needs: every call checked, no framework needed.
+"""Devices, streams, events and kernels of the CUDA driver. Every call is checked.
 
-Whoever calls it may be amid the capture of a CUDA graph, on this thread or another. `with device:` makes the device's
-context current and the thread relaxed towards captures, and puts both back: without it, asking an event whether it
-has fired breaks somebody's capture.
+The caller may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context current
+and sets the thread's capture mode to relaxed; it restores both at the end. Without it, a query of an event breaks a
+capture in progress.
 """
 
 import ctypes
@@ -15,32 +15,32 @@ from typing import Any
 from cuda.bindings import driver as cu
 from cuda.bindings import nvrtc
 
-from forebay.engines.cuda.driver_calls import check, cuda_error, quick_calls
+from forebay.engines.cuda.driver_calls import check_result, cuda_error, fast_driver_calls
 from forebay.errors import DeviceError
 
-__all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "captures", "compile_kernels", "wait_on_foreign"]
+__all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "compile_kernels", "is_capturing", "make_stream_wait"]
 
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _EVENT_FLAGS = int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING) | int(cu.CUevent_flags.CU_EVENT_BLOCKING_SYNC)
-_PORTABLE, _READ_ONLY = 0x01, 0x08  # of cuMemHostRegister
-_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ: cyclic, so the number may wrap around
+_PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
+_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ: a cyclic comparison, so the counter may wrap around
 _SUCCESS = cu.CUresult.CUDA_SUCCESS
 _NOT_READY = int(cu.CUresult.CUDA_ERROR_NOT_READY)
 _CAPTURE_IMPLICIT = int(cu.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 
 
 class Device:
-    """One GPU, by the primary context that every framework shares; `with device:` around every use of it."""
+    """One GPU and its primary context, which all frameworks share. Use it inside `with device:`."""
 
     def __init__(self, index: int = 0) -> None:
-        check(cu.cuInit(0), "starting")
-        count = check(cu.cuDeviceGetCount(), "counting devices")
+        check_result(cu.cuInit(0), "starting the driver")
+        count = check_result(cu.cuDeviceGetCount(), "counting devices")
         if not 0 <= index < count:
-            raise DeviceError(f"there is no device cuda:{index}: this machine has {count}. Leave device= out.")
+            raise DeviceError(f"device cuda:{index} does not exist; this machine has {count}. Omit device=.")
         self.index = index
-        self._device = check(cu.cuDeviceGet(index), f"opening device {index}")
-        context = check(cu.cuDevicePrimaryCtxRetain(self._device), f"opening device {index}")
-        self._context, self._calls = int(context), quick_calls()
+        self._device = check_result(cu.cuDeviceGet(index), f"opening device {index}")
+        context = check_result(cu.cuDevicePrimaryCtxRetain(self._device), f"opening device {index}")
+        self._context, self._calls = int(context), fast_driver_calls()
         self._inside = threading.local()
 
     def __enter__(self) -> "Device":
@@ -50,7 +50,7 @@ class Device:
             self._calls.push(self._context)
             mode = inside.setdefault("mode", ctypes.c_int())
             mode.value = RELAXED
-            self._calls.exchange_mode(ctypes.addressof(mode))  # holds the mode before, until it is put back
+            self._calls.exchange_mode(ctypes.addressof(mode))  # `mode` now holds the previous mode
         inside["depth"] = depth + 1
         return self
 
@@ -63,89 +63,91 @@ class Device:
             self._calls.exchange_mode(ctypes.addressof(inside["mode"]))
             self._calls.pop(ctypes.addressof(inside.setdefault("popped", ctypes.c_void_p())))
 
-    def stay(self) -> None:
-        """Enter for good: on a thread of our own, which then pays nothing for entering again."""
+    def make_current(self) -> None:
+        """Enter and never leave, on a thread of Forebay. Later `with device:` blocks there cost nothing."""
         self.__enter__()
 
     @property
     def name(self) -> str:
-        return str(check(cu.cuDeviceGetName(128, self._device), "asking its name").split(b"\0")[0].decode())
+        return str(
+            check_result(cu.cuDeviceGetName(128, self._device), "reading the device name").split(b"\0")[0].decode()
+        )
 
     def attribute(self, name: str) -> int:
-        """A number of the driver's, by the end of its name: MULTIPROCESSOR_COUNT."""
+        """Return a device attribute, named without its prefix: "MULTIPROCESSOR_COUNT"."""
         which = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(check(cu.cuDeviceGetAttribute(which, self._device), f"asking for {name}"))
+        return int(check_result(cu.cuDeviceGetAttribute(which, self._device), f"reading {name}"))
 
     @property
     def capability(self) -> tuple[int, int]:
-        """What its processors can do, as NVIDIA numbers it: (9, 0) is Hopper."""
+        """Return the compute capability: (9, 0) is Hopper."""
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free for anybody, and all of them."""
+        """Return free and total bytes of device memory."""
         with self:
-            free, total = check(cu.cuMemGetInfo(), "asking for free memory")
+            free, total = check_result(cu.cuMemGetInfo(), "reading the free memory")
         return int(free), int(total)
 
     def allocate(self, nbytes: int) -> int:
         with self:
-            return int(check(cu.cuMemAlloc(nbytes), f"taking {nbytes} bytes of device memory"))
+            return int(check_result(cu.cuMemAlloc(nbytes), f"allocating {nbytes} bytes of device memory"))
 
     def free(self, pointer: int) -> None:
         with self:
             cu.cuMemFree(pointer)
 
-    def lock(self, address: int, nbytes: int, *, read_only: bool = False) -> None:
-        """Page-lock memory in place, so that the device reaches it."""
+    def page_lock(self, address: int, nbytes: int, *, read_only: bool = False) -> None:
+        """Page-lock memory in place, so that the device can read it."""
         flags = _PORTABLE | (_READ_ONLY if read_only else 0)
         with self:
-            check(cu.cuMemHostRegister(address, nbytes, flags), f"page-locking {nbytes} bytes")
+            check_result(cu.cuMemHostRegister(address, nbytes, flags), f"page-locking {nbytes} bytes")
 
-    def unlock(self, address: int) -> None:
+    def page_unlock(self, address: int) -> None:
         with self:
-            check(cu.cuMemHostUnregister(address), "undoing a page-lock")
+            check_result(cu.cuMemHostUnregister(address), "releasing a page-lock")
 
     def check_owns(self, pointer: int) -> None:
-        """Refuse memory of another device: frameworks number them in their own ways."""
+        """Refuse memory of another device. Frameworks number devices differently."""
         ordinal = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        found = int(check(cu.cuPointerGetAttribute(ordinal, pointer), "asking whose memory it is"))
+        found = int(check_result(cu.cuPointerGetAttribute(ordinal, pointer), "finding the device of an address"))
         if found != self.index:
             raise DeviceError(
-                f"the framework's device {self.index} is the driver's cuda:{found}: pass device='cuda:{found}', or "
-                "make them agree with CUDA_VISIBLE_DEVICES."
+                f"the framework's device {self.index} is cuda:{found} for the driver. Pass device='cuda:{found}', or "
+                "set CUDA_VISIBLE_DEVICES so that both agree."
             )
 
-    def is_locked(self, address: int) -> bool:
-        """Whether somebody has page-locked the memory at this address."""
+    def is_page_locked(self, address: int) -> bool:
+        """Whether the memory at this address is page-locked, by Forebay or by other code."""
         kind = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         with self:
             code, found = cu.cuPointerGetAttribute(kind, address)
         return bool(code == _SUCCESS and int(found) == int(cu.CUmemorytype.CU_MEMORYTYPE_HOST))
 
-    @cache  # noqa: B019  # a device lives as long as the process
+    @cache  # noqa: B019  # a device object lives as long as the process
     def kernel(self, name: str, source: str = "gather.cu") -> "Kernel":
-        """A kernel of one of the files beside this one, compiled for this very device."""
+        """Return a kernel of a .cu file in this folder, compiled for this device."""
         return Kernel(self, self._module(source), name)
 
-    @cache  # noqa: B019  # as above
+    @cache  # noqa: B019  # a device object lives as long as the process
     def _module(self, source: str) -> Any:
         major, minor = self.capability
         image = compile_kernels(source, f"{major}{minor}")
         with self:
-            return check(cu.cuModuleLoadData(image), f"loading {source}")
+            return check_result(cu.cuModuleLoadData(image), f"loading {source}")
 
 
 class Kernel:
-    """A kernel that takes one struct by value."""
+    """A compiled kernel that takes one struct by value."""
 
     def __init__(self, device: Device, module: Any, name: str) -> None:
         self._device = device
         with device:
-            self._function = int(check(cu.cuModuleGetFunction(module, name.encode()), f"finding {name}"))
-        self._name, self._calls = name, quick_calls()
+            self._function = int(check_result(cu.cuModuleGetFunction(module, name.encode()), f"finding {name}"))
+        self._name, self._calls = name, fast_driver_calls()
 
     def launch(self, stream: "Stream | int", job: ctypes.Structure, *, blocks: int, threads: int) -> None:
-        """Queue it; the struct is copied before this returns."""
+        """Queue the kernel. The driver copies the struct before this returns."""
         pointers = ctypes.c_void_p(ctypes.addressof(job))
         handle = stream if isinstance(stream, int) else stream.handle
         code = self._calls.launch(
@@ -156,12 +158,12 @@ class Kernel:
 
 
 class Event:
-    """A point in a stream's work that can be waited for."""
+    """A point in the work of a stream. Threads and streams can wait for it."""
 
     def __init__(self, device: Device) -> None:
-        self._device, self._calls = device, quick_calls()
+        self._device, self._calls = device, fast_driver_calls()
         with device:
-            self.handle = int(check(cu.cuEventCreate(_EVENT_FLAGS), "making an event"))
+            self.handle = int(check_result(cu.cuEventCreate(_EVENT_FLAGS), "creating an event"))
 
     def record(self, stream: "Stream | int") -> None:
         code = self._calls.record(self.handle, stream if isinstance(stream, int) else stream.handle)
@@ -169,16 +171,16 @@ class Event:
             raise cuda_error(code, "recording an event")
 
     @property
-    def fired(self) -> bool:
+    def has_fired(self) -> bool:
         code = self._calls.query(self.handle)
         if code not in (0, _NOT_READY):
-            raise cuda_error(code, "in earlier work")
+            raise cuda_error(code, "in work queued earlier")
         return bool(code == 0)
 
     def wait(self) -> None:
-        """Block this thread, without the interpreter and without spinning."""
-        if not self.fired:
-            check(cu.cuEventSynchronize(self.handle), "in earlier work")
+        """Block this thread. It releases the GIL and does not spin."""
+        if not self.has_fired:
+            check_result(cu.cuEventSynchronize(self.handle), "in work queued earlier")
 
     def close(self) -> None:
         with self._device:
@@ -186,15 +188,17 @@ class Event:
 
 
 class Stream:
-    """A queue of our own on the device; it never waits for the default stream."""
+    """A stream of Forebay. It never waits for the default stream."""
 
-    def __init__(self, device: Device, *, urgent: bool = False) -> None:
-        self._device, self._calls = device, quick_calls()
+    def __init__(self, device: Device, *, high_priority: bool = False) -> None:
+        self._device, self._calls = device, fast_driver_calls()
         with device:
-            _, most_urgent = check(cu.cuCtxGetStreamPriorityRange(), "asking for stream priorities")
+            _, highest = check_result(cu.cuCtxGetStreamPriorityRange(), "reading the stream priorities")
             flags = cu.CUstream_flags.CU_STREAM_NON_BLOCKING
-            made = check(cu.cuStreamCreateWithPriority(flags, most_urgent if urgent else 0), "making a stream")
-            self.handle = int(made)
+            created = check_result(
+                cu.cuStreamCreateWithPriority(flags, highest if high_priority else 0), "creating a stream"
+            )
+            self.handle = int(created)
 
     def wait_for(self, event: Event) -> None:
         code = self._calls.wait_event(self.handle, event.handle, 0)
@@ -202,7 +206,7 @@ class Stream:
             raise cuda_error(code, "ordering streams")
 
     def wait_for_value(self, pointer: int, value: int) -> None:
-        """Hold the stream until the 32-bit number there has reached a value; it may wrap around."""
+        """Hold the stream until the 32-bit counter at `pointer` reaches `value`. The counter may wrap around."""
         code = self._calls.wait_value(self.handle, pointer, value, _AT_LEAST)
         if code:
             raise cuda_error(code, "ordering streams")
@@ -213,8 +217,8 @@ class Stream:
             raise cuda_error(code, f"copying {nbytes} bytes to the device")
 
     def upload_pageable(self, target: int, source: int, nbytes: int) -> None:
-        """From memory that is not page-locked: the driver may wait, so the interpreter is given up."""
-        check(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
+        """Copy from memory that is not page-locked. The driver may block, so this releases the GIL."""
+        check_result(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
 
     def download(self, target: int, source: int, nbytes: int) -> None:
         code = self._calls.copy_to_host(target, source, nbytes, self.handle)
@@ -227,57 +231,57 @@ class Stream:
             raise cuda_error(code, "clearing memory")
 
     def wait(self) -> None:
-        """Block this thread until all that was queued is done."""
-        check(cu.cuStreamSynchronize(self.handle), "in earlier work")
+        """Block this thread until all queued work is done."""
+        check_result(cu.cuStreamSynchronize(self.handle), "in work queued earlier")
 
     def close(self) -> None:
         with self._device:
             cu.cuStreamDestroy(self.handle)
 
 
-def captures(stream: int) -> bool:
-    """Whether somebody's stream is capturing a graph."""
+def is_capturing(stream: int) -> bool:
+    """Whether a stream of another owner is capturing a CUDA graph."""
     status = ctypes.c_int()
-    code = quick_calls().is_capturing(stream, ctypes.addressof(status))
-    if code == _CAPTURE_IMPLICIT:  # the default stream, which may not be touched while another captures
+    code = fast_driver_calls().is_capturing(stream, ctypes.addressof(status))
+    if code == _CAPTURE_IMPLICIT:  # the default stream must not be used while another stream captures
         return True
     if code:
-        raise cuda_error(code, "asking a stream whether it captures")
+        raise cuda_error(code, "reading the capture state of a stream")
     return bool(status.value)
 
 
-def wait_on_foreign(stream: int, event: Event) -> bool:
-    """Hold somebody else's stream until the event has fired; False while that stream captures a graph."""
-    if captures(stream):
+def make_stream_wait(stream: int, event: Event) -> bool:
+    """Hold a stream of another owner until the event fires. Return False if that stream is capturing."""
+    if is_capturing(stream):
         return False
-    code = quick_calls().wait_event(stream, event.handle, 0)
+    code = fast_driver_calls().wait_event(stream, event.handle, 0)
     if code:
         raise cuda_error(code, "ordering streams")
     return True
 
 
 def address_of(array: Any) -> int:
-    """Where an array begins."""
+    """Return the address of the first byte of an array."""
     return int(array.__array_interface__["data"][0])
 
 
 def compile_kernels(source: str, architecture: str) -> bytes:
-    """Machine code of one file, for compute capability 90 and the like."""
+    """Compile one .cu file to machine code for an architecture such as "90"."""
     text = files("forebay.engines.cuda").joinpath(source).read_bytes()
-    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))[0]
+    program = _check_nvrtc(nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))[0]
     options = [f"--gpu-architecture=sm_{architecture}".encode(), b"--std=c++17"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))[0]
+        log = b" " * _check_nvrtc(nvrtc.nvrtcGetProgramLogSize(program))[0]
         nvrtc.nvrtcGetProgramLog(program, log)
         raise DeviceError(f"{source} does not compile for sm_{architecture}: {log.decode(errors='replace')}")
-    image: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))[0]
-    _checked(nvrtc.nvrtcGetCUBIN(program, image))
+    image: bytes = b" " * _check_nvrtc(nvrtc.nvrtcGetCUBINSize(program))[0]
+    _check_nvrtc(nvrtc.nvrtcGetCUBIN(program, image))
     nvrtc.nvrtcDestroyProgram(program)
     return image
 
 
-def _checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_nvrtc(result: tuple[Any, ...]) -> tuple[Any, ...]:
     if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise DeviceError(f"the CUDA run-time compiler failed: {result[0].name}.")
+        raise DeviceError(f"the CUDA runtime compiler (NVRTC) failed: {result[0].name}.")
     return result[1:]

@@ -1,7 +1,7 @@
-"""Calls of the CUDA driver: those made for every group, which must not be felt, and the errors of all.
+"""Frequent calls of the CUDA driver, made through ctypes, and the driver's errors.
 
-They go by ctypes, because NVIDIA's bindings take 3 to 8 us a call and give the interpreter up in each, which a training
-loop on another thread feels. What is called once a feed goes by the bindings.
+NVIDIA's bindings take 3 to 8 us a call and release the GIL in each call, which slows a training loop on another thread.
+Calls that are made once a feed use the bindings.
 """
 
 import ctypes
@@ -12,13 +12,13 @@ from cuda.bindings import driver as cu
 
 from forebay.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["QuickCalls", "check", "cuda_error", "quick_calls"]
+__all__ = ["FastDriverCalls", "check_result", "cuda_error", "fast_driver_calls"]
 
 _HANDLE, _POINTER, _UINT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint
 
 
-class QuickCalls:
-    """Driver calls that return at once: made without giving the interpreter up."""
+class FastDriverCalls:
+    """Driver calls that return at once. They keep the GIL."""
 
     def __init__(self) -> None:
         driver = ctypes.PyDLL("libcuda.so.1")
@@ -42,12 +42,13 @@ def _typed(function: Any, *types: Any) -> Any:
 
 
 @cache
-def quick_calls() -> QuickCalls:
-    return QuickCalls()
+def fast_driver_calls() -> FastDriverCalls:
+    """Return the one instance of this process."""
+    return FastDriverCalls()
 
 
-def check(result: tuple[Any, ...], doing: str) -> Any:
-    """What a driver call returned, or the error it told of, in words."""
+def check_result(result: tuple[Any, ...], doing: str) -> Any:
+    """Return the values of a driver call, or raise its error. `doing` completes "CUDA failed ..."."""
     code = result[0]
     if code != cu.CUresult.CUDA_SUCCESS:
         raise cuda_error(code, doing)
@@ -55,10 +56,10 @@ def check(result: tuple[Any, ...], doing: str) -> Any:
 
 
 def cuda_error(code: Any, doing: str) -> DeviceError:
-    """An error of the driver's in words."""
+    """Return the exception for an error code of the driver."""
     code = cu.CUresult(code)
     _, text = cu.cuGetErrorString(code)
-    told = f"CUDA failed {doing}: {text.decode() if text else code} ({code.name})."
+    message = f"CUDA failed {doing}: {text.decode() if text else code} ({code.name})."
     if code == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-        return DeviceMemoryError(f"{told} Pass a smaller device_bytes=, make batches smaller, or free memory.")
-    return DeviceError(told)
+        return DeviceMemoryError(f"{message} Pass a smaller device_bytes=, make batches smaller, or free memory.")
+    return DeviceError(message)

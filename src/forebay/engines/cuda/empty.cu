@@ -1,7 +1,7 @@
-// A kernel that does nothing: what launching one costs.
+// An empty kernel, to measure the cost of a launch.
 
-struct Nothing {
+struct EmptyJob {
     int unused;
 };
 
-extern "C" __global__ void do_nothing(Nothing job) {}
+extern "C" __global__ void do_nothing(EmptyJob job) {}

@@ -1,11 +1,11 @@
-"""The CUDA engine: the ring's rules, kept on a device by events and marks.
+"""The CUDA engine: events and stream markers keep the ring's rules on a device.
 
-    filled again    our stream waits for what the consumer had queued when the slot was taken back, then copies
-    handed off      the consumer's stream waits for the copy; where it has none to tell, this thread does
-    in use          a framework that keeps what it was lent until the device is done is held back by its own queue
-    taken back      the consumer's thread leaves an event on every stream the slot was handed to, or one mark
+    fill        our stream waits for the work that the consumer queued before it released the slot, then copies
+    hand-off    the consumer's stream waits for the copy; if the framework has no stream to report, this thread waits
+    use         a framework that holds batches until its device is done may queue work for one group ahead
+    reclaim     the consumer's thread records an event on every stream that used the slot, or queues one marker
 
-No event is ever recorded for the whole context: that would break any CUDA graph somebody is capturing.
+The engine never records an event for the whole context: that would break a CUDA graph capture in progress.
 """
 
 import itertools
@@ -15,168 +15,176 @@ from contextlib import closing
 from functools import cache
 from typing import Any
 
+from forebay.core.handoff import DeviceHandOff, StreamMarker
 from forebay.core.spec import DEVICE_ALIGNMENT, align
-from forebay.engines.cuda.driver import Device, Event, Stream, captures
+from forebay.engines.cuda.driver import Device, Event, Stream, is_capturing
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.page_locks import PageLocks
-from forebay.engines.cuda.run_ahead import Lead
 
-__all__ = ["CudaEngine", "device_at", "page_locks"]
+__all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]
 
-STREAMS = 2  # neighbouring slots overlap: one's launch with another's copy
+STREAMS = 2  # slots alternate, so the launch for one slot overlaps the copy into the other
 
-_of_process: dict[str, PageLocks] = {}
+_process_locks: dict[str, PageLocks] = {}
 
 
 @cache
 def device_at(index: int) -> Device:
-    """One object a device: kernels are compiled once."""
+    """Return the one object of a device, so that its kernels are compiled once."""
     return Device(index)
 
 
-def page_locks(device: Device) -> PageLocks:
-    """One for the process, by the first device that asks: memory that is locked is locked for every device.
+def process_page_locks(device: Device) -> PageLocks:
+    """Return the page-locks of this process, made with the first device that asks for them.
 
-    No device is opened for it that nobody feeds: that takes memory there, and fails where there is none.
+    A page-lock is valid for every device. Forebay opens no device only for this: a context takes memory on the device
+    and fails if none is free.
     """
-    return _of_process.setdefault("page locks", PageLocks(device))
+    return _process_locks.setdefault("page locks", PageLocks(device))
 
 
 class CudaEngine:
-    """Slots in device memory of the framework's own pool; `side` is what is known of that framework there."""
+    """Slots in device memory that the framework's allocator provides."""
 
     name = "cuda"
     alignment = DEVICE_ALIGNMENT
-    far = True
+    is_device = True
 
-    def __init__(self, side: Any) -> None:
-        self.side = side
-        self.device = device_at(side.index)
-        self._streams = [Stream(self.device, urgent=True) for _ in range(STREAMS)]
-        self._turn = itertools.cycle(self._streams)
-        self._slow: Stream | None = None
-        self._lead: Lead | None = None
-        self._mark: Any = None  # the newest, until the consumer's lead is counted by it
+    def __init__(self, device_handoff: DeviceHandOff) -> None:
+        self.device_handoff = device_handoff
+        self.device = device_at(device_handoff.index)
+        self._streams = [Stream(self.device, high_priority=True) for _ in range(STREAMS)]
+        self._next_stream = itertools.cycle(self._streams)
+        self._upload_stream: Stream | None = None
+        self._run_ahead: RunAheadLimit | None = None
+        self._marker: StreamMarker | None = None  # the newest, until the run-ahead limit has used it
         self._mutex = threading.Lock()
 
-    def attend(self) -> None:
-        self.device.stay()
+    def enter_worker_thread(self) -> None:
+        self.device.make_current()
 
-    def visit(self) -> Device:
+    def consumer_scope(self) -> Device:
         return self.device
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> CudaMemory:
         with self._mutex:
-            stream = next(self._turn)
-        with self.device:  # relaxed, since the framework may have to ask the driver for memory
-            pointer, owner = self.side.allocate(align(nbytes, self.alignment))
+            stream = next(self._next_stream)
+        with self.device:  # relaxed capture mode, because the framework may ask the driver for memory
+            pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
             self.device.check_owns(pointer)
             memory = CudaMemory(self.device, stream, nbytes, pointer, owner, shared=shared)
-            self._order_behind_consumer([memory], [self.side.stream()])
+            self._order_behind_consumer([memory], [self.device_handoff.stream()])
         return memory
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Memory of the framework's pool that nothing it has queued still uses; asked on a thread that may wait."""
+        """Allocate from the framework's pool and wait until its queued work no longer uses the memory.
+
+        Call this on a thread that may block.
+        """
         with self.device, closing(Event(self.device)) as event:
-            pointer, owner = self.side.allocate(align(nbytes, self.alignment))
-            stream = self.side.stream()
+            pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
+            stream = self.device_handoff.stream()
             if stream is None:
-                mark, own = self.side.mark(), self.upload_stream()
-                own.wait_for_value(mark.pointer, mark.value)
+                marker, own = self.device_handoff.mark(), self.upload_stream()
+                own.wait_for_value(marker.pointer, marker.value)
                 event.record(own)
             else:
                 event.record(stream)
             event.wait()
         return pointer, owner
 
-    def await_host(self, memory: CudaMemory) -> None:
+    def wait_host_free(self, memory: CudaMemory) -> None:
         if memory.in_flight:
             with self.device:
-                memory.arrived.wait()
+                memory.arrival_event.wait()
             memory.in_flight = False
 
     def send(self, memory: CudaMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """Copy parts of the host side, given as (offset, bytes), or all of it."""
-        with self.filling(memory):
+        """Copy parts of the host buffer, given as (offset, nbytes), or all of it."""
+        with self.fill_scope(memory):
             for offset, nbytes in parts if parts is not None else [(0, memory.nbytes)]:
                 memory.stream.upload(memory.pointer + offset, memory.host_address + offset, nbytes)
 
-    def filling(self, memory: CudaMemory, *, in_turn: bool = False) -> "_Filling":
-        """`with engine.filling(memory):` whatever fills its device side is queued on `memory.stream`.
+    def fill_scope(self, memory: CudaMemory, *, is_serial: bool = False) -> "_FillScope":
+        """Return the context in which code queues the fill of a slot on `memory.stream`.
 
-        Slots that are filled in turn share one stream, whichever they have else; the last fill of each is over.
+        Serial fills of all slots share one stream and so run one after the other. The last fill of the slot must be
+        done.
         """
-        memory.stream = self._streams[0] if in_turn else memory.own_stream
-        return _Filling(self.device, memory)
+        memory.stream = self._streams[0] if is_serial else memory.own_stream
+        return _FillScope(self.device, memory)
 
     def upload_stream(self) -> Stream:
-        """For copies that may take their time."""
+        """Return the stream for copies that are not urgent."""
         with self._mutex:
-            if self._slow is None:
-                self._slow = Stream(self.device)
-            return self._slow
+            if self._upload_stream is None:
+                self._upload_stream = Stream(self.device)
+            return self._upload_stream
 
     def await_arrival(self, memory: CudaMemory) -> None:
-        """Nothing where the framework waits by itself, on its stream: `lend` and the hand-off see to that."""
-        memory.used_on = {}
-        if self.side.stream() is not None:
+        """Wait for the rows, unless the framework's own stream waits (see `hand_out` and the hand-off)."""
+        memory.consumer_streams = {}
+        if self.device_handoff.stream() is not None:
             return
-        if self.side.waits_on_import:
-            self._limit_lead()
+        if self.device_handoff.syncs_on_import:
+            self._limit_run_ahead()
         else:
             memory.wait_for_arrival()
 
-    def _limit_lead(self) -> None:
-        """Hold the consumer until its device has come to the last group but one.
+    def _limit_run_ahead(self) -> None:
+        """Hold the consumer until its device reaches the last group but one.
 
-        It queues work without waiting for any, and all of it holds the batches it reads: slot after slot would be
-        made for batches that are only waiting for their turn.
+        The consumer queues work without waiting, and queued work holds its batches. Without a limit, the feed would
+        allocate a slot for every batch in the queue.
         """
         with self.device:
-            if self._lead is None:
-                self._lead = Lead(self.device)
-            mark, self._mark = self._mark or self.side.mark(), None
-            self._lead.step(mark)
+            if self._run_ahead is None:
+                self._run_ahead = RunAheadLimit(self.device)
+            marker, self._marker = self._marker or self.device_handoff.mark(), None
+            self._run_ahead.step(marker)
 
-    def lend(self, memory: CudaMemory) -> None:
-        """A batch is taken, by whoever and on whatever stream: it waits for the rows, and is waited for afterwards.
+    def hand_out(self, memory: CudaMemory) -> None:
+        """Make the calling thread's stream wait for the rows, and remember the stream for `reclaim`.
 
-        Its slot may be closed by now, if others have taken many batches since this one was handed off: all has arrived.
+        The slot may be closed by now, if other threads took many batches since the hand-off. Then all rows have
+        arrived.
         """
-        stream = self.side.stream()
-        if stream is None or stream in memory.used_on:
+        stream = self.device_handoff.stream()
+        if stream is None or stream in memory.consumer_streams:
             return
-        with memory.closing:
-            memory.hold_back(stream)
-            memory.used_on[stream] = self.side.keep_for(memory.owner)
+        with memory.close_lock:
+            memory.make_stream_wait_for_arrival(stream)
+            memory.consumer_streams[stream] = self.device_handoff.record_stream(memory.owner)
 
     def reclaim(self, memories: Sequence[CudaMemory]) -> bool:
-        """Whether these may be filled again, behind what the consumer has queued; not while it captures a graph."""
-        streams = {stream for memory in memories for stream in memory.used_on} | {self.side.stream()}
+        """Order the next fill behind the consumer's queued work. Return False while the consumer captures a graph."""
+        streams = {stream for memory in memories for stream in memory.consumer_streams} | {self.device_handoff.stream()}
         with self.device:
-            if any(stream is not None and captures(stream) for stream in streams):
+            if any(stream is not None and is_capturing(stream) for stream in streams):
                 return False
-        self._mark = self._order_behind_consumer(memories, sorted(streams, key=str))
+        self._marker = self._order_behind_consumer(memories, sorted(streams, key=str))
         for memory in memories:
-            memory.used_on = {}
+            memory.consumer_streams = {}
         return True
 
-    def _order_behind_consumer(self, memories: Sequence[CudaMemory], streams: Sequence[int | None]) -> Any:
-        """Note what must be passed before these are filled, a mark if any; our streams wait for it then, not before."""
+    def _order_behind_consumer(
+        self, memories: Sequence[CudaMemory], streams: Sequence[int | None]
+    ) -> StreamMarker | None:
+        """Record what the next fill of these slots waits for. Return the marker if one was queued."""
         if None in streams:
-            mark = self.side.mark()
+            marker = self.device_handoff.mark()
             for memory in memories:
-                memory.behind = mark
-            return mark
+                memory.release_marker = marker
+            return marker
         with self.device:
             for memory in memories:
                 memory.record_release([stream for stream in streams if stream is not None])
         return None
 
     def drain(self) -> None:
-        """Wait until nothing of ours is under way."""
+        """Wait until all work on the engine's streams is done."""
         with self.device:
-            for stream in [*self._streams, *([self._slow] if self._slow else [])]:
+            for stream in self._all_streams():
                 stream.wait()
 
     def close_slot(self, memory: CudaMemory) -> None:
@@ -184,14 +192,17 @@ class CudaEngine:
 
     def close(self) -> None:
         self.drain()
-        for stream in [*self._streams, *([self._slow] if self._slow else [])]:
+        for stream in self._all_streams():
             stream.close()
-        if self._lead is not None:
-            self._lead.close()
+        if self._run_ahead is not None:
+            self._run_ahead.close()
+
+    def _all_streams(self) -> list[Stream]:
+        return [*self._streams, *([self._upload_stream] if self._upload_stream else [])]
 
 
-class _Filling:
-    """Around the filling of a slot: records its arrival at the end, so that nobody waits for an older one."""
+class _FillScope:
+    """The fill of one slot. It records the arrival event at the end, also after an error."""
 
     __slots__ = ("_device", "_memory")
 
@@ -200,7 +211,7 @@ class _Filling:
 
     def __enter__(self) -> CudaMemory:
         self._device.__enter__()
-        self._memory.there = False
+        self._memory.has_arrived = False
         try:
             self._memory.wait_for_release()
         except BaseException:
@@ -210,7 +221,39 @@ class _Filling:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
-            self._memory.arrived.record(self._memory.stream)
+            self._memory.arrival_event.record(self._memory.stream)
             self._memory.in_flight = True
         finally:
             self._device.__exit__(kind, error, traceback)
+
+
+class RunAheadLimit:
+    """Holds the consumer back if its device is more than one group behind."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, Stream(device)
+        self._events = Event(device), Event(device)
+        self._steps = 0
+        self._close_lock = threading.RLock()  # a feed may be closed while its consumer waits here
+        self._closed = False
+
+    def step(self, marker: StreamMarker) -> None:
+        """Take the marker of the consumer's queued work and wait until the device passes the marker before it."""
+        with self._close_lock:
+            if self._closed:
+                return
+            previous, current = self._events if self._steps % 2 else self._events[::-1]
+            self._stream.wait_for_value(marker.pointer, marker.value)
+            current.record(self._stream)
+            if self._steps:
+                previous.wait()
+            self._steps += 1
+
+    def close(self) -> None:
+        with self._close_lock:
+            self._closed = True
+            with self._device:
+                self._stream.wait()
+            self._stream.close()
+            for event in self._events:
+                event.close()

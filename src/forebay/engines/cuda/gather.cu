@@ -1,40 +1,40 @@
-// Rows, wherever they lie, to their places in a slot. Compiled on the user's own GPU.
+// Kernels that gather rows from host or device memory into a slot. NVRTC compiles them for the user's GPU.
 //
-// A row is copied by a team of neighbouring threads (a warp, or fewer for short rows). Few blocks suffice to fill the
-// link: what reads page-locked memory waits for it most of the time, and leaves the rest of the GPU alone.
+// A team of neighbouring threads (a warp, or fewer threads for short rows) copies one row. A few blocks are enough to
+// fill the link: threads that read page-locked memory wait most of the time and leave the rest of the GPU free.
 
 typedef unsigned char byte;
 typedef unsigned int uint;
 typedef unsigned long long ulong64;
 
-// Rows from `first` on lie at `base + row * stride`, in host or device memory.
+// From row `first` on, a row begins at `base + row * stride`, in host or device memory.
 struct Extent {
     long long first;
     const byte* base;
     long long stride;
 };
 
-struct Gather {
-    const void* rows;         // row numbers, `wide_rows` ? 8 : 4 bytes each
-    const uint* order;        // which of them to take first, second, ...; null: as they stand
-    const Extent* extents;    // by their first rows
+struct GatherJob {
+    const void* rows;         // row numbers, `needs_int64` ? 8 : 4 bytes each
+    const uint* order;        // order in which to read the rows; null: as listed
+    const Extent* extents;    // sorted by their first rows
     byte* out;                // row i goes to out + (i / batch_rows) * batch_stride + (i % batch_rows) * row_nbytes
     long long row_nbytes;
     long long batch_stride;
     uint batch_rows;
     uint count;
     uint extent_count;
-    uint wide_rows;
-    uint lanes;               // threads of a team: a power of two up to 32
-    uint pieces;              // teams a row is shared among
-    uint piece_nbytes;        // a multiple of sixteen, where rows are
+    uint needs_int64;
+    uint lanes;               // threads of a team: a power of two, at most 32
+    uint pieces;              // pieces of a row; another team copies each piece
+    uint piece_nbytes;        // a multiple of 16 if rows are
 };
 
-__device__ __forceinline__ long long row_at(const Gather& job, uint i) {
-    return job.wide_rows ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i];
+__device__ __forceinline__ long long row_at(const GatherJob& job, uint i) {
+    return job.needs_int64 ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i];
 }
 
-__device__ __forceinline__ const byte* address_of(const Gather& job, long long row) {
+__device__ __forceinline__ const byte* address_of(const GatherJob& job, long long row) {
     uint low = 0, high = job.extent_count;
     while (high - low > 1) {
         uint middle = (low + high) / 2;
@@ -43,13 +43,13 @@ __device__ __forceinline__ const byte* address_of(const Gather& job, long long r
     return job.extents[low].base + row * job.extents[low].stride;
 }
 
-__device__ __forceinline__ byte* place_of(const Gather& job, uint i) {
+__device__ __forceinline__ byte* target_of(const GatherJob& job, uint i) {
     return job.out + (long long)(i / job.batch_rows) * job.batch_stride + (long long)(i % job.batch_rows) * job.row_nbytes;
 }
 
-// Any address, any length: whole words of the target, each put together from the two words of the source it lies in.
-// A word is read only if a byte of it is wanted, so nothing beyond the row's own page is touched.
-__device__ __forceinline__ void copy_any(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
+// Copies any length between any addresses. It writes whole words of the target, each built from two words of the source.
+// It reads a word only if it needs a byte of it, so it never touches a page outside the row.
+__device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
     long long head = (4 - ((ulong64)to & 3)) & 3;
     if (head > nbytes) head = nbytes;
     for (long long i = lane; i < head; i += lanes) to[i] = from[i];
@@ -72,27 +72,27 @@ struct Piece {
     long long nbytes;
 };
 
-__device__ __forceinline__ Piece piece_at(const Gather& job, uint turn) {
-    uint place = turn / job.pieces;
+__device__ __forceinline__ Piece piece_at(const GatherJob& job, uint turn) {
+    uint position = turn / job.pieces;
     long long start = (long long)(turn % job.pieces) * job.piece_nbytes;
-    uint i = job.order ? job.order[place] : place;
-    return {address_of(job, row_at(job, i)) + start, place_of(job, i) + start,
+    uint i = job.order ? job.order[position] : position;
+    return {address_of(job, row_at(job, i)) + start, target_of(job, i) + start,
             min((long long)job.piece_nbytes, job.row_nbytes - start)};
 }
 
-// Sixteen bytes a thread at a time: everything is a multiple of sixteen. A team reads several pieces at once, because
-// a read over the link takes a microsecond and more, and only what is under way in the meantime hides that.
-const uint AT_ONCE = 8;
+// Each thread copies 16 bytes at a time: all addresses and lengths are multiples of 16. A read over the link takes one
+// microsecond or more, so a team reads several pieces at once to hide that latency.
+const uint PIECES_IN_FLIGHT = 8;
 
-extern "C" __global__ void gather_wide(Gather job) {
+extern "C" __global__ void gather_aligned(GatherJob job) {
     uint lane = threadIdx.x % job.lanes, own = blockDim.x / job.lanes;
     uint teams = gridDim.x * own, turns = job.count * job.pieces;
-    for (uint turn = blockIdx.x * own + threadIdx.x / job.lanes; turn < turns; turn += teams * AT_ONCE) {
-        const uint4* from[AT_ONCE];
-        uint4* to[AT_ONCE];
-        uint units[AT_ONCE], most = 0;
+    for (uint turn = blockIdx.x * own + threadIdx.x / job.lanes; turn < turns; turn += teams * PIECES_IN_FLIGHT) {
+        const uint4* from[PIECES_IN_FLIGHT];
+        uint4* to[PIECES_IN_FLIGHT];
+        uint units[PIECES_IN_FLIGHT], most = 0;
         #pragma unroll
-        for (uint k = 0; k < AT_ONCE; k++) {
+        for (uint k = 0; k < PIECES_IN_FLIGHT; k++) {
             units[k] = 0;
             if (turn + k * teams >= turns) continue;
             Piece piece = piece_at(job, turn + k * teams);
@@ -102,29 +102,30 @@ extern "C" __global__ void gather_wide(Gather job) {
             most = max(most, units[k]);
         }
         for (uint unit = lane; unit < most; unit += job.lanes) {
-            uint4 held[AT_ONCE];
+            uint4 held[PIECES_IN_FLIGHT];
             #pragma unroll
-            for (uint k = 0; k < AT_ONCE; k++) if (unit < units[k]) held[k] = from[k][unit];
+            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) held[k] = from[k][unit];
             #pragma unroll
-            for (uint k = 0; k < AT_ONCE; k++) if (unit < units[k]) to[k][unit] = held[k];
+            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) to[k][unit] = held[k];
         }
     }
 }
 
-extern "C" __global__ void gather_any(Gather job) {
+extern "C" __global__ void gather_unaligned(GatherJob job) {
     uint lane = threadIdx.x % job.lanes, own = blockDim.x / job.lanes;
     uint teams = gridDim.x * own, turns = job.count * job.pieces;
     for (uint turn = blockIdx.x * own + threadIdx.x / job.lanes; turn < turns; turn += teams) {
         Piece piece = piece_at(job, turn);
-        copy_any(piece.to, piece.from, piece.nbytes, lane, job.lanes);
+        copy_unaligned(piece.to, piece.from, piece.nbytes, lane, job.lanes);
     }
 }
 
-// Long rows inside device memory, by Hopper's bulk copies: through shared memory, without registers. One thread of a block
-// keeps a few of them under way, so that whoever computes keeps the processors. As above, all is a multiple of sixteen.
+// Gathers long rows inside device memory with the bulk copies of Hopper: through shared memory, without registers. One
+// thread of a block keeps a few copies in flight, so the consumer's kernels keep the processors. All addresses and
+// lengths are multiples of 16.
 #if __CUDA_ARCH__ >= 900
 
-const uint STAGES = 4, STAGE_NBYTES = 8192;   // the most a piece has
+const uint STAGES = 4, STAGE_NBYTES = 8192;   // the maximum size of a piece
 
 __device__ __forceinline__ uint in_shared(const void* pointer) { return (uint)__cvta_generic_to_shared(pointer); }
 
@@ -135,8 +136,8 @@ __device__ __forceinline__ void begin_read(const Piece& piece, byte* stage, ulon
                  :: "r"(in_shared(stage)), "l"(piece.from), "r"((uint)piece.nbytes), "r"(in_shared(arrival)) : "memory");
 }
 
-__device__ __forceinline__ void await(ulong64* arrival, uint parity) {
-    asm volatile("{ .reg .pred there; again: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1; @!there bra again; }"
+__device__ __forceinline__ void wait_for_read(ulong64* arrival, uint parity) {
+    asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
                  :: "r"(in_shared(arrival)), "r"(parity) : "memory");
 }
 
@@ -146,7 +147,7 @@ __device__ __forceinline__ void begin_write(const Piece& piece, const byte* stag
     asm volatile("cp.async.bulk.commit_group;");
 }
 
-extern "C" __global__ void gather_bulk(Gather job) {
+extern "C" __global__ void gather_bulk(GatherJob job) {
     __shared__ __align__(128) byte stages[STAGES][STAGE_NBYTES];
     __shared__ ulong64 arrivals[STAGES];
     if (threadIdx.x) return;
@@ -157,10 +158,10 @@ extern "C" __global__ void gather_bulk(Gather job) {
         begin_read(piece_at(job, next), stages[read], &arrivals[read]);
     for (uint turn = blockIdx.x; turn < turns; turn += gridDim.x, written++) {
         uint k = written % STAGES;
-        await(&arrivals[k], written / STAGES % 2);
+        wait_for_read(&arrivals[k], written / STAGES % 2);
         begin_write(piece_at(job, turn), stages[k]);
         if (next >= turns) continue;
-        // The stage that is read into next was written from one turn ago: all but the last write have left theirs.
+        // The next read goes into the stage of the write one turn ago. Wait until all writes but the last have read theirs.
         asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
         begin_read(piece_at(job, next), stages[read % STAGES], &arrivals[read % STAGES]);
         read++, next += gridDim.x;
@@ -170,40 +171,40 @@ extern "C" __global__ void gather_bulk(Gather job) {
 
 #endif
 
-// What a framework holds in half the bytes is narrowed on its way into the slot: 64-bit numbers that have arrived side
-// by side beside it. Whole ones keep their lower half, as everywhere.
+// Converts contiguous 64-bit numbers to 32 bits, from a separate buffer into the slot, for frameworks that hold 32 bits.
+// Integers keep their lower 32 bits, as in NumPy.
 
-struct Narrow {
-    const ulong64* from;
+struct NarrowJob {
+    const ulong64* source;
     byte* out;                // number i goes to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
     long long batch_stride;
     ulong64 batch_numbers;
     ulong64 count;
-    uint real;                // double precision, or whole numbers
+    uint is_float;            // float64, else int64
 };
 
-extern "C" __global__ void narrow_numbers(Narrow job) {
+extern "C" __global__ void narrow_numbers(NarrowJob job) {
     for (ulong64 i = blockIdx.x * (ulong64)blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * (ulong64)blockDim.x) {
         uint* to = (uint*)(job.out + (long long)(i / job.batch_numbers) * job.batch_stride) + i % job.batch_numbers;
-        ulong64 number = job.from[i];
-        *to = job.real ? __float_as_uint((float)__longlong_as_double((long long)number)) : (uint)number;
+        ulong64 number = job.source[i];
+        *to = job.is_float ? __float_as_uint((float)__longlong_as_double((long long)number)) : (uint)number;
     }
 }
 
-// Row numbers of a shuffled order, which is a pure function: computed here, they need not be brought.
+// Computes the row numbers of a shuffled order, a pure function, so that the host need not upload them.
 
 const uint ROUNDS = 5;
 
-struct Draw {
+struct PermuteJob {
     void* rows;             // out
     ulong64 first, step;    // positions: first, first + step, ...
     ulong64 length, mask, term, factors[ROUNDS];
     uint shift;
     uint count;
-    uint wide_rows;
+    uint needs_int64;
 };
 
-extern "C" __global__ void draw_rows(Draw job) {
+extern "C" __global__ void permute_rows(PermuteJob job) {
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x) {
         ulong64 number = job.first + i * job.step;
         do {
@@ -213,48 +214,48 @@ extern "C" __global__ void draw_rows(Draw job) {
                 number ^= number >> job.shift;
             }
         } while (number >= job.length);
-        if (job.wide_rows) ((long long*)job.rows)[i] = (long long)number;
+        if (job.needs_int64) ((long long*)job.rows)[i] = (long long)number;
         else ((int*)job.rows)[i] = (int)number;
     }
 }
 
-// Coarse order by address: rows of one stretch of the source side by side, so that reads over the link are not random.
-// What comes out differs only in when a row is read, never in where it goes.
+// Sorts rows coarsely by address: rows of one bucket, a part of the source, are read together, so that reads over the
+// link are not random. The order changes only when a row is read, never where it goes.
 
-const uint MOST_STRETCHES = 4096;
+const uint MAX_BUCKETS = 4096;
 
-struct Sort {
+struct SortJob {
     const void* rows;
-    uint* order;        // out: the places of the rows, stretch by stretch
-    uint* starts;       // MOST_STRETCHES counters, zero at first
+    uint* order;        // out: indices into `rows`, bucket by bucket
+    uint* starts;       // MAX_BUCKETS counters, zero before the first kernel
     uint count;
-    uint wide_rows;
-    uint shift;         // a stretch has 2^shift rows
-    uint stretches;
+    uint needs_int64;
+    uint shift;         // a bucket has 2^shift rows of the source
+    uint buckets;
 };
 
-__device__ __forceinline__ uint stretch_of(const Sort& job, uint i) {
-    return (uint)((job.wide_rows ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i]) >> job.shift);
+__device__ __forceinline__ uint bucket_of(const SortJob& job, uint i) {
+    return (uint)((job.needs_int64 ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i]) >> job.shift);
 }
 
-extern "C" __global__ void count_stretches(Sort job) {
-    __shared__ uint counts[MOST_STRETCHES];
-    for (uint s = threadIdx.x; s < job.stretches; s += blockDim.x) counts[s] = 0;
+extern "C" __global__ void count_buckets(SortJob job) {
+    __shared__ uint counts[MAX_BUCKETS];
+    for (uint s = threadIdx.x; s < job.buckets; s += blockDim.x) counts[s] = 0;
     __syncthreads();
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x)
-        atomicAdd(&counts[stretch_of(job, i)], 1u);
+        atomicAdd(&counts[bucket_of(job, i)], 1u);
     __syncthreads();
-    for (uint s = threadIdx.x; s < job.stretches; s += blockDim.x)
+    for (uint s = threadIdx.x; s < job.buckets; s += blockDim.x)
         if (counts[s]) atomicAdd(&job.starts[s], counts[s]);
 }
 
-// One block of 1024 threads: counts become the places where stretches start.
-extern "C" __global__ void start_stretches(Sort job) {
+// One block of 1024 threads turns the counts into the index where each bucket starts.
+extern "C" __global__ void start_buckets(SortJob job) {
     __shared__ uint sums[1024];
-    uint t = threadIdx.x, each = MOST_STRETCHES / 1024, own[MOST_STRETCHES / 1024], total = 0;
+    uint t = threadIdx.x, each = MAX_BUCKETS / 1024, own[MAX_BUCKETS / 1024], total = 0;
     for (uint k = 0; k < each; k++) {
         uint s = t * each + k;
-        own[k] = s < job.stretches ? job.starts[s] : 0;
+        own[k] = s < job.buckets ? job.starts[s] : 0;
         total += own[k];
     }
     sums[t] = total;
@@ -268,12 +269,12 @@ extern "C" __global__ void start_stretches(Sort job) {
     uint start = sums[t] - total;
     for (uint k = 0; k < each; k++) {
         uint s = t * each + k;
-        if (s < job.stretches) job.starts[s] = start;
+        if (s < job.buckets) job.starts[s] = start;
         start += own[k];
     }
 }
 
-extern "C" __global__ void place_rows(Sort job) {
+extern "C" __global__ void order_rows(SortJob job) {
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x)
-        job.order[atomicAdd(&job.starts[stretch_of(job, i)], 1u)] = i;
+        job.order[atomicAdd(&job.starts[bucket_of(job, i)], 1u)] = i;
 }

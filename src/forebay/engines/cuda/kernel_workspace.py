@@ -1,4 +1,4 @@
-"""What the kernels of one slot read besides the rows: row numbers, where rows lie, and an order to read them in."""
+"""Device memory that the kernels of one slot read besides the rows: row numbers, extent tables and a read order."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -8,23 +8,24 @@ import numpy as np
 
 from forebay.core.spec import align
 from forebay.engines.cuda.driver import Device, Stream
-from forebay.engines.cuda.memory import LockedMemory
+from forebay.engines.cuda.memory import PageLockedMemory
 
-__all__ = ["MOST_STRETCHES", "Workspace"]
+__all__ = ["MAX_BUCKETS", "KernelWorkspace"]
 
-MOST_STRETCHES = 4096  # as in gather.cu
+MAX_BUCKETS = 4096  # the same as in gather.cu
+EXTENT_NBYTES = 24  # one line of an extent table: three int64
 
 
-class Workspace:
-    """What the kernels of one slot read besides the rows: row numbers, extents of each leaf, an order."""
+class KernelWorkspace:
+    """Device pointers to row numbers, extent tables and a read order, with a page-locked buffer to fill them."""
 
     def __init__(
-        self, device: Device, pointer: int, owner: Any, *, rows: int, extents: Sequence[int], wide_rows: bool
+        self, device: Device, pointer: int, owner: Any, *, rows: int, extents: Sequence[int], needs_int64: bool
     ) -> None:
-        self._owner, self._pointer, self.wide_rows = owner, pointer, wide_rows
-        self._tables = [0, *accumulate(align(count * 24, 256) for count in extents)]
+        self._owner, self._pointer, self.needs_int64 = owner, pointer, needs_int64
+        self._tables = [0, *accumulate(align(count * EXTENT_NBYTES, 256) for count in extents)]
         self._rows_nbytes = align(rows * 8, 256)
-        self._host = LockedMemory(device, self._tables[-1] + self._rows_nbytes)
+        self._host = PageLockedMemory(device, self._tables[-1] + self._rows_nbytes)
         self._loaded: dict[int, Any] = {}
         self.rows = pointer + self._tables[-1]
         self.order = self.rows + self._rows_nbytes
@@ -32,14 +33,16 @@ class Workspace:
 
     @staticmethod
     def nbytes(rows: int, extents: Sequence[int]) -> int:
-        tables = sum(align(count * 24, 256) for count in extents)
-        return tables + align(rows * 8, 256) + align(rows * 4, 256) + MOST_STRETCHES * 4
+        """Return the size for groups of `rows` rows; `extents` is the maximum number of extents of each leaf."""
+        tables = sum(align(count * EXTENT_NBYTES, 256) for count in extents)
+        return tables + align(rows * 8, 256) + align(rows * 4, 256) + MAX_BUCKETS * 4
 
     def table(self, leaf: int) -> int:
+        """Return the device pointer to the extent table of a leaf."""
         return self._pointer + self._tables[leaf]
 
     def load_tables(self, stream: Stream, tables: Mapping[int, Any]) -> None:
-        """Bring the extents of leaves to the device, unless they are there; the slot's last fill is over."""
+        """Upload extent tables, unless the same ones are loaded. The last fill of the slot must be done."""
         if tables.keys() == self._loaded.keys() and all(tables[leaf] is self._loaded[leaf] for leaf in tables):
             return
         for leaf, table in tables.items():
@@ -48,13 +51,13 @@ class Workspace:
         self._loaded = dict(tables)
 
     def load_rows(self, stream: Stream, rows: Any) -> None:
-        """Bring row numbers to the device."""
+        """Upload row numbers."""
         if isinstance(rows, slice):
             rows = np.arange(rows.start, rows.stop)
-        dtype = np.int64 if self.wide_rows else np.int32
-        held = np.ndarray(len(rows), dtype, buffer=self._host.buffer, offset=self._tables[-1])
-        held[...] = rows
-        stream.upload(self.rows, self._host.address + self._tables[-1], held.nbytes)
+        dtype = np.int64 if self.needs_int64 else np.int32
+        numbers = np.ndarray(len(rows), dtype, buffer=self._host.buffer, offset=self._tables[-1])
+        numbers[...] = rows
+        stream.upload(self.rows, self._host.address + self._tables[-1], numbers.nbytes)
 
     def close(self) -> None:
         self._host.close()

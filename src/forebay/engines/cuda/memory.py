@@ -1,9 +1,9 @@
-"""One slot's memory: device memory of the framework's own, and page-locked host memory where rows are staged.
+"""The memory of one slot: device memory of the framework, and page-locked host memory if rows are staged.
 
-What is handed off is a DLPack capsule of NumPy's own making. Its array lies in a shadow: address space as large as the
-slot that is never touched and takes no memory. The capsule's pointer is moved from the shadow to the device before
-anybody sees it. So leases are counted on the device as they are on the host, by the references to an array; NumPy's
-exporter releases them on any thread, at interpreter exit too; and every framework takes the same capsule.
+A slot is handed off as a DLPack capsule that NumPy makes. The capsule's array is a view of a shadow: address space as
+large as the slot that is never touched and takes no memory. Forebay moves the capsule's pointer from the shadow to the
+device before other code sees it. This has three effects. References to an array count leases on the device as on the
+host. NumPy's exporter releases them on any thread, also at interpreter exit. Every framework accepts the capsule.
 """
 
 import ctypes
@@ -13,86 +13,88 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from forebay.core.handoff import StreamMarker
 from forebay.core.shared_memory import SharedBlock
 from forebay.core.spec import Array, Layout
-from forebay.engines.cuda.driver import Device, Event, Stream, address_of, wait_on_foreign
+from forebay.engines.cuda.driver import Device, Event, Stream, address_of, make_stream_wait
 
-__all__ = ["CudaMemory", "LockedMemory", "Root", "Shadow"]
+__all__ = ["CudaMemory", "DeviceRoot", "PageLockedMemory", "ShadowArray"]
 
 DLPACK_CUDA = 2  # kDLCUDA
-_NAME = b"dltensor"
-_UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+_CAPSULE_NAME = b"dltensor"
+_NO_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_Head = ctypes.c_uint64 * 2  # a DLTensor begins with its data pointer, then device type and number, 32 bits each
+# A DLTensor begins with its data pointer (64 bits), its device type and its device index (32 bits each).
+_TensorHead = ctypes.c_uint64 * 2
 
 
-class Shadow(mmap.mmap):
-    """Address space that stands for device memory, and holds that for as long as anything refers to it."""
+class ShadowArray(mmap.mmap):
+    """Address space in place of device memory. It keeps the owner of that memory alive."""
 
     owner: Any
 
-    def __new__(cls, nbytes: int, owner: Any) -> "Shadow":
-        return super().__new__(cls, -1, nbytes, flags=_UNTOUCHED)
+    def __new__(cls, nbytes: int, owner: Any) -> "ShadowArray":
+        return super().__new__(cls, -1, nbytes, flags=_NO_RESERVE)
 
     def __init__(self, nbytes: int, owner: Any) -> None:
         self.owner = owner
 
 
-class LockedMemory:
-    """Page-locked host memory of our own, shared with worker processes where they fill it."""
+class PageLockedMemory:
+    """Page-locked host memory of Forebay. Worker processes share it if they fill slots."""
 
     def __init__(self, device: Device, nbytes: int, *, shared: bool = False) -> None:
         self.block = SharedBlock(nbytes) if shared else None
         self.buffer: Any = self.block.memory if self.block else mmap.mmap(-1, nbytes)
         self._view = memoryview(self.buffer)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
-        device.lock(self.address, nbytes)
-        # Memory that goes while it is locked leaves a lock behind, which the next array at that address would trust.
-        self._unlock = weakref.finalize(self, device.unlock, self.address)
-        self._unlock.atexit = False  # which would be before feeds are closed: copies out of it may be under way
+        device.page_lock(self.address, nbytes)
+        # Freed memory would leave its page-lock behind, and the next array at that address would rely on it.
+        self._unlock = weakref.finalize(self, device.page_unlock, self.address)
+        self._unlock.atexit = False  # finalizers run before feeds are closed, while copies may still read the memory
 
     def close(self) -> None:
-        """Nothing may be on its way any more."""
+        """Release the memory. All copies must be done."""
         self._unlock()
         if self.block:
             self.block.close()
 
 
-class Root:
-    """One leaf of one batch on the device, as everything that takes DLPack takes it."""
+class DeviceRoot:
+    """One leaf of one batch on the device, for every consumer of DLPack."""
 
     __slots__ = ("_delta", "_memory", "shadow")
 
     def __init__(self, memory: "CudaMemory", shadow: Array, delta: int) -> None:
         self._memory, self.shadow, self._delta = memory, shadow, delta
 
-    def __getitem__(self, rows: slice) -> "Root":
-        return Root(self._memory, self.shadow[rows], self._delta)
+    def __getitem__(self, rows: slice) -> "DeviceRoot":
+        return DeviceRoot(self._memory, self.shadow[rows], self._delta)
 
     @property
     def pointer(self) -> int:
         return address_of(self.shadow) + self._delta
 
     @property
-    def there(self) -> bool:
-        """Whether its rows are known to have arrived; `__dlpack__` with a stream has asked."""
-        return self._memory.there
+    def has_arrived(self) -> bool:
+        """Whether the rows are known to have arrived. `__dlpack__` with a stream updates this."""
+        return self._memory.has_arrived
 
     def capsule(self) -> Any:
-        """In the old form without a version, which is the only one that all of them take."""
+        """Return a DLPack capsule without a version, the only form that every framework accepts."""
         capsule = self.shadow.__dlpack__()
-        head = _Head.from_address(_capsule_pointer(capsule, _NAME))
+        head = _TensorHead.from_address(_capsule_pointer(capsule, _CAPSULE_NAME))
         head[0] += self._delta
         head[1] = DLPACK_CUDA | self._memory.device.index << 32
         return capsule
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """With a stream, that is held until the rows have arrived."""
+        """Return a capsule. If a stream is given, that stream waits for the rows."""
         if stream is not None and int(stream) >= 0:
-            self._memory.hold_back(int(stream))
+            self._memory.make_stream_wait_for_arrival(int(stream))
         return self.capsule()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -100,31 +102,31 @@ class Root:
 
 
 class CudaMemory:
-    """Both sides of a slot, and the events that say what may be done to it."""
+    """Device memory and host buffer of one slot, with the events that order their use."""
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self.own_stream = self.stream = stream  # that of the fill under way, or of the last
-        self._shadow: Shadow | None = Shadow(nbytes, owner)
-        self._seen = weakref.ref(self._shadow)
+        self.own_stream = self.stream = stream  # `stream` is that of the current fill, or of the last one
+        self._shadow: ShadowArray | None = ShadowArray(nbytes, owner)
+        self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
         self._shared = shared
-        self._locked: LockedMemory | None = None
-        self.arrived = Event(device)  # recorded behind whatever fills the device side
-        self.in_flight = False  # whether it was recorded, and the host side may still be read
-        self.there = False  # whether it is known to have fired since: asking takes longer than most of a hand-off
-        self.used_on: dict[int, Any] = {}  # streams it was handed to since it was filled
-        self.closing = threading.RLock()  # against a batch that is taken while the feed is closed
-        self.behind: Any = None  # the mark that must be reached before it is filled again, or
-        self._released: list[Event] = []  # events that must have fired, the first so many of them
-        self._releases = 0
-        self.workspace: Any = None  # what transports keep with a slot
-        self.wide: dict[int, tuple[int, Any]] = {}  # beside the slot: where the rows of a leaf arrive to be narrowed
-        self.targets: dict[int, tuple[Any, Any]] = {}  # where the rows of a leaf go, and their lengths, made once
+        self._locked: PageLockedMemory | None = None
+        self.arrival_event = Event(device)  # recorded at the end of every fill
+        self.in_flight = False  # whether a copy may still read the host buffer
+        self.has_arrived = False  # known result of the event: a query takes longer than most of a hand-off
+        self.consumer_streams: dict[int, Any] = {}  # streams that took batches of this slot since its last fill
+        self.close_lock = threading.RLock()  # a thread may take a batch while the feed is closed
+        self.release_marker: StreamMarker | None = None  # the next fill waits for this marker, or
+        self._release_events: list[Event] = []  # for the first `_release_count` of these events
+        self._release_count = 0
+        self.workspace: Any = None  # the KernelWorkspace of this slot
+        self.narrowing_buffers: dict[int, tuple[int, Any]] = {}  # leaf -> pointer and owner of its 64-bit rows
+        self.copy_targets: dict[int, tuple[Any, Any]] = {}  # leaf -> target address and length of every row
 
     @property
     def host(self) -> Any:
-        """Made when first asked for: rows that the device fetches itself need none."""
+        """The host buffer, allocated at first use. A slot that the device fills by itself needs none."""
         return self._host.buffer
 
     @property
@@ -136,70 +138,70 @@ class CudaMemory:
         return self._host.block
 
     @property
-    def _host(self) -> LockedMemory:
+    def _host(self) -> PageLockedMemory:
         if self._locked is None:
-            self._locked = LockedMemory(self.device, self.nbytes, shared=self._shared)
+            self._locked = PageLockedMemory(self.device, self.nbytes, shared=self._shared)
         return self._locked
 
-    def root(self, layout: Layout, leaf: int, batch: int) -> Root:
-        return Root(self, layout.view(self._shadow, leaf, batch=batch), self.pointer - self._shadow_address)
+    def root(self, layout: Layout, leaf: int, batch: int) -> DeviceRoot:
+        return DeviceRoot(self, layout.view(self._shadow, leaf, batch=batch), self.pointer - self._shadow_address)
 
-    def counted(self, root: Root) -> Any:
+    def lease_object(self, root: DeviceRoot) -> Any:
         return root.shadow
 
     @property
     def owner(self) -> Any:
-        """What holds the device side: there for as long as anything is seen of it, closed or not."""
-        shadow = self._seen()
+        """The owner of the device memory. It lives as long as any batch of the slot, also after `close()`."""
+        shadow = self._shadow_ref()
         return None if shadow is None else shadow.owner
 
     @property
     def closed(self) -> bool:
         return self._shadow is None
 
-    def hold_back(self, stream: int) -> None:
-        """Let somebody's stream wait until the rows have arrived; a stream that captures a graph is waited for here."""
-        if self.there:
+    def make_stream_wait_for_arrival(self, stream: int) -> None:
+        """Hold a consumer's stream until the rows arrive. If it captures a graph, this thread waits instead."""
+        if self.has_arrived:
             return
-        with self.closing, self.device:
-            self.there = self.closed or self.arrived.fired
-            if not self.there and not wait_on_foreign(stream, self.arrived):
-                self.arrived.wait()
+        with self.close_lock, self.device:
+            self.has_arrived = self.closed or self.arrival_event.has_fired
+            if not self.has_arrived and not make_stream_wait(stream, self.arrival_event):
+                self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows are there; who closes has waited for that."""
-        with self.closing, self.device:
+        """Block this thread until the rows arrive. Rows of a closed slot have arrived."""
+        with self.close_lock, self.device:
             if not self.closed:
-                self.arrived.wait()
+                self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Nobody sees it any more, but what these streams have queued may still read it."""
-        while len(self._released) < len(streams):
-            self._released.append(Event(self.device))
-        for event, stream in zip(self._released, streams, strict=False):
+        """Record that the consumer dropped the slot; queued work of these streams may still read it."""
+        while len(self._release_events) < len(streams):
+            self._release_events.append(Event(self.device))
+        for event, stream in zip(self._release_events, streams, strict=False):
             event.record(stream)
-        self._releases = len(streams)
+        self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Hold our stream until the last consumer's queued work has passed."""
-        if self.behind is not None:
-            self.stream.wait_for_value(self.behind.pointer, self.behind.value)
-        for event in self._released[: self._releases]:
+        """Hold the slot's stream until the work that the last consumer queued is done."""
+        if self.release_marker is not None:
+            self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
+        for event in self._release_events[: self._release_count]:
             self.stream.wait_for(event)
-        self.behind, self._releases = None, 0
+        self.release_marker, self._release_count = None, 0
 
     def close(self) -> None:
-        """Give back what is ours; the device side goes with whoever still sees it."""
+        """Release the host buffer and the events. The device memory lives as long as its last batch."""
         if self.in_flight:
             with self.device:
-                self.arrived.wait()
+                self.arrival_event.wait()
         if self._locked is not None:
             self._locked.close()
             self._locked = None
         if self.workspace is not None:
             self.workspace.close()
-        self.wide.clear()
-        with self.closing:
+        self.narrowing_buffers.clear()
+        with self.close_lock:
             self._shadow = None
-            for event in (self.arrived, *self._released):
+            for event in (self.arrival_event, *self._release_events):
                 event.close()

@@ -1,10 +1,12 @@
-"""Page-locking of memory that belongs to somebody else: in pieces, shared among feeds, and undone at the end.
+"""Page-locks on memory of other owners: taken in parts, shared by feeds, released at the end.
 
-Two feeds may share an array, and somebody may have locked a part of it before; locking a page twice is an error of the
-driver's. So every piece is counted here, once for the whole process; what others have locked is used and left alone.
+The driver refuses to lock a page twice, but two feeds may share an array, and other code may have locked a part of it.
+So one registry counts the users of every locked range in the process. Forebay uses page-locks of other code and never
+releases them.
 
-Only pages that are all the array's own may be locked: a copy of anybody's that crosses from locked memory into memory
-that is not fails, so a neighbour on the heap whose buffer begins on the array's last page could not be copied any more.
+Forebay locks only pages that lie fully inside an array. The driver refuses every copy that crosses from locked into
+unlocked memory. If Forebay locked the last page of an array, other code could no longer copy a heap buffer that begins
+on that page.
 """
 
 import bisect
@@ -17,122 +19,123 @@ from dataclasses import dataclass
 from forebay.engines.cuda.driver import Device
 from forebay.errors import DeviceError
 
-__all__ = ["Lock", "PageLocks", "whole_pages"]
+__all__ = ["PageLockSet", "PageLocks", "whole_pages"]
 
-PIECE_NBYTES = 128 << 20  # locked in one call, which nothing can interrupt and which keeps others from taking memory
+LOCK_STEP_NBYTES = 128 << 20  # bytes a driver call; nothing can interrupt the call, and it blocks other allocations
 
 
 def whole_pages(address: int, nbytes: int) -> tuple[int, int]:
-    """Where the pages begin and end that lie inside this memory from first byte to last."""
+    """Return start and end of the pages that lie fully inside this memory."""
     page = mmap.PAGESIZE
     start = -(-address // page) * page
     return start, max(start, (address + nbytes) // page * page)
 
 
 @dataclass(slots=True, eq=False)
-class _Piece:
+class _LockedRange:
     start: int
     stop: int
-    ours: bool  # locked by us, so to be unlocked by us
+    is_ours: bool  # whether Forebay locked it and so must unlock it
     users: int = 1
 
 
-class Lock:
-    """What one feed holds locked."""
+class PageLockSet:
+    """The page-locks that one feed holds."""
 
     def __init__(self, locks: "PageLocks") -> None:
         self._locks = locks
-        self._pieces: list[_Piece] = []
+        self._ranges: list[_LockedRange] = []
         self.nbytes = 0
 
     @property
-    def seams(self) -> list[int]:
-        """Addresses where one piece ends and another may begin: no copy may cross them."""
-        return sorted({edge for piece in self._pieces for edge in (piece.start, piece.stop)})
+    def boundaries(self) -> list[int]:
+        """Addresses where a locked range begins or ends. No copy may cross them."""
+        return sorted({edge for locked in self._ranges for edge in (locked.start, locked.stop)})
 
     def add(self, address: int, nbytes: int, *, read_only: bool) -> None:
-        """Lock some pages more, or what of them is not locked yet."""
-        self._pieces += self._locks.acquire(address, nbytes, read_only=read_only)
+        """Lock more pages, except those that are locked already."""
+        self._ranges += self._locks.acquire(address, nbytes, read_only=read_only)
         self.nbytes += nbytes
 
     def close(self) -> None:
-        pieces, self._pieces = self._pieces, []
-        self._locks.release(pieces)
+        ranges, self._ranges = self._ranges, []
+        self._locks.release(ranges)
 
 
 class PageLocks:
-    """All that is locked in this process, for one device's driver."""
+    """The registry of all page-locks of this process."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._pieces: list[_Piece] = []  # by address; they never overlap
-        self._mutex = threading.RLock()  # a feed may be collected, and so closed, while this very thread holds it
-        self._inside = False
-        self._let_go: list[_Piece] = []  # what such a feed had: given back when it disturbs nobody
+        self._ranges: list[_LockedRange] = []  # sorted by address; they never overlap
+        self._mutex = threading.RLock()  # the garbage collector may close a feed while this thread holds the mutex
+        self._busy = False
+        self._to_release: list[_LockedRange] = []  # ranges of such a feed, released when the registry is idle
 
-    def acquire(self, address: int, nbytes: int, *, read_only: bool) -> list[_Piece]:
-        with self._alone():
-            taken: list[_Piece] = []
+    def acquire(self, address: int, nbytes: int, *, read_only: bool) -> list[_LockedRange]:
+        with self._exclusive():
+            acquired: list[_LockedRange] = []
             try:
-                for begin, end, known in self._cover(address, address + nbytes):
-                    taken.append(self._share(known) if known else self._lock(begin, end, read_only=read_only))
+                for begin, end, known in self._split_by_locks(address, address + nbytes):
+                    acquired.append(self._share(known) if known else self._lock(begin, end, read_only=read_only))
             except BaseException:
-                self._give_back(taken)
+                self._drop_users(acquired)
                 raise
-            return taken
+            return acquired
 
-    def release(self, pieces: Sequence[_Piece]) -> None:
-        with self._alone():
-            self._let_go += pieces
+    def release(self, ranges: Sequence[_LockedRange]) -> None:
+        with self._exclusive():
+            self._to_release += ranges
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nothing is locked or unlocked by others in the meantime, and in the end all is unlocked that was let go."""
+    def _exclusive(self) -> Iterator[None]:
+        """Keep other threads out, and release the waiting ranges at the end."""
         with self._mutex:
-            if self._inside:
+            if self._busy:
                 yield
                 return
-            self._inside = True
+            self._busy = True
             try:
                 yield
             finally:
-                self._inside = False
-                let_go, self._let_go = self._let_go, []
-                self._give_back(let_go)
+                self._busy = False
+                to_release, self._to_release = self._to_release, []
+                self._drop_users(to_release)
 
-    def _cover(self, start: int, stop: int) -> list[tuple[int, int, _Piece | None]]:
-        """The range as pieces that are known and gaps between them."""
-        found: list[tuple[int, int, _Piece | None]] = []
-        for piece in [piece for piece in self._pieces if piece.start < stop and start < piece.stop]:
-            if start < piece.start:
-                found.append((start, piece.start, None))
-            found.append((piece.start, piece.stop, piece))
-            start = piece.stop
+    def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
+        """Split a range into known locked ranges and the gaps between them."""
+        parts: list[tuple[int, int, _LockedRange | None]] = []
+        for known in [known for known in self._ranges if known.start < stop and start < known.stop]:
+            if start < known.start:
+                parts.append((start, known.start, None))
+            parts.append((known.start, known.stop, known))
+            start = known.stop
         if start < stop:
-            found.append((start, stop, None))
-        return found
+            parts.append((start, stop, None))
+        return parts
 
-    def _share(self, piece: _Piece) -> _Piece:
-        piece.users += 1
-        return piece
+    def _share(self, locked: _LockedRange) -> _LockedRange:
+        locked.users += 1
+        return locked
 
-    def _lock(self, start: int, stop: int, *, read_only: bool) -> _Piece:
-        ours = True
+    def _lock(self, start: int, stop: int, *, read_only: bool) -> _LockedRange:
+        is_ours = True
         try:
-            self._device.lock(start, stop - start, read_only=read_only)
+            self._device.page_lock(start, stop - start, read_only=read_only)
         except DeviceError:
-            if not all(self._device.is_locked(page) for page in range(start, stop, mmap.PAGESIZE)):
+            if not all(self._device.is_page_locked(page) for page in range(start, stop, mmap.PAGESIZE)):
                 raise
-            ours = False  # somebody else's, who will also unlock it
-        piece = _Piece(start, stop, ours)
-        bisect.insort(self._pieces, piece, key=lambda known: known.start)
-        return piece
+            is_ours = False  # other code holds this page-lock and releases it
+        locked = _LockedRange(start, stop, is_ours)
+        bisect.insort(self._ranges, locked, key=lambda known: known.start)
+        return locked
 
-    def _give_back(self, pieces: Sequence[_Piece]) -> None:
-        with ExitStack() as stack:  # all of them, whatever fails
-            for piece in pieces:
-                piece.users -= 1
-                if piece.users == 0:
-                    self._pieces.remove(piece)
-                    if piece.ours:
-                        stack.callback(self._device.unlock, piece.start)
+    def _drop_users(self, ranges: Sequence[_LockedRange]) -> None:
+        """Remove one user of each range, and unlock ranges without users."""
+        with ExitStack() as stack:  # an error at one range must not keep the others locked
+            for locked in ranges:
+                locked.users -= 1
+                if locked.users == 0:
+                    self._ranges.remove(locked)
+                    if locked.is_ours:
+                        stack.callback(self._device.page_unlock, locked.start)

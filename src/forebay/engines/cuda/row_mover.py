@@ -1,44 +1,54 @@
-"""How the device fetches rows: by DMA or by a kernel.
+"""The ways to move rows into a slot: DMA copies and kernels.
 
-    upload_rows     a DMA a row (or a run of rows), issued many at a time: for large rows, and no kernel is run
-    gather_rows     a kernel of few blocks reads page-locked host memory: small rows, by address where it pays; rows
-                    that are on the device by one of many, or by bulk copies where they are long
-    narrow_rows     a kernel behind either, for numbers that the framework holds in half the bytes
+    upload_run      a DMA for each contiguous part of consecutive rows
+    upload_rows     a DMA a row, many in one driver call: for large rows; it uses no kernel
+    gather_rows     a kernel: a few blocks read short rows from page-locked host memory; many blocks read rows that are
+                    on the device, or bulk copies if those rows are long
+    narrow_rows     a kernel after one of these, for 64-bit numbers that the framework holds in 32 bits
 
-All queue their work on the slot's own stream, inside `engine.filling(memory)`, and return at once.
+All methods queue work on the slot's stream inside `engine.fill_scope(memory)` and return at once.
 """
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from forebay.engines.cuda.batch_copy import BatchCopy
-from forebay.engines.cuda.copy_plan import Extents, Place, joined, runs_of, split_at
+from forebay.engines.cuda.copy_plan import (
+    Destination,
+    RowExtents,
+    join_adjacent,
+    plan_run_copies,
+    split_at_boundaries,
+)
 from forebay.engines.cuda.driver import Device, Stream
-from forebay.engines.cuda.kernel_workspace import MOST_STRETCHES, Workspace
+from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
 
-__all__ = ["Drawn", "Mover"]
+__all__ = ["LeafGather", "PermutedRows", "RowMover"]
 
-FAR_BLOCKS = 4  # enough to fill the link: each more takes a processor from whoever computes
-FAR_BLOCKS_SHORT = 8  # for rows so short that a team seldom has sixteen bytes a thread to read
-FAR_BLOCKS_ANY = 16  # for rows of odd length or address, which are read in smaller steps
-NEAR_BLOCKS = 528  # all of the GPU, since it is its own memory that is read
-BULK_BLOCKS = 396  # three a processor: with fewer, too little is under way
-BULK_THREADS = 32  # a warp, of which one thread is awake
-BULK_FROM_NBYTES = 8192  # of shorter rows too little is under way, however many blocks there are
-BULK_CAPABILITY = (9, 0)  # Hopper, the first to have them
+# Blocks of a kernel that reads host memory. These numbers fill the link; more blocks only take processors from the
+# consumer's kernels.
+HOST_READ_BLOCKS = 4
+HOST_READ_BLOCKS_SHORT_ROWS = 8  # a team of threads seldom has 16 bytes a thread to read
+HOST_READ_BLOCKS_UNALIGNED = 16  # rows of odd length or address are read in smaller steps
+DEVICE_READ_BLOCKS = 528  # the whole GPU, because the kernel reads the GPU's own memory
+BULK_BLOCKS = 396  # three a processor; fewer blocks keep too few bytes in flight
+BULK_THREADS = 32  # one warp, of which one thread works
+MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with any number of blocks
+BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512
 SORT_BLOCKS = 64
-ROUNDS = 5  # as in gather.cu
-PIECE_NBYTES = 8192  # of a row, for a team of threads
-STRETCH_NBYTES = 1 << 20  # rows of a stretch of the source are read together
-SORTED_BELOW_NBYTES = 2048  # rows from this on are as fast in any order
-FEWEST_SORTED = 4096  # rows, or ordering them costs more than it wins
+ROUNDS = 5  # the same as in gather.cu
+PIECE_NBYTES = 8192  # part of a row that one team of threads copies
+BUCKET_NBYTES = 1 << 20  # rows of one bucket, a part of the source, are read together
+MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
+MIN_SORTED_ROWS = 4096  # sorting fewer rows costs more time than it saves
 
 
-class _Gather(ctypes.Structure):
-    """As in gather.cu."""
+class _GatherJob(ctypes.Structure):
+    """The struct of the same fields in gather.cu."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -50,15 +60,15 @@ class _Gather(ctypes.Structure):
         ("batch_rows", ctypes.c_uint),
         ("count", ctypes.c_uint),
         ("extent_count", ctypes.c_uint),
-        ("wide_rows", ctypes.c_uint),
+        ("needs_int64", ctypes.c_uint),
         ("lanes", ctypes.c_uint),
         ("pieces", ctypes.c_uint),
         ("piece_nbytes", ctypes.c_uint),
     )
 
 
-class _Draw(ctypes.Structure):
-    """As in gather.cu."""
+class _PermuteJob(ctypes.Structure):
+    """The struct of the same fields in gather.cu."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -70,12 +80,12 @@ class _Draw(ctypes.Structure):
         ("factors", ctypes.c_ulonglong * ROUNDS),
         ("shift", ctypes.c_uint),
         ("count", ctypes.c_uint),
-        ("wide_rows", ctypes.c_uint),
+        ("needs_int64", ctypes.c_uint),
     )
 
 
-class _Narrow(ctypes.Structure):
-    """As in gather.cu."""
+class _NarrowJob(ctypes.Structure):
+    """The struct of the same fields in gather.cu."""
 
     _fields_ = (
         ("source", ctypes.c_void_p),
@@ -83,30 +93,30 @@ class _Narrow(ctypes.Structure):
         ("batch_stride", ctypes.c_longlong),
         ("batch_numbers", ctypes.c_ulonglong),
         ("count", ctypes.c_ulonglong),
-        ("real", ctypes.c_uint),
+        ("is_float", ctypes.c_uint),
     )
 
 
-class _Sort(ctypes.Structure):
-    """As in gather.cu."""
+class _SortJob(ctypes.Structure):
+    """The struct of the same fields in gather.cu."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
         ("order", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
         ("count", ctypes.c_uint),
-        ("wide_rows", ctypes.c_uint),
+        ("needs_int64", ctypes.c_uint),
         ("shift", ctypes.c_uint),
-        ("stretches", ctypes.c_uint),
+        ("buckets", ctypes.c_uint),
     )
 
 
-class Drawn(Protocol):
-    """Rows of a shuffled order that can be computed: those at positions first, first + step, ..."""
+class PermutedRows(Protocol):
+    """Rows of a permutation that the device can compute: those at positions first, first + step, ..."""
 
     @property
-    def scramble(self) -> Any:
-        """Term, factors, mask, shift and length, as in forebay.order.orders."""
+    def permutation_params(self) -> Any:
+        """Term, factors, mask, shift and length of the permutation."""
         ...
 
     @property
@@ -117,108 +127,129 @@ class Drawn(Protocol):
     def count(self) -> int: ...
 
 
-class Mover:
-    """Moves rows on one device; any number of threads at once, each with a slot of its own."""
+@dataclass(frozen=True, slots=True)
+class LeafGather:
+    """Which leaf a kernel gathers, from where, and to where."""
+
+    leaf: int
+    extents: RowExtents
+    destination: Destination
+
+
+class RowMover:
+    """Moves rows on one device. Several threads may use it, each for another slot."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._copies = BatchCopy()
-        self._gathers = {wide: device.kernel("gather_wide" if wide else "gather_any") for wide in (True, False)}
-        self._bulk = device.kernel("gather_bulk") if device.capability >= BULK_CAPABILITY else None
-        self._sorts = [device.kernel(name) for name in ("count_stretches", "start_stretches", "place_rows")]
-        self._draw = device.kernel("draw_rows")
+        self._gather_aligned = device.kernel("gather_aligned")
+        self._gather_unaligned = device.kernel("gather_unaligned")
+        self._gather_bulk = device.kernel("gather_bulk") if device.capability >= BULK_CAPABILITY else None
+        self._sort_kernels = [device.kernel(name) for name in ("count_buckets", "start_buckets", "order_rows")]
+        self._permute = device.kernel("permute_rows")
         self._narrow = device.kernel("narrow_numbers")
 
     @property
-    def copies_rows(self) -> bool:
-        """Whether a DMA a row is worth asking for: not where each takes a call of its own."""
-        return self._copies.at_once
+    def can_batch_copies(self) -> bool:
+        """Whether a DMA a row is fast enough: the driver must take many in one call."""
+        return self._copies.is_single_call
 
-    def upload_run(self, stream: Stream, extents: Extents, rows: slice, place: Place, seams: Any) -> None:
-        """Rows that follow each other: a DMA for each stretch that does so in the source and in the slot."""
-        if place.packed and (extents.table[:, 2] == extents.row_nbytes).all():
-            runs = runs_of(extents, rows, place)
+    def upload_run(
+        self, stream: Stream, extents: RowExtents, rows: slice, destination: Destination, boundaries: Any
+    ) -> None:
+        """Copy consecutive rows with one DMA for each part that is contiguous in source and slot."""
+        if destination.is_contiguous and (extents.table[:, 2] == extents.row_nbytes).all():
+            runs = plan_run_copies(extents, rows, destination)
         else:
             sources = extents.addresses(np.arange(rows.start, rows.stop))
             lengths = np.full(len(sources), extents.row_nbytes, np.uint64)
-            runs = joined(sources, place.addresses(np.arange(len(sources))), lengths)
-        sources, targets, lengths = split_at(seams, *runs)
+            runs = join_adjacent(sources, destination.addresses(np.arange(len(sources))), lengths)
+        sources, targets, lengths = split_at_boundaries(boundaries, *runs)
         self._copies.upload(stream, targets, sources, lengths)
 
     def upload_rows(self, stream: Stream, sources: Any, targets: Any, lengths: Any) -> None:
-        """A DMA a row, all of them issued together."""
+        """Copy rows with one DMA each, all in one driver call."""
         self._copies.upload(stream, targets, sources, lengths)
 
-    def draw(self, stream: Stream, workspace: Workspace, drawn: Drawn) -> None:
-        """Row numbers computed on the device."""
-        scramble = drawn.scramble
-        factors = (ctypes.c_ulonglong * ROUNDS)(*scramble.factors)
-        job = _Draw(
-            workspace.rows, drawn.first, drawn.step, scramble.length, scramble.mask, scramble.term, factors,
-            scramble.shift, drawn.count, workspace.wide_rows,
-        )  # fmt: skip
-        self._draw.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
+    def permute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: PermutedRows) -> None:
+        """Compute row numbers on the device."""
+        params = rows.permutation_params
+        factors = (ctypes.c_ulonglong * ROUNDS)(*params.factors)
+        job = _PermuteJob(
+            workspace.rows,
+            rows.first,
+            rows.step,
+            params.length,
+            params.mask,
+            params.term,
+            factors,
+            params.shift,
+            rows.count,
+            workspace.needs_int64,
+        )
+        self._permute.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
 
-    def sort(self, stream: Stream, workspace: Workspace, *, count: int, rows: int, row_nbytes: int) -> None:
-        """Let rows be read stretch by stretch of the source; where each goes stays the same."""
-        shift = max(0, (STRETCH_NBYTES // row_nbytes).bit_length() - 1)
-        while (rows >> shift) + 1 > MOST_STRETCHES:
+    def sort_rows(self, stream: Stream, workspace: KernelWorkspace, *, count: int, rows: int, row_nbytes: int) -> None:
+        """Order reads by buckets of the source. The destination of each row stays the same."""
+        shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
+        while (rows >> shift) + 1 > MAX_BUCKETS:
             shift += 1
-        stream.clear(workspace.starts, MOST_STRETCHES * 4)
-        job = _Sort(
-            workspace.rows, workspace.order, workspace.starts, count, workspace.wide_rows, shift, (rows >> shift) + 1
+        stream.clear(workspace.starts, MAX_BUCKETS * 4)
+        job = _SortJob(
+            workspace.rows, workspace.order, workspace.starts, count, workspace.needs_int64, shift, (rows >> shift) + 1
         )
         shapes = ((SORT_BLOCKS, THREADS), (1, 1024), (SORT_BLOCKS, THREADS))
-        for kernel, (blocks, threads) in zip(self._sorts, shapes, strict=True):
+        for kernel, (blocks, threads) in zip(self._sort_kernels, shapes, strict=True):
             kernel.launch(stream, job, blocks=blocks, threads=threads)
 
-    def narrow_rows(self, stream: Stream, arrived: Place, place: Place, *, count: int, real: bool) -> None:
-        """Rows of 64-bit numbers, side by side, to where they are held in half the bytes."""
-        numbers = place.row_nbytes // 4
-        job = _Narrow(
-            arrived.pointer, place.pointer, place.batch_stride, place.batch_rows * numbers, count * numbers, real
-        )
-        blocks = min(NEAR_BLOCKS, -(-count * numbers // THREADS))
-        self._narrow.launch(stream, job, blocks=blocks, threads=THREADS)
-
     def gather_rows(
-        self,
-        stream: Stream,
-        extents: Extents,
-        place: Place,
-        workspace: Workspace,
-        leaf: int,
-        *,
-        count: int,
-        ordered: bool,
+        self, stream: Stream, workspace: KernelWorkspace, gather: LeafGather, *, count: int, ordered: bool
     ) -> None:
-        """A kernel reads the rows from wherever they lie."""
+        """Gather rows of one leaf with a kernel, from host or device memory."""
+        extents, destination = gather.extents, gather.destination
         units = max(1, extents.row_nbytes // 16)
-        job = _Gather(
+        job = _GatherJob(
             workspace.rows,
             workspace.order if ordered else None,
-            workspace.table(leaf),
-            place.pointer,
+            workspace.table(gather.leaf),
+            destination.pointer,
             extents.row_nbytes,
-            place.batch_stride,
-            place.batch_rows,
+            destination.batch_stride,
+            destination.batch_rows,
             count,
             len(extents.table),
-            workspace.wide_rows,
+            workspace.needs_int64,
             min(32, 1 << (units - 1).bit_length()),
             -(-extents.row_nbytes // PIECE_NBYTES),
             PIECE_NBYTES,
         )
-        wide = extents.wide and place.pointer % 16 == 0 and place.batch_stride % 16 == 0
-        if self._bulk is not None and wide and extents.near and extents.row_nbytes >= BULK_FROM_NBYTES:
-            self._bulk.launch(stream, job, blocks=BULK_BLOCKS, threads=BULK_THREADS)
+        aligned = extents.is_16_byte_aligned and destination.pointer % 16 == 0 and destination.batch_stride % 16 == 0
+        if self._gather_bulk and aligned and extents.on_device and extents.row_nbytes >= MIN_BULK_ROW_NBYTES:
+            self._gather_bulk.launch(stream, job, blocks=BULK_BLOCKS, threads=BULK_THREADS)
         else:
-            self._gathers[wide].launch(stream, job, blocks=_blocks(extents, wide), threads=THREADS)
+            kernel = self._gather_aligned if aligned else self._gather_unaligned
+            kernel.launch(stream, job, blocks=_gather_blocks(extents, aligned), threads=THREADS)
+
+    def narrow_rows(
+        self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
+    ) -> None:
+        """Convert contiguous rows of 64-bit numbers to 32 bits, into the slot."""
+        numbers = destination.row_nbytes // 4
+        job = _NarrowJob(
+            arrived.pointer,
+            destination.pointer,
+            destination.batch_stride,
+            destination.batch_rows * numbers,
+            count * numbers,
+            is_float,
+        )
+        blocks = min(DEVICE_READ_BLOCKS, -(-count * numbers // THREADS))
+        self._narrow.launch(stream, job, blocks=blocks, threads=THREADS)
 
 
-def _blocks(extents: Extents, wide: bool) -> int:
-    if extents.near:
-        return NEAR_BLOCKS
-    if not wide:
-        return FAR_BLOCKS_ANY
-    return FAR_BLOCKS if extents.row_nbytes >= SORTED_BELOW_NBYTES else FAR_BLOCKS_SHORT
+def _gather_blocks(extents: RowExtents, aligned: bool) -> int:
+    if extents.on_device:
+        return DEVICE_READ_BLOCKS
+    if not aligned:
+        return HOST_READ_BLOCKS_UNALIGNED
+    return HOST_READ_BLOCKS if extents.row_nbytes >= MIN_UNSORTED_ROW_NBYTES else HOST_READ_BLOCKS_SHORT_ROWS

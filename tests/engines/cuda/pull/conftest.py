@@ -1,21 +1,22 @@
-"""A device of plain memory, by each way a framework has to tell of its work, and who fills slots on it."""
+"""Fixtures: fake frameworks at several paces, and the threads that fill slots."""
 
 import pytest
-from tests.engines.cuda.pull.queueing import recorded
-from tests.support.plain_cuda import Marking, Telling, plain_cuda
+from tests.engines.cuda.pull.queueing import record_threads
+from tests.support.fake_cuda import MarkerFramework, StreamFramework, fake_cuda
 
-from forebay.engines.cuda.pull.fetcher import Fetcher
+from forebay.engines.cuda.pull.row_puller import RowPuller
 
 
 @pytest.fixture(
-    params=[(Telling, "late"), (Telling, "early"), (Marking, "any")], ids=lambda made: f"{made[0].__name__}-{made[1]}"
+    params=[(StreamFramework, "late"), (StreamFramework, "early"), (MarkerFramework, "any")],
+    ids=lambda made: f"{made[0].__name__}-{made[1]}",
 )
-def side(request):
+def framework(request):
     kind, pace = request.param
-    with plain_cuda(kind=kind, pace=pace) as made:
+    with fake_cuda(kind=kind, pace=pace) as made:
         yield made
 
 
 @pytest.fixture
 def fillers(monkeypatch):
-    return recorded(monkeypatch, Fetcher, "fill")
+    return record_threads(monkeypatch, RowPuller, "fill")

@@ -1,4 +1,4 @@
-"""What a feed of a device took is given back, and not before nobody needs it: at errors, at its end, at exit."""
+"""Release of memory and page-locks: after errors, at close and at interpreter exit."""
 
 import mmap
 import subprocess
@@ -8,57 +8,65 @@ import threading
 from contextlib import suppress
 
 import pytest
-from tests.engines.cuda.pull.queueing import PATIENCE, Held, Taker, asleep, shuffled, warm
-from tests.engines.cuda.pull.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
+from tests.engines.cuda.pull.queueing import (
+    TIMEOUT_SECONDS,
+    ConsumerThread,
+    PausedCall,
+    shuffled,
+    wait_until_idle,
+    warm,
+)
+from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
+from tests.support.fake_cuda import MarkerFramework, fake_cuda, wait_until_located
 from tests.support.paths import ROOT
-from tests.support.plain_cuda import Marking, plain_cuda, prepared
 
 import forebay as fb
-from forebay.engines.cuda.engine import CudaEngine
-from forebay.engines.cuda.run_ahead import Lead
+from forebay.engines.cuda.engine import CudaEngine, RunAheadLimit
 from forebay.errors import DeviceError
 
-pytestmark = pytest.mark.timeout(300)  # whoever waits for what is gone hangs
+pytestmark = pytest.mark.timeout(300)  # a wait for released objects hangs
 
 
-def test_where_a_page_lock_is_refused_no_part_of_the_array_stays_locked(side):
+def test_a_refused_page_lock_leaves_no_part_of_the_array_locked(framework):
     data = random_rows(400, 100, "u1")
     first, last = data.ctypes.data, data.ctypes.data + data.nbytes
-    side.machine.refuse_lock = lambda address, nbytes: first + data.nbytes // 2 < address < last
-    with feed_of(fb.from_arrays(data).batch(8), side, resident="never") as feed:
+    framework.machine.refuse_lock = lambda address, nbytes: first + data.nbytes // 2 < address < last
+    with feed_of(fb.from_arrays(data).batch(8), framework, resident="never") as feed:
         next(feed)
-        prepared()
+        wait_until_located()
         assert "refused" in feed.explain()
-        assert not any(first - mmap.PAGESIZE < address < last for address in side.machine.locked)
+        assert not any(first - mmap.PAGESIZE < address < last for address in framework.machine.locked)
 
 
-def test_a_device_that_fails_while_rows_are_no_longer_fetched_leaves_the_array_unlocked(side, monkeypatch):
+def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypatch):
     data = random_rows(400, 100, "u1")
     first, last = data.ctypes.data, data.ctypes.data + data.nbytes
-    with feed_of(fb.from_arrays(data).batch(8), side, resident="never") as feed:
-        read_all(side, [next(feed)])
-        prepared()
-        asleep(feed)
-        assert any(first <= address < last for address in side.machine.locked)
+    with feed_of(fb.from_arrays(data).batch(8), framework, resident="never") as feed:
+        read_all(framework, [next(feed)])
+        wait_until_located()
+        wait_until_idle(feed)
+        assert any(first <= address < last for address in framework.machine.locked)
         with monkeypatch.context() as patch:
-            patch.setattr(CudaEngine, "drain", fail_behind(CudaEngine.drain))
+            patch.setattr(CudaEngine, "drain", fail_after(CudaEngine.drain))
             with pytest.raises(DeviceError, match="the device is lost"):
-                feed._runner._work.close()
-        assert not any(first <= address < last for address in side.machine.locked)
+                feed._runner._filler.close()
+        assert not any(first <= address < last for address in framework.machine.locked)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # whoever closes last is told
-def test_a_device_that_fails_at_the_end_leaves_no_memory_taken(side, monkeypatch):
-    feed = feed_of(shuffled(), side)
-    read_all(side, feed)
-    monkeypatch.setattr(CudaEngine, "close", fail_behind(CudaEngine.close))
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # the thread that closes last gets the error
+def test_a_device_failure_at_close_releases_all_memory(framework, monkeypatch):
+    feed = feed_of(shuffled(), framework)
+    read_all(framework, feed)
+    monkeypatch.setattr(CudaEngine, "close", fail_after(CudaEngine.close))
     with suppress(DeviceError):
         feed.close()
-    assert feed._runner._slots == {}
-    assert side.machine.locked == {}
+    assert feed._runner._exchange.slots == {}
+    assert framework.machine.locked == {}
 
 
-def fail_behind(method):
+def fail_after(method):
     def failing(engine):
         method(engine)
         raise DeviceError("the device is lost")
@@ -66,56 +74,56 @@ def fail_behind(method):
     return failing
 
 
-def test_a_batch_that_is_taken_long_after_others_were_is_whole_and_its_stream_is_known(monkeypatch):
+def test_a_batch_taken_late_is_complete_and_its_stream_is_recorded(monkeypatch):
     pipeline = shuffled(rows=120)
-    with plain_cuda() as side, feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        epoch, held = iter(feed), Held(monkeypatch, CudaEngine, "lend")
-        with side.using(1):
-            taker = Taker(side, epoch)
-            assert held.reached()
+    with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        epoch, held = iter(feed), PausedCall(monkeypatch, CudaEngine, "hand_out")
+        with framework.using(1):
+            taker = ConsumerThread(framework, epoch)
+            assert held.is_reached()
             kept = list(epoch)
-            found = read_all(side, kept)
-        side.kept_for.clear()
-        held.go_on()
-        assert taker.joined()
+            found = read_all(framework, kept)
+        framework.recorded_streams.clear()
+        held.resume()
+        assert taker.has_finished()
         assert taker.ended_by is None
-        assert side.kept_for == [0]
+        assert framework.recorded_streams == [0]
         assert_same(taker.found + found, host_epoch(pipeline, 2))
         del kept
 
 
-def test_a_consumer_that_is_held_back_while_its_feed_is_closed_meets_nothing_that_is_gone():
-    with plain_cuda(kind=Marking) as side:
-        engine = CudaEngine(side)
-        lead = Lead(engine.device)
-        closing, wait_for_value = threading.Thread(target=lead.close), lead._stream.wait_for_value
+def test_closing_while_the_run_ahead_limit_waits_is_safe():
+    with fake_cuda(kind=MarkerFramework) as framework:
+        engine = CudaEngine(framework)
+        limit = RunAheadLimit(engine.device)
+        closing, wait_for_value = threading.Thread(target=limit.close), limit._stream.wait_for_value
 
-        def close_meanwhile(*arguments):
+        def close_during_wait(*arguments):
             closing.start()
-            closing.join(0.2)  # which is long enough, if nothing keeps it from closing
+            closing.join(0.2)  # long enough to close, if no lock prevents it
             wait_for_value(*arguments)
 
-        lead._stream.wait_for_value = close_meanwhile
+        limit._stream.wait_for_value = close_during_wait
         with engine.device:
-            lead.step(side.mark())
-            closing.join(PATIENCE)
-            lead.step(side.mark())
+            limit.step(framework.mark())
+            closing.join(TIMEOUT_SECONDS)
+            limit.step(framework.mark())
         assert not closing.is_alive()
         engine.close()
 
 
-def test_a_process_that_ends_with_a_feed_open_unlocks_no_memory_that_a_copy_still_reads():
+def test_exit_with_an_open_feed_unlocks_no_memory_that_a_copy_reads():
     script = """
         import atexit
-        atexit.register(lambda: print(side.machine.faults, side.machine.locked))  # last of all
+        atexit.register(lambda: print(framework.machine.faults, framework.machine.locked))  # runs last
         import numpy as np
         import forebay as fb
-        from tests.support.plain_cuda import plain_cuda
-        from tests.engines.cuda.pull.test_fetcher import feed_of
-        driver = plain_cuda(pace="late")
-        side = driver.__enter__()
-        feed = feed_of(fb.from_arrays(np.arange(100_000)).batch(10), side, resident="never")
+        from tests.support.fake_cuda import fake_cuda
+        from tests.engines.cuda.pull.test_row_puller import feed_of
+        driver = fake_cuda(pace="late")
+        framework = driver.__enter__()
+        feed = feed_of(fb.from_arrays(np.arange(100_000)).batch(10), framework, resident="never")
         batch = next(feed)
     """
     done = subprocess.run(

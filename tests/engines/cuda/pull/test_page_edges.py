@@ -1,4 +1,4 @@
-"""The ends of arrays: which rows may stay where they are, and where the others are found instead."""
+"""Edges of arrays: which rows are copied, and where the device reads them."""
 
 import ctypes
 import mmap
@@ -6,32 +6,32 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from forebay.core.source import Extent
-from forebay.engines.cuda.pull.page_edges import Edges, locked_span
+from forebay.core.source import MemoryExtent
+from forebay.engines.cuda.pull.page_edges import UnlockableEdges, locked_span
 
 PAGE = mmap.PAGESIZE
 ROOM = 6 * PAGE
 
 
-class PlainDevice:
-    """Remembers what is locked, and locks nothing."""
+class RecordingDevice:
+    """A device that only records page-locks."""
 
     def __init__(self):
         self.locked = {}
 
-    def lock(self, address, nbytes, *, read_only=False):
+    def page_lock(self, address, nbytes, *, read_only=False):
         self.locked[address] = nbytes
 
-    def unlock(self, address):
+    def page_unlock(self, address):
         del self.locked[address]
 
 
 @contextmanager
 def room():
-    """Pages full of numbers, none of which is like its neighbours, and where they begin."""
+    """Yield random bytes over several pages, and their address."""
     memory = mmap.mmap(-1, ROOM)
     numbers = np.frombuffer(memory, np.uint8)
     numbers[:] = np.random.default_rng(0).integers(0, 256, ROOM)
@@ -40,7 +40,7 @@ def room():
 
 @st.composite
 def shapes(draw):
-    """Offset, bytes of a row, stride and rows of an extent inside the room; rows may be apart or overlap."""
+    """Draw offset, row size, stride and number of rows of an extent. Rows may have gaps or overlap."""
     row_nbytes = draw(st.integers(1, 2 * PAGE) | st.integers(1, 64))
     stride = draw(st.just(row_nbytes) | st.integers(1, 2 * PAGE) | st.integers(1, 64))
     offset = draw(st.integers(0, 2 * PAGE) | st.integers(0, 40) | st.sampled_from([PAGE - 1, PAGE, PAGE + 1]))
@@ -51,7 +51,7 @@ def shapes(draw):
 
 def extent(base, shape, *, first=0, own_pages=False):
     offset, _, stride, rows = shape
-    return Extent(first, rows, base + offset, stride, writable=True, own_pages=own_pages)
+    return MemoryExtent(first, rows, base + offset, stride, writable=True, own_pages=own_pages)
 
 
 def row_numbers(parts):
@@ -66,40 +66,38 @@ def row_bytes(parts, row_nbytes):
     return [ctypes.string_at(address, row_nbytes) for address in row_addresses(parts)]
 
 
-def cut_and_placed(edges, extents, row_nbytes):
-    return edges.place([part for whole in extents for part in edges.cut(whole, row_nbytes)])
+def split_and_located(edges, extents, row_nbytes):
+    return edges.locate([part for whole in extents for part in edges.split(whole, row_nbytes)])
 
 
 @given(shape=shapes(), first=st.integers(0, 1000), own_pages=st.booleans())
-@settings(max_examples=300, deadline=None)
 def test_parts_cover_every_row_once_and_in_order(shape, first, own_pages):
     with room() as (_, base):
         whole = extent(base, shape, first=first, own_pages=own_pages)
-        parts = Edges(PlainDevice()).cut(whole, shape[1])
-    assert row_numbers(parts) == list(range(first, first + whole.rows))
+        parts = UnlockableEdges(RecordingDevice()).split(whole, shape[1])
+    extents = [part.extent for part in parts]
+    assert row_numbers(extents) == list(range(first, first + whole.rows))
     assert len(parts) <= 3
-    assert {(part.stride, part.writable, part.own_pages) for part in parts} == {(whole.stride, True, own_pages)}
+    assert {(part.stride, part.writable, part.own_pages) for part in extents} == {(whole.stride, True, own_pages)}
 
 
 @given(shape=shapes())
-@settings(max_examples=300, deadline=None)
-def test_rows_stay_in_place_exactly_where_they_lie_on_whole_pages(shape):
+def test_only_rows_outside_whole_pages_are_copied(shape):
     with room() as (_, base):
         whole = extent(base, shape)
-        parts = Edges(PlainDevice()).cut(whole, shape[1])
+        parts = UnlockableEdges(RecordingDevice()).split(whole, shape[1])
         start, stop = locked_span(whole, shape[1])
     inside = [start <= address and address + shape[1] <= stop for address in row_addresses([whole])]
-    assert [part.address >= 0 for part in parts for _ in range(part.rows)] == inside
+    assert [part.copy_offset is None for part in parts for _ in range(part.extent.rows)] == inside
     assert start % PAGE == stop % PAGE == 0
 
 
 @given(shape=shapes())
-@settings(max_examples=300, deadline=None)
-def test_rows_are_found_with_the_same_bytes_and_as_well_aligned_as_before(shape):
-    device = PlainDevice()
+def test_located_rows_have_the_same_bytes_and_alignment(shape):
+    device = RecordingDevice()
     with room() as (_, base):
-        whole, edges = extent(base, shape), Edges(device)
-        parts = cut_and_placed(edges, [whole], shape[1])
+        whole, edges = extent(base, shape), UnlockableEdges(device)
+        parts = split_and_located(edges, [whole], shape[1])
         assert row_bytes(parts, shape[1]) == row_bytes([whole], shape[1])
         assert [found % 16 for found in row_addresses(parts)] == [found % 16 for found in row_addresses([whole])]
         edges.close()
@@ -107,49 +105,45 @@ def test_rows_are_found_with_the_same_bytes_and_as_well_aligned_as_before(shape)
 
 
 @given(several=st.lists(shapes(), min_size=2, max_size=4))
-@settings(max_examples=100, deadline=None)
-def test_ends_of_several_extents_do_not_get_into_each_others_way(several):
+def test_edges_of_several_extents_do_not_overlap(several):
     with room() as (_, base):
-        edges, extents = Edges(PlainDevice()), [extent(base, shape) for shape in several]
-        cut = [edges.cut(whole, shape[1]) for whole, shape in zip(extents, several, strict=True)]
-        placed = [edges.place(parts) for parts in cut]
-        found = [row_bytes(parts, shape[1]) for parts, shape in zip(placed, several, strict=True)]
+        edges, extents = UnlockableEdges(RecordingDevice()), [extent(base, shape) for shape in several]
+        parts_by_extent = [edges.split(whole, shape[1]) for whole, shape in zip(extents, several, strict=True)]
+        located = [edges.locate(parts) for parts in parts_by_extent]
+        found = [row_bytes(parts, shape[1]) for parts, shape in zip(located, several, strict=True)]
         assert found == [row_bytes([whole], shape[1]) for whole, shape in zip(extents, several, strict=True)]
 
 
 @given(shape=shapes())
-@settings(max_examples=100, deadline=None)
-def test_what_the_user_changes_is_seen_after_a_refresh(shape):
+def test_a_refresh_copies_changes_of_the_user(shape):
     with room() as (numbers, base):
-        whole, edges = extent(base, shape), Edges(PlainDevice())
-        parts = cut_and_placed(edges, [whole], shape[1])
+        whole, edges = extent(base, shape), UnlockableEdges(RecordingDevice())
+        parts = split_and_located(edges, [whole], shape[1])
         numbers += 1
         edges.refresh()
         assert row_bytes(parts, shape[1]) == row_bytes([whole], shape[1])
 
 
 @given(shape=shapes())
-@settings(max_examples=200, deadline=None)
-def test_every_row_lies_in_locked_memory_in_the_end(shape):
-    device = PlainDevice()
+def test_every_located_row_is_in_locked_memory(shape):
+    device = RecordingDevice()
     with room() as (_, base):
         whole = extent(base, shape)
         start, stop = locked_span(whole, shape[1])
-        edges = Edges(device)
-        parts = cut_and_placed(edges, [whole], shape[1])
+        edges = UnlockableEdges(device)
+        parts = split_and_located(edges, [whole], shape[1])
     spans = [(start, stop), *((address, address + nbytes) for address, nbytes in device.locked.items())]
     rows = [(address, address + shape[1]) for address in row_addresses(parts)]
     assert all(any(low <= begin and end <= high for low, high in spans) for begin, end in rows)
 
 
 @given(shape=shapes())
-@settings(max_examples=100, deadline=None)
-def test_extents_with_pages_of_their_own_are_not_cut(shape):
-    device = PlainDevice()
+def test_extents_with_own_pages_are_not_split(shape):
+    device = RecordingDevice()
     with room() as (_, base):
-        whole, edges = extent(base, shape, own_pages=True), Edges(device)
+        whole, edges = extent(base, shape, own_pages=True), UnlockableEdges(device)
         start, stop = locked_span(whole, shape[1])
-        assert cut_and_placed(edges, [whole], shape[1]) == [whole]
+        assert split_and_located(edges, [whole], shape[1]) == [whole]
     assert start <= whole.address
     assert whole.address + (whole.rows - 1) * whole.stride + shape[1] <= stop
     assert stop - start < (whole.rows - 1) * whole.stride + shape[1] + 2 * PAGE
@@ -157,42 +151,42 @@ def test_extents_with_pages_of_their_own_are_not_cut(shape):
 
 
 def test_an_array_smaller_than_a_page_is_copied_as_a_whole():
-    device = PlainDevice()
+    device = RecordingDevice()
     with room() as (_, base):
-        edges = Edges(device)
-        parts = cut_and_placed(edges, [extent(base, (100, 8, 8, 20))], 8)
+        edges = UnlockableEdges(device)
+        parts = split_and_located(edges, [extent(base, (100, 8, 8, 20))], 8)
     assert not any(base <= address < base + ROOM for address in row_addresses(parts))
     assert list(device.locked.values()) == [PAGE]
 
 
-def test_copies_that_nobody_closes_are_unlocked_when_they_go():
-    device = PlainDevice()
+def test_collected_edges_are_unlocked():
+    device = RecordingDevice()
     with room() as (_, base):
-        edges = Edges(device)
-        cut_and_placed(edges, [extent(base, (100, 8, 8, 20))], 8)
+        edges = UnlockableEdges(device)
+        split_and_located(edges, [extent(base, (100, 8, 8, 20))], 8)
         assert len(device.locked) == 1
         del edges
     assert device.locked == {}
 
 
-def test_an_array_that_begins_and_ends_with_a_page_stays_as_it_is():
-    device = PlainDevice()
+def test_a_page_aligned_array_is_not_split():
+    device = RecordingDevice()
     with room() as (_, base):
-        whole, edges = extent(base, (PAGE, 64, 64, 2 * PAGE // 64)), Edges(device)
-        assert cut_and_placed(edges, [whole], 64) == [whole]
+        whole, edges = extent(base, (PAGE, 64, 64, 2 * PAGE // 64)), UnlockableEdges(device)
+        assert split_and_located(edges, [whole], 64) == [whole]
         edges.refresh()
         edges.close()
     assert device.locked == {}
 
 
-def test_only_the_rows_at_the_ends_are_copied():
+def test_only_rows_at_the_edges_are_copied():
     with room() as (_, base):
-        parts = Edges(PlainDevice()).cut(extent(base, (PAGE - 32, 64, 64, 2 * PAGE // 64 + 1)), 64)
-    assert [part.rows for part in parts] == [1, 2 * PAGE // 64 - 1, 1]
+        parts = UnlockableEdges(RecordingDevice()).split(extent(base, (PAGE - 32, 64, 64, 2 * PAGE // 64 + 1)), 64)
+    assert [part.extent.rows for part in parts] == [1, 2 * PAGE // 64 - 1, 1]
 
 
 @pytest.mark.parametrize("own_pages", [False, True])
-def test_a_lone_row_is_found_too(own_pages):
+def test_a_single_row_is_located(own_pages):
     with room() as (_, base):
-        whole, edges = extent(base, (5, 3, 1, 1), own_pages=own_pages), Edges(PlainDevice())
-        assert row_bytes(cut_and_placed(edges, [whole], 3), 3) == row_bytes([whole], 3)
+        whole, edges = extent(base, (5, 3, 1, 1), own_pages=own_pages), UnlockableEdges(RecordingDevice())
+        assert row_bytes(split_and_located(edges, [whole], 3), 3) == row_bytes([whole], 3)

@@ -1,4 +1,4 @@
-"""Groups that the consumer's own thread fills, where filling only queues work on a device: by whom, and which rows."""
+"""Fills on the consumer's thread if a fill only enqueues work: which thread fills, and which rows."""
 
 import itertools
 import random
@@ -7,179 +7,179 @@ import threading
 import numpy as np
 import pytest
 from tests.engines.cuda.pull.queueing import (
-    HERE,
-    PATIENCE,
+    CONSUMER_THREAD,
+    TIMEOUT_SECONDS,
     WORKERS,
-    Whim,
-    answering,
-    askew,
-    get_ready,
-    recorded,
+    RandomConsumer,
+    limit_enqueuing,
+    locate_rows,
+    record_threads,
     shuffled,
+    unaligned_rows,
     warm,
 )
-from tests.engines.cuda.pull.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
-from tests.support.plain_cuda import PACES, Marking, Telling, plain_cuda
+from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
+from tests.support.fake_cuda import PACES, MarkerFramework, StreamFramework, fake_cuda
 
 import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine
-from forebay.engines.cuda.pull.fetcher import Fetcher
-from forebay.engines.cuda.pull.page_edges import Edges
-from forebay.feed.row_numbers import RowNumbers
-from forebay.feed.runner import Runner
-from forebay.order import orders
+from forebay.engines.cuda.pull.page_edges import UnlockableEdges
+from forebay.engines.cuda.pull.row_puller import RowPuller
+from forebay.feed.row_index import RowIndex
+from forebay.feed.slot_exchange import SlotExchange
+from forebay.order import permutation
 
-pytestmark = pytest.mark.timeout(300)  # a wake-up that is lost hangs
+pytestmark = pytest.mark.timeout(300)  # a lost wake-up hangs
 
 
 @pytest.fixture
-def refreshed(monkeypatch):
-    return recorded(monkeypatch, Edges, "refresh")
+def refreshes(monkeypatch):
+    return record_threads(monkeypatch, UnlockableEdges, "refresh")
 
 
-# Who fills
+# Which thread fills
 
 
 @pytest.mark.parametrize("resident", ["always", "never"])
-def test_the_consumer_fills_its_groups_itself_once_a_feed_is_warm(side, fillers, resident):
+def test_the_consumer_fills_groups_of_a_warm_feed(framework, fillers, resident):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident=resident) as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident=resident) as feed:
+        warm(framework, feed)
         fillers.clear()
-        found = [read_all(side, feed) for _ in range(3)]
+        found = [read_all(framework, feed) for _ in range(3)]
         assert len(fillers) >= 3 * (50 // feed.plan.group_batches)
-        assert set(fillers) == {HERE}
+        assert set(fillers) == {CONSUMER_THREAD}
     for number, batches in enumerate(found, 2):
         assert_same(batches, host_epoch(pipeline, number))
 
 
-def test_even_the_first_group_is_a_whole_one_once_every_row_is_on_the_device(side, fillers):
-    with feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
+def test_the_first_group_is_full_sized_if_all_rows_are_resident(framework, fillers):
+    with feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
-        read_all(side, feed)
+        read_all(framework, feed)
         assert len(fillers) == -(-50 // feed.plan.group_batches)
 
 
-def test_the_consumer_fills_as_far_ahead_as_workers_would(side, fillers):
-    with feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
+def test_the_consumer_fills_as_many_groups_ahead_as_workers(framework, fillers):
+    with feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
         next(iter(feed))
-        assert fillers == [HERE] * feed.plan.slots
+        assert fillers == [CONSUMER_THREAD] * feed.plan.slots
 
 
-def test_the_device_is_entered_once_for_all_that_a_group_asks_of_it_and_left_again(side, monkeypatch):
-    depths, reclaim, fill = [], CudaEngine.reclaim, Fetcher.fill
+def test_the_device_context_is_entered_once_for_each_group(framework, monkeypatch):
+    depths, reclaim, fill = [], CudaEngine.reclaim, RowPuller.fill
 
-    def looked(method):
-        return lambda *arguments: (depths.append(side.machine.inside.depth), method(*arguments))[1]
+    def recording_depth(method):
+        return lambda *arguments: (depths.append(framework.machine.inside.depth), method(*arguments))[1]
 
-    with feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
-        monkeypatch.setattr(CudaEngine, "reclaim", looked(reclaim))
-        monkeypatch.setattr(Fetcher, "fill", looked(fill))
-        read_all(side, feed)
+    with feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
+        monkeypatch.setattr(CudaEngine, "reclaim", recording_depth(reclaim))
+        monkeypatch.setattr(RowPuller, "fill", recording_depth(fill))
+        read_all(framework, feed)
         assert set(depths) == {1}
-        assert side.machine.inside.depth == 0
+        assert framework.machine.inside.depth == 0
 
 
-def test_no_worker_is_woken_where_the_consumer_fills(side, monkeypatch):
-    with feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
-        claims = recorded(monkeypatch, Runner, "_claim")
+def test_no_worker_wakes_up_while_the_consumer_fills(framework, monkeypatch):
+    with feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
+        claims = record_threads(monkeypatch, SlotExchange, "claim")
         for _ in range(3):
-            read_all(side, feed)
-        assert set(claims) == {HERE}
+            read_all(framework, feed)
+        assert set(claims) == {CONSUMER_THREAD}
 
 
-def test_passes_that_follow_in_the_same_epoch_are_filled_by_the_consumer_too(side, fillers):
+def test_the_consumer_also_fills_later_passes_of_an_epoch(framework, fillers):
     pipeline = shuffled().repeat(3)
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
-        assert_same(read_all(side, feed), host_epoch(pipeline, 2))
-        assert set(fillers) == {HERE}
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
+        assert set(fillers) == {CONSUMER_THREAD}
 
 
-def test_files_which_go_on_into_the_next_epoch_are_filled_by_the_consumer_too(side, fillers, tmp_path):
+def test_the_consumer_also_fills_the_next_epoch_of_files(framework, fillers, tmp_path):
     np.save(tmp_path / "x.npy", random_rows(400, 100, "u1"))
     pipeline = fb.from_files(tmp_path / "x.npy").shuffle(seed=1).batch(8)
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
         for number in (2, 3, 4):
-            assert_same(read_all(side, feed), host_epoch(pipeline, number))
-        assert set(fillers) == {HERE}
+            assert_same(read_all(framework, feed), host_epoch(pipeline, number))
+        assert set(fillers) == {CONSUMER_THREAD}
 
 
-def test_slots_and_what_belongs_to_them_are_opened_by_threads_of_our_own_only(side, monkeypatch):
+def test_only_feed_threads_allocate_slots_and_workspaces(framework, monkeypatch):
     pipeline = shuffled()
-    opened = [recorded(monkeypatch, CudaEngine, name) for name in ("open_slot", "allocate")]
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    opened = [record_threads(monkeypatch, CudaEngine, name) for name in ("open_slot", "allocate")]
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         kept = [list(feed), list(feed)]
         assert len(opened[0]) >= 10
         assert set(opened[0]) <= WORKERS
         assert set(opened[1]) <= {*WORKERS, "forebay-lock"}
-    assert_same(read_all(side, kept[0]), host_epoch(pipeline, 2))
-    assert_same(read_all(side, kept[1]), host_epoch(pipeline, 3))
+    assert_same(read_all(framework, kept[0]), host_epoch(pipeline, 2))
+    assert_same(read_all(framework, kept[1]), host_epoch(pipeline, 3))
     del kept
 
 
-def test_a_consumer_that_lets_go_of_what_it_kept_fills_by_itself_again(side, fillers):
+def test_a_consumer_that_released_its_batches_fills_again(framework, fillers):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         kept = list(feed)
         del kept
-        warm(side, feed)
+        warm(framework, feed)
         fillers.clear()
-        assert_same(read_all(side, feed), host_epoch(pipeline, 2))
-        assert set(fillers) == {HERE}
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
+        assert set(fillers) == {CONSUMER_THREAD}
 
 
 # Which rows
 
 
 ORDERS = {
-    "a table": (100, lambda rows: rows.shuffle(seed=5), {HERE}),
-    "just beyond a table": (101, lambda rows: rows.shuffle(seed=5), {HERE}),
-    "natural": (400, lambda rows: rows, {HERE}),
-    "a few natural": (60, lambda rows: rows, {HERE}),
+    "a table": (100, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
+    "just beyond a table": (101, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
+    "natural": (400, lambda rows: rows, {CONSUMER_THREAD}),
+    "a few natural": (60, lambda rows: rows, {CONSUMER_THREAD}),
     "blocks": (400, lambda rows: rows.shuffle(seed=5, block=16), WORKERS),
-    "a few blocks": (100, lambda rows: rows.shuffle(seed=5, block=16), {HERE}),
+    "a few blocks": (100, lambda rows: rows.shuffle(seed=5, block=16), {CONSUMER_THREAD}),
     "a shard": (400, lambda rows: rows.shard(1, 3), WORKERS),
-    "a shard of few": (100, lambda rows: rows.shard(1, 3), {HERE}),
-    "a shuffled shard": (400, lambda rows: rows.shuffle(seed=2).shard(1, 3), {HERE}),
-    "the first of many": (400, lambda rows: rows.shuffle(seed=2).take(301), {HERE}),
+    "a shard of few": (100, lambda rows: rows.shard(1, 3), {CONSUMER_THREAD}),
+    "a shuffled shard": (400, lambda rows: rows.shuffle(seed=2).shard(1, 3), {CONSUMER_THREAD}),
+    "the first of many": (400, lambda rows: rows.shuffle(seed=2).take(301), {CONSUMER_THREAD}),
     "repeated": (150, lambda rows: rows.shuffle(seed=2).repeat(2), WORKERS),
 }
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_every_order_gives_the_hosts_rows_whoever_fills(side, fillers, name):
+def test_every_order_returns_the_host_rows_on_every_filling_thread(framework, fillers, name):
     rows, ordered, expected = ORDERS[name]
     pipeline = ordered(fb.from_arrays({"x": random_rows(rows, 100, "u1")})).batch(4)
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
-        assert_same(read_all(side, feed), host_epoch(pipeline, 2))
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
         assert set(fillers) <= expected
 
 
 @pytest.mark.parametrize("rows", [8192, 8193])
-def test_row_numbers_of_a_table_are_sent_and_those_beyond_are_computed_there(fillers, rows):
-    with plain_cuda() as side, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(orders.Permutation, "TABLE_LENGTH", 8192)  # as it is without this driver
+def test_the_device_computes_row_numbers_only_of_long_permutations(fillers, rows):
+    with fake_cuda() as framework, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 8192)  # the value outside of these tests
         pipeline = fb.from_arrays({"x": random_rows(rows, 4, "u1")}).shuffle(seed=1).batch(256)
-        with feed_of(pipeline, side, resident="always") as feed:
-            warm(side, feed)
+        with feed_of(pipeline, framework, resident="always") as feed:
+            warm(framework, feed)
             fillers.clear()
-            side.machine.launched.clear()
-            assert_same(read_all(side, feed), host_epoch(pipeline, 2))
-            assert set(fillers) == {HERE}
-            assert ("draw_rows" in side.machine.launched) == (rows > 8192)
+            framework.machine.launched.clear()
+            assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
+            assert set(fillers) == {CONSUMER_THREAD}
+            assert ("permute_rows" in framework.machine.launched) == (rows > 8192)
 
 
 NUMBERS = {
@@ -195,139 +195,143 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_row_numbers_keep_nobody_waiting_where_a_device_computes_them_or_there_are_few(name):
+def test_row_numbers_are_cheap_if_the_device_computes_them_or_they_are_few(name):
     ordered, expected = NUMBERS[name]
     pipeline = ordered(fb.from_arrays(np.zeros(20_000, np.uint8))).batch(8)
-    assert RowNumbers(pipeline, group_rows=80, chunk_rows=800).instant is expected
+    assert RowIndex(pipeline, group_rows=80, chunk_rows=800).is_cheap is expected
 
 
-# What changes under way
+# Changes between fills
 
 
-@pytest.mark.parametrize(("row_nbytes", "expected"), [(100, {HERE}), (2000, WORKERS)])
-def test_an_array_that_was_changed_between_epochs_crosses_again_whoever_fills(side, fillers, row_nbytes, expected):
+@pytest.mark.parametrize(("row_nbytes", "expected"), [(100, {CONSUMER_THREAD}), (2000, WORKERS)])
+def test_an_array_changed_between_epochs_is_pulled_again_by_every_filling_thread(
+    framework, fillers, row_nbytes, expected
+):
     data = {"x": random_rows(400, row_nbytes, "u1")}
     pipeline = fb.from_arrays(data).shuffle(seed=1).batch(8)
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         for number in (2, 3):
             data["x"][...] += 60
             fillers.clear()
-            assert_same(read_all(side, feed), host_epoch(pipeline, number))
-        assert "was changed since it was uploaded" in feed.explain()
+            assert_same(read_all(framework, feed), host_epoch(pipeline, number))
+        assert "was changed since its upload" in feed.explain()
         assert set(fillers) <= expected
 
 
-def test_workers_are_woken_in_the_very_epoch_that_turns_out_to_cross_by_dma(side, fillers):
+def test_workers_wake_up_in_the_epoch_that_falls_back_to_dma(framework, fillers):
     data = {"x": random_rows(400, 2000, "u1")}
-    with feed_of(fb.from_arrays(data).shuffle(seed=1).batch(8), side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(fb.from_arrays(data).shuffle(seed=1).batch(8), framework, resident="always") as feed:
+        warm(framework, feed)
         data["x"][...] += 60
         fillers.clear()
-        read_all(side, feed)
-        assert fillers[0] == HERE  # who found out
+        read_all(framework, feed)
+        assert fillers[0] == CONSUMER_THREAD  # this fill noticed the change
         assert set(fillers[1:]) <= WORKERS
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 5, 9])
-def test_workers_are_woken_once_filling_takes_more_than_queueing(side, fillers, monkeypatch, before):
+def test_workers_wake_up_when_a_fill_no_longer_only_enqueues(framework, fillers, monkeypatch, before):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
-        answering(monkeypatch, itertools.chain(itertools.repeat(True, before), itertools.repeat(False)))
-        assert_same(read_all(side, feed), host_epoch(pipeline, 2))
-        assert_same(read_all(side, feed), host_epoch(pipeline, 3))
+        limit_enqueuing(monkeypatch, itertools.chain(itertools.repeat(True, before), itertools.repeat(False)))
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 3))
         assert set(fillers) & WORKERS
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_row_arrives_however_often_that_changes(side, monkeypatch, seed):
+def test_every_row_arrives_if_fills_switch_threads_at_random(framework, monkeypatch, seed):
     pipeline, dice = shuffled(), random.Random(seed)
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        answering(monkeypatch, iter(lambda: dice.random() < 0.5, None))
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        limit_enqueuing(monkeypatch, iter(lambda: dice.random() < 0.5, None))
         for number in (2, 3, 4):
-            assert_same(read_all(side, feed), host_epoch(pipeline, number))
+            assert_same(read_all(framework, feed), host_epoch(pipeline, number))
 
 
-def test_an_iteration_that_begins_while_a_worker_fills_gets_all_of_its_rows(side, monkeypatch):
-    pipeline, inside, go_on, fill = shuffled(), threading.Event(), threading.Event(), Fetcher.fill
+def test_an_iteration_started_while_a_worker_fills_is_complete(framework, monkeypatch):
+    pipeline, inside, resume, fill = shuffled(), threading.Event(), threading.Event(), RowPuller.fill
 
-    def slow(fetcher, *arguments):
+    def slow(puller, *arguments):
         inside.set()
-        go_on.wait(PATIENCE)
-        fill(fetcher, *arguments)
+        resume.wait(TIMEOUT_SECONDS)
+        fill(puller, *arguments)
 
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        answering(monkeypatch, itertools.chain(itertools.repeat(False, 4), itertools.repeat(True)))
-        monkeypatch.setattr(Fetcher, "fill", slow)
-        first = iter(feed)  # of which the workers begin
-        assert inside.wait(PATIENCE)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        limit_enqueuing(monkeypatch, itertools.chain(itertools.repeat(False, 4), itertools.repeat(True)))
+        monkeypatch.setattr(RowPuller, "fill", slow)
+        first = iter(feed)  # the workers begin to fill it
+        assert inside.wait(TIMEOUT_SECONDS)
         second = iter(feed)
-        threading.Timer(0.02, go_on.set).start()
-        assert_same(read_all(side, second), host_epoch(pipeline, 3))
+        threading.Timer(0.02, resume.set).start()
+        assert_same(read_all(framework, second), host_epoch(pipeline, 3))
         del first
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_consumer_may_do_as_it_likes(monkeypatch, seed):
+def test_a_random_consumer_gets_the_right_batches(monkeypatch, seed):
     dice = random.Random(seed)
-    answering(monkeypatch, iter(lambda: dice.random() < 0.7, None))
-    with plain_cuda(kind=dice.choice([Telling, Marking]), pace=dice.choice(PACES), seed=seed) as side:
-        Whim(side, seed).take_epochs(5)
+    limit_enqueuing(monkeypatch, iter(lambda: dice.random() < 0.7, None))
+    with fake_cuda(
+        kind=dice.choice([StreamFramework, MarkerFramework]), pace=dice.choice(PACES), seed=seed
+    ) as framework:
+        RandomConsumer(framework, seed).take_epochs(5)
 
 
-# The ends of arrays
+# Edges of arrays
 
 
 LARGE = 48 << 10
 
 
 @pytest.mark.parametrize("ordered", [lambda rows: rows, lambda rows: rows.shuffle(seed=1)], ids=["natural", "shuffled"])
-def test_rows_at_both_ends_that_cross_by_dma_are_as_the_user_left_them(side, ordered):
-    data = {"x": askew(40, LARGE)}
+def test_dma_of_edge_rows_includes_changes_of_the_user(framework, ordered):
+    data = {"x": unaligned_rows(40, LARGE)}
     pipeline = ordered(fb.from_arrays(data)).batch(2)
-    with feed_of(pipeline, side, resident="never") as feed:
-        get_ready(side, feed)
+    with feed_of(pipeline, framework, resident="never") as feed:
+        locate_rows(framework, feed)
         for number in (2, 3, 4):
             data["x"][[0, 1, -2, -1]] += 1
-            assert_same(read_all(side, feed), host_epoch(pipeline, number))
+            assert_same(read_all(framework, feed), host_epoch(pipeline, number))
 
 
-def test_copies_of_the_ends_are_made_anew_for_the_groups_that_hold_them_only(side, fillers, refreshed):
-    with feed_of(fb.from_arrays({"x": askew(40, LARGE)}).batch(2), side, resident="never") as feed:
-        get_ready(side, feed)
+def test_edges_are_refreshes_only_for_groups_that_contain_them(framework, fillers, refreshes):
+    with feed_of(fb.from_arrays({"x": unaligned_rows(40, LARGE)}).batch(2), framework, resident="never") as feed:
+        locate_rows(framework, feed)
         fillers.clear()
-        refreshed.clear()
-        read_all(side, feed)
+        refreshes.clear()
+        read_all(framework, feed)
         assert len(fillers) > 9
-        assert len(refreshed) == 2
+        assert len(refreshes) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order_the_ends_are_in_two_groups_at_most(side, refreshed, seed):
-    pipeline = fb.from_arrays({"x": askew(40, LARGE)}).shuffle(seed=seed).batch(2)
-    with feed_of(pipeline, side, resident="never") as feed:
-        get_ready(side, feed)
-        refreshed.clear()
-        read_all(side, feed)
-        assert 1 <= len(refreshed) <= 2
+def test_edges_are_in_at_most_two_groups_of_a_shuffle(framework, refreshes, seed):
+    pipeline = fb.from_arrays({"x": unaligned_rows(40, LARGE)}).shuffle(seed=seed).batch(2)
+    with feed_of(pipeline, framework, resident="never") as feed:
+        locate_rows(framework, feed)
+        refreshes.clear()
+        read_all(framework, feed)
+        assert 1 <= len(refreshes) <= 2
 
 
-def test_where_a_kernel_reads_from_afar_copies_are_made_anew_for_every_group(side, fillers, refreshed):
-    with feed_of(shuffled(), side, resident="never") as feed:
-        warm(side, feed)
+def test_edges_are_refreshes_for_every_group_that_a_kernel_reads_from_the_host(framework, fillers, refreshes):
+    with feed_of(shuffled(), framework, resident="never") as feed:
+        warm(framework, feed)
         fillers.clear()
-        refreshed.clear()
-        read_all(side, feed)
-        assert len(refreshed) == len(fillers)
+        refreshes.clear()
+        read_all(framework, feed)
+        assert len(refreshes) == len(fillers)
 
 
-def test_where_all_rows_are_on_the_device_no_copies_are_made_anew(side, refreshed):
-    with feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
-        refreshed.clear()
-        read_all(side, feed)
-        assert refreshed == []
+def test_edges_are_not_refreshes_if_all_rows_are_resident(framework, refreshes):
+    with feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
+        refreshes.clear()
+        read_all(framework, feed)
+        assert refreshes == []

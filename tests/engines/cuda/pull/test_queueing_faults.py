@@ -1,4 +1,4 @@
-"""A consumer that is interrupted while it fills: by itself, by errors, by another thread."""
+"""Interruptions of a fill on the consumer's thread: by new iterations, by errors and by other threads."""
 
 import itertools
 import threading
@@ -7,100 +7,100 @@ from itertools import islice
 
 import pytest
 from tests.engines.cuda.pull.queueing import (
-    HERE,
-    PATIENCE,
-    Failing,
-    Held,
-    Taker,
-    asleep,
-    begun_to_close,
+    CONSUMER_THREAD,
+    TIMEOUT_SECONDS,
+    ConsumerThread,
+    FailingFills,
+    PausedCall,
     received_until,
     shuffled,
+    start_closing,
+    wait_until_idle,
     warm,
 )
-from tests.engines.cuda.pull.test_fetcher import assert_same, feed_of, host_epoch, random_rows, read_all
-from tests.support.plain_cuda import forget_orders, own_threads, plain_cuda, prepared
+from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
+from tests.support.fake_cuda import clear_order_caches, fake_cuda, feed_threads, wait_until_located
 
 import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine
-from forebay.engines.cuda.pull.fetcher import Fetcher
-from forebay.engines.cuda.pull.resident import Kept
+from forebay.engines.cuda.pull.resident import ResidentRows
+from forebay.engines.cuda.pull.row_puller import RowPuller
 from forebay.errors import DeviceError, FeedClosedError, FeedError
 from forebay.feed import throttle as consumers
-from forebay.feed.throttle import Consumer
+from forebay.feed.throttle import ConsumerThrottle
 
-pytestmark = pytest.mark.timeout(300)  # a wake-up that is lost hangs
+pytestmark = pytest.mark.timeout(300)  # a lost wake-up hangs
 
 
 @pytest.fixture(autouse=True)
-def orders_of_the_other_driver():
-    """Are forgotten, also where a test ends amid it."""
+def clear_orders_after_test():
+    """Clear cached orders, also if a test fails inside the fake driver."""
     yield
-    forget_orders()
+    clear_order_caches()
 
 
-# By itself
+# By a new iteration, close or Ctrl-C
 
 
 @pytest.mark.parametrize("taken", [1, 6, 20])
-def test_a_second_iteration_in_mid_epoch_ends_the_first(side, fillers, taken):
+def test_a_second_iteration_inside_an_epoch_ends_the_first(framework, fillers, taken):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
         first = iter(feed)
-        assert_same(read_all(side, islice(first, taken)), host_epoch(pipeline, 2)[:taken])
+        assert_same(read_all(framework, islice(first, taken)), host_epoch(pipeline, 2)[:taken])
         second = iter(feed)
-        with pytest.raises(FeedError, match="use the newer iterator"):
+        with pytest.raises(FeedError, match="Use the newer iterator"):
             next(first)
-        assert_same(read_all(side, second), host_epoch(pipeline, 3))
-        assert set(fillers) == {HERE}
+        assert_same(read_all(framework, second), host_epoch(pipeline, 3))
+        assert set(fillers) == {CONSUMER_THREAD}
 
 
 @pytest.mark.parametrize("taken", [1, 6, 20])
-def test_closing_in_mid_epoch_ends_the_iteration(side, taken):
+def test_closing_inside_an_epoch_ends_the_iteration(framework, taken):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         epoch = iter(feed)
-        assert_same(read_all(side, islice(epoch, taken)), host_epoch(pipeline, 2)[:taken])
+        assert_same(read_all(framework, islice(epoch, taken)), host_epoch(pipeline, 2)[:taken])
     with pytest.raises(FeedError, match="the feed was closed"):
         next(epoch)
     with pytest.raises(FeedClosedError):
         iter(feed)
-    assert own_threads() == []
+    assert feed_threads() == []
 
 
-def test_ctrl_c_while_the_consumer_fills_comes_out_at_once_and_the_feed_goes_on(side, monkeypatch):
+def test_ctrl_c_during_a_fill_is_raised_at_once_and_the_feed_stays_usable(framework, monkeypatch):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         for number in range(2, 7):
             with monkeypatch.context() as patch:
-                Failing(patch, KeyboardInterrupt(), first=4)
-                found, _ = received_until(side, feed, KeyboardInterrupt)
+                FailingFills(patch, KeyboardInterrupt(), first=4)
+                found, _ = received_until(framework, feed, KeyboardInterrupt)
             assert 0 < len(found) < 4 * feed.plan.group_batches  # the fourth fill is the one that fails
             assert_same(found, host_epoch(pipeline, number)[: len(found)])
-        assert_same(read_all(side, feed), host_epoch(pipeline, 7))
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 7))
 
 
-def test_ctrl_c_while_a_group_is_asked_for_loses_no_slot(monkeypatch):
-    pipeline, begin_pass, turns = shuffled(), Fetcher.begin_pass, itertools.count()
+def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
+    pipeline, begin_pass, turns = shuffled(), RowPuller.begin_pass, itertools.count()
 
-    def interrupted(fetcher):
+    def interrupted(puller):
         if next(turns) < 3:
             raise KeyboardInterrupt
-        begin_pass(fetcher)
+        begin_pass(puller)
 
-    with plain_cuda() as side, feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        monkeypatch.setattr(Fetcher, "begin_pass", interrupted)
+    with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        monkeypatch.setattr(RowPuller, "begin_pass", interrupted)
         for _ in range(3):
-            received_until(side, feed, KeyboardInterrupt)
-        taker = Taker(side, iter(feed))
-        in_time = taker.joined()
+            received_until(framework, feed, KeyboardInterrupt)
+        taker = ConsumerThread(framework, iter(feed))
+        in_time = taker.has_finished()
         feed.close()
-        assert taker.joined()
+        assert taker.has_finished()
         assert in_time
         assert_same(taker.found, host_epoch(pipeline, 5))
 
@@ -109,37 +109,37 @@ def test_ctrl_c_while_a_group_is_asked_for_loses_no_slot(monkeypatch):
 
 
 @pytest.mark.parametrize("group", [0, 1, 3, 4])
-def test_an_error_comes_where_its_group_is_reached_after_all_batches_before_it(side, monkeypatch, fillers, group):
+def test_an_error_is_raised_after_all_batches_before_its_group(framework, monkeypatch, fillers, group):
     pipeline = shuffled()
-    with feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
+    with feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
         fillers.clear()
-        Failing(monkeypatch, ZeroDivisionError("divided"), first=group)
-        found, error = received_until(side, feed, ZeroDivisionError)
+        FailingFills(monkeypatch, ZeroDivisionError("divided"), first=group)
+        found, error = received_until(framework, feed, ZeroDivisionError)
         expected = host_epoch(pipeline, 2)[: group * feed.plan.group_batches]
         assert [batch["x"].tolist() for batch in found] == [batch["x"].tolist() for batch in expected]
         assert any("while filling" in note and "epoch 2" in note for note in error.__notes__)
         assert feed.state_dict()["position"] == len(expected) * 8
-        assert_same(read_all(side, feed), host_epoch(pipeline, 3))
-        assert set(fillers) == {HERE}
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 3))
+        assert set(fillers) == {CONSUMER_THREAD}
 
 
-def test_little_is_tried_behind_a_group_that_failed(monkeypatch):
-    with plain_cuda() as side, feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
-        failing = Failing(monkeypatch, DeviceError("lost"), count=100)
-        received_until(side, feed, DeviceError)
+def test_few_fills_are_tried_after_a_failed_group(monkeypatch):
+    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
+        failing = FailingFills(monkeypatch, DeviceError("lost"), count=100)
+        received_until(framework, feed, DeviceError)
         assert failing.tried <= 3
 
 
-def test_a_device_that_fails_for_good_is_told_of_in_an_epoch_without_end(monkeypatch):
-    with plain_cuda() as side, feed_of(shuffled().repeat(), side, resident="always") as feed:
-        read_all(side, islice(feed, 1))
-        prepared()
-        read_all(side, islice(feed, 100))
-        asleep(feed)
-        Failing(monkeypatch, DeviceError("lost"), count=10_000)
-        found, _ = received_until(side, feed, DeviceError)
+def test_a_permanent_device_failure_is_raised_in_an_endless_epoch(monkeypatch):
+    with fake_cuda() as framework, feed_of(shuffled().repeat(), framework, resident="always") as feed:
+        read_all(framework, islice(feed, 1))
+        wait_until_located()
+        read_all(framework, islice(feed, 100))
+        wait_until_idle(feed)
+        FailingFills(monkeypatch, DeviceError("lost"), count=10_000)
+        found, _ = received_until(framework, feed, DeviceError)
         assert found == []
 
 
@@ -147,91 +147,93 @@ def test_a_device_that_fails_for_good_is_told_of_in_an_epoch_without_end(monkeyp
 
 
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_an_iteration_that_begins_while_the_consumer_fills_gets_all_of_its_rows(monkeypatch, number):
+def test_an_iteration_started_while_the_consumer_fills_is_complete(monkeypatch, number):
     pipeline = shuffled()
-    with plain_cuda() as side, feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        held = Held(monkeypatch, Fetcher, "fill", number)
-        taker = Taker(side, iter(feed))
-        assert held.reached()
+    with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        held = PausedCall(monkeypatch, RowPuller, "fill", number)
+        taker = ConsumerThread(framework, iter(feed))
+        assert held.is_reached()
         second = iter(feed)
-        held.go_on()
-        assert taker.joined()
+        held.resume()
+        assert taker.has_finished()
         assert isinstance(taker.ended_by, FeedError)
-        assert_same(read_all(side, second), host_epoch(pipeline, 3))
+        assert_same(read_all(framework, second), host_epoch(pipeline, 3))
 
 
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_closing_while_the_consumer_fills_waits_for_it_and_tells_it(monkeypatch, number):
-    with plain_cuda() as side, feed_of(shuffled(), side, resident="always") as feed:
-        warm(side, feed)
-        held = Held(monkeypatch, Fetcher, "fill", number)
-        taker = Taker(side, iter(feed))
-        assert held.reached()
-        closing = begun_to_close(feed)
-        held.go_on()
-        closing.join(PATIENCE)
-        assert taker.joined()
+def test_closing_waits_for_a_fill_of_the_consumer_and_ends_its_iteration(monkeypatch, number):
+    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+        warm(framework, feed)
+        held = PausedCall(monkeypatch, RowPuller, "fill", number)
+        taker = ConsumerThread(framework, iter(feed))
+        assert held.is_reached()
+        closing = start_closing(feed)
+        held.resume()
+        closing.join(TIMEOUT_SECONDS)
+        assert taker.has_finished()
         assert isinstance(taker.ended_by, FeedClosedError)
-        assert side.machine.faults == []
+        assert framework.machine.faults == []
 
 
-def test_closing_while_the_consumer_is_about_to_wait_wakes_it(monkeypatch):
-    held, begin = Held(monkeypatch, Consumer, "come"), threading.Event()
-    monkeypatch.setattr(CudaEngine, "attend", lambda engine: begin.wait(PATIENCE))  # no worker fills anything before
-    with plain_cuda() as side, feed_of(shuffled(), side, resident="always") as feed:
-        taker = Taker(side, iter(feed))
-        assert held.reached()
-        closing = begun_to_close(feed)
+def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):
+    held, begin = PausedCall(monkeypatch, ConsumerThrottle, "on_request"), threading.Event()
+    monkeypatch.setattr(
+        CudaEngine, "enter_worker_thread", lambda engine: begin.wait(TIMEOUT_SECONDS)
+    )  # no worker fills before
+    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+        taker = ConsumerThread(framework, iter(feed))
+        assert held.is_reached()
+        closing = start_closing(feed)
         begin.set()
-        closing.join(PATIENCE)
-        held.go_on()
-        in_time = taker.joined()
+        closing.join(TIMEOUT_SECONDS)
+        held.resume()
+        in_time = taker.has_finished()
         with feed._runner._lock:
-            feed._runner._may_take.notify_all()  # so that it ends, whatever comes of this
-        assert taker.joined()
+            feed._runner._may_take.notify_all()  # wakes the thread even if the test fails
+        assert taker.has_finished()
         assert in_time
         assert isinstance(taker.ended_by, FeedClosedError)
 
 
-def test_a_batch_that_is_taken_while_the_feed_is_closed_is_whole_or_refused(monkeypatch):
+def test_a_batch_taken_during_close_is_complete_or_refused(monkeypatch):
     pipeline = shuffled()
-    with plain_cuda() as side, feed_of(pipeline, side, resident="always") as feed:
-        warm(side, feed)
-        held = Held(monkeypatch, CudaEngine, "lend", feed.plan.group_batches)
-        taker = Taker(side, iter(feed))
-        assert held.reached()
+    with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
+        warm(framework, feed)
+        held = PausedCall(monkeypatch, CudaEngine, "hand_out", feed.plan.group_batches)
+        taker = ConsumerThread(framework, iter(feed))
+        assert held.is_reached()
         feed.close()
-        held.go_on()
-        assert taker.joined()
+        held.resume()
+        assert taker.has_finished()
         assert isinstance(taker.ended_by, FeedError)
         assert_same(taker.found, host_epoch(pipeline, 2)[: len(taker.found)])
 
 
-def test_a_feed_that_begins_anew_while_another_thread_comes_for_a_group_confuses_nobody(monkeypatch):
-    consumer, clock = Consumer(), time.perf_counter
+def test_a_reset_during_a_request_is_safe(monkeypatch):
+    consumer, clock = ConsumerThrottle(), time.perf_counter
 
-    def begin_anew():
-        consumer.release()
+    def reset_and_read_clock():
+        consumer.reset()
         return clock()
 
-    consumer.leave(1)
-    monkeypatch.setattr(consumers.time, "perf_counter", begin_anew)
-    consumer.come()
+    consumer.on_take(1)
+    monkeypatch.setattr(consumers.time, "perf_counter", reset_and_read_clock)
+    consumer.on_request()
 
 
-def test_ends_that_were_changed_while_another_leaf_was_uploaded_are_kept_as_they_are_now(monkeypatch):
+def test_edges_changed_during_the_upload_of_another_leaf_are_current(monkeypatch):
     data = {"x": random_rows(400, 100, "u1"), "y": random_rows(400, 100, "u1")}
-    pipeline, go_on, upload = fb.from_arrays(data).shuffle(seed=1).batch(8), threading.Event(), Kept.upload
+    pipeline, resume, upload = fb.from_arrays(data).shuffle(seed=1).batch(8), threading.Event(), ResidentRows.upload
 
-    def uploading(kept, *arguments, **options):
-        go_on.wait(PATIENCE)
-        upload(kept, *arguments, **options)
+    def uploading(resident, *arguments, **options):
+        resume.wait(TIMEOUT_SECONDS)
+        upload(resident, *arguments, **options)
 
-    monkeypatch.setattr(Kept, "upload", uploading)
-    with plain_cuda() as side, feed_of(pipeline, side, resident="always") as feed:
-        read_all(side, feed)
-        data["y"][...] += 100  # between two epochs: x is on its way, y has not begun
-        go_on.set()
-        prepared()
-        assert_same(read_all(side, feed), host_epoch(pipeline, 1))
+    monkeypatch.setattr(ResidentRows, "upload", uploading)
+    with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
+        read_all(framework, feed)
+        data["y"][...] += 100  # between two epochs, during the upload of x and before that of y
+        resume.set()
+        wait_until_located()
+        assert_same(read_all(framework, feed), host_epoch(pipeline, 1))

@@ -1,1 +1,1 @@
-"""Rows that a device fetches by itself, or keeps."""
+"""Pull: the device reads rows from host memory by itself, or keeps them resident."""

@@ -1,77 +1,89 @@
-"""Numbers that the framework holds in half the bytes: they are fetched as they lie, to memory beside the slot, and a
-kernel puts them into it. Without that memory, rows are staged, and narrowed on the host."""
+"""Conversion of 64-bit numbers to 32 bits on the device, for frameworks that hold 32 bits.
+
+Rows arrive in a buffer next to the slot, and a kernel converts them into the slot. If there is no memory for that
+buffer, Forebay stages the rows and converts them on the host.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from forebay.core.spec import DEVICE_ALIGNMENT, ArraySpec, Layout, align
-from forebay.engines.cuda.copy_plan import Place
+from forebay.engines.cuda.copy_plan import Destination
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.memory import CudaMemory
-from forebay.engines.cuda.row_mover import Mover
+from forebay.engines.cuda.row_mover import RowMover
 from forebay.errors import DeviceMemoryError
 
 __all__ = ["Narrowing"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Narrowed:
-    number: int  # of the leaf
-    spec: ArraySpec  # as its rows lie
+class _NarrowedLeaf:
+    number: int
+    spec: ArraySpec  # of the source, 64 bits
 
     @property
-    def real(self) -> bool:
+    def is_float(self) -> bool:
         return self.spec.dtype.kind in "fc"
 
 
 class Narrowing:
-    """The leaves that are narrowed; none, mostly."""
+    """The leaves of a feed that the device narrows. Most feeds have none."""
 
     def __init__(
         self,
         engine: CudaEngine,
         specs: Sequence[ArraySpec],
-        held: Sequence[ArraySpec],
+        output_specs: Sequence[ArraySpec],
         *,
-        tell: Callable[[str, str, str], None],
+        report: Callable[[str, str, str], None],
     ) -> None:
-        self._engine, self._tell = engine, tell
-        pairs = enumerate(zip(specs, held, strict=True))
+        self._engine, self._report = engine, report
+        pairs = enumerate(zip(specs, output_specs, strict=True))
         self._leaves = [
-            _Narrowed(number, spec) for number, (spec, narrow) in pairs if spec.dtype != narrow.dtype and spec.nbytes
+            _NarrowedLeaf(number, spec)
+            for number, (spec, output) in pairs
+            if spec.dtype != output.dtype and spec.nbytes
         ]
-        self._no_room = False
+        self._no_memory = False
 
     def is_ready(self, memory: CudaMemory) -> bool:
-        return not self._leaves or bool(memory.wide)
+        """Whether the slot has its buffers, or needs none."""
+        return not self._leaves or bool(memory.narrowing_buffers)
 
-    def make_room(self, memory: CudaMemory, layout: Layout) -> bool:
-        """Whether rows of this slot can arrive beside it; asked on a thread that may wait, where it is not ready."""
-        if self.is_ready(memory) or self._no_room:
+    def allocate_buffers(self, memory: CudaMemory, layout: Layout) -> bool:
+        """Allocate the buffers of a slot and return whether it has them. This may block the thread."""
+        if self.is_ready(memory) or self._no_memory:
             return self.is_ready(memory)
         rows = layout.batch_rows * layout.batches
         starts = [0, *accumulate(align(rows * leaf.spec.nbytes, DEVICE_ALIGNMENT) for leaf in self._leaves)]
         try:
             pointer, owner = self._engine.allocate(starts[-1])
         except DeviceMemoryError as error:
-            self._no_room = True
-            self._tell("narrowed", "on the host", f"rows are staged, by the CPU, as they cannot arrive first: {error}")
+            self._no_memory = True
+            why = f"the device has no memory for the 64-bit rows, so the CPU stages them: {error}"
+            self._report("narrowed", "on the host", why)
             return False
-        memory.wide = {leaf.number: (pointer + start, owner) for leaf, start in zip(self._leaves, starts, strict=False)}
+        memory.narrowing_buffers = {
+            leaf.number: (pointer + start, owner) for leaf, start in zip(self._leaves, starts, strict=False)
+        }
         return True
 
-    def landing(self, memory: CudaMemory, layout: Layout, number: int, spec: ArraySpec) -> Place | None:
-        """Where the rows of a leaf arrive beside the slot; None where they arrive in it."""
-        if number not in memory.wide:
+    def arrival_destination(
+        self, memory: CudaMemory, layout: Layout, number: int, spec: ArraySpec
+    ) -> Destination | None:
+        """Return the buffer in which rows of a leaf arrive. None: they arrive in the slot."""
+        if number not in memory.narrowing_buffers:
             return None
-        return Place(memory.wide[number][0], layout.batch_rows, layout.batch_rows * spec.nbytes, spec.nbytes)
+        pointer, _ = memory.narrowing_buffers[number]
+        return Destination(pointer, layout.batch_rows, layout.batch_rows * spec.nbytes, spec.nbytes)
 
-    def finish(
-        self, mover: Mover, memory: CudaMemory, layout: Layout, count: int, place_of: Callable[[int], Place]
+    def queue_conversion(
+        self, mover: RowMover, memory: CudaMemory, layout: Layout, count: int, slot_of: Callable[[int], Destination]
     ) -> None:
-        """Queue what brings the rows from there into the slot."""
+        """Queue the kernels that convert rows from the buffers into the slot."""
         for leaf in self._leaves:
-            arrived = self.landing(memory, layout, leaf.number, leaf.spec)
+            arrived = self.arrival_destination(memory, layout, leaf.number, leaf.spec)
             assert arrived is not None
-            mover.narrow_rows(memory.stream, arrived, place_of(leaf.number), count=count, real=leaf.real)
+            mover.narrow_rows(memory.stream, arrived, slot_of(leaf.number), count=count, is_float=leaf.is_float)

@@ -1,7 +1,7 @@
-"""The rows at both ends of an array, which share a page with somebody else's memory and so cannot be page-locked there.
+"""Rows on the first and last page of an array, which other data may share, so Forebay cannot page-lock them.
 
-They are copied to page-locked memory of our own, and copied again before every fill, since the user may have changed
-them. There are a few at most, or all of a small array.
+Forebay copies these rows to page-locked memory of its own. It copies them again before every fill, because the user may
+have changed them. They are few, or all rows of a small array.
 """
 
 import ctypes
@@ -9,80 +9,88 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from forebay.core.source import Extent
+from forebay.core.source import MemoryExtent
 from forebay.core.spec import Array
 from forebay.engines.cuda.driver import Device
-from forebay.engines.cuda.memory import LockedMemory
+from forebay.engines.cuda.memory import PageLockedMemory
 from forebay.engines.cuda.page_locks import whole_pages
 
-__all__ = ["Edges", "locked_span"]
+__all__ = ["ExtentPart", "UnlockableEdges", "locked_span"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Copied:
+class ExtentPart:
+    """A part of an extent, and its offset in the copies if it lies at an edge."""
+
+    extent: MemoryExtent
+    copy_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _EdgeCopy:
     source: int
     offset: int
     nbytes: int
 
 
-class Edges:
-    """Page-locked copies of what lies at the ends of extents."""
+class UnlockableEdges:
+    """Page-locked copies of the rows at the edges of extents."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._copied: list[_Copied] = []
+        self._copies: list[_EdgeCopy] = []
         self._nbytes = 0
-        self._memory: LockedMemory | None = None
+        self._memory: PageLockedMemory | None = None
 
-    def cut(self, extent: Extent, row_nbytes: int) -> list[Extent]:
-        """The extent as up to three: its ends in our own memory, once they have a place there, the rest where it is."""
+    def split(self, extent: MemoryExtent, row_nbytes: int) -> list[ExtentPart]:
+        """Split an extent into up to three parts: both edges, which are copied, and the rest."""
         start, stop = locked_span(extent, row_nbytes)
-        last = extent.rows - 1
         head = min(extent.rows, max(0, -(-(start - extent.address) // extent.stride)))
         tail = min(extent.rows, max(head, (stop - row_nbytes - extent.address) // extent.stride + 1))
-        parts = [(0, head, True), (head, tail, False), (tail, last + 1, True)]
+        parts = [(0, head, True), (head, tail, False), (tail, extent.rows, True)]
         return [self._part(extent, row_nbytes, *part) for part in parts if part[0] < part[1]]
 
-    def _part(self, extent: Extent, row_nbytes: int, first: int, stop: int, ours: bool) -> Extent:
+    def _part(self, extent: MemoryExtent, row_nbytes: int, first: int, stop: int, is_edge: bool) -> ExtentPart:
         address = extent.address + first * extent.stride
         part = replace(extent, first=extent.first + first, rows=stop - first, address=address)
-        if not ours:
-            return part
+        if not is_edge:
+            return ExtentPart(part)
         nbytes = (stop - first - 1) * extent.stride + row_nbytes
-        offset = self._nbytes + (address - self._nbytes) % 16  # as far from a multiple of sixteen as it was
-        self._copied.append(_Copied(address, offset, nbytes))
+        offset = self._nbytes + (address - self._nbytes) % 16  # keeps the address modulo 16, and so the alignment
+        self._copies.append(_EdgeCopy(address, offset, nbytes))
         self._nbytes = offset + nbytes
-        return replace(part, address=-offset - 1)
+        return ExtentPart(part, offset)
 
-    def place(self, extents: Sequence[Extent]) -> list[Extent]:
-        """The same extents with the addresses of our copies, once all were cut."""
+    def locate(self, parts: Sequence[ExtentPart]) -> list[MemoryExtent]:
+        """Return the extents that the device reads: copies for edges. Split all extents before this."""
         if self._memory is None and self._nbytes:
             pages = -(-self._nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._memory = LockedMemory(self._device, pages)
+            self._memory = PageLockedMemory(self._device, pages)
             self.refresh()
         base = self._memory.address if self._memory else 0
         return [
-            extent if extent.address >= 0 else replace(extent, address=base - extent.address - 1) for extent in extents
+            part.extent if part.copy_offset is None else replace(part.extent, address=base + part.copy_offset)
+            for part in parts
         ]
 
-    def hold(self, addresses: Array) -> Array:
-        """Which of these lie in our copies."""
+    def contains(self, addresses: Array) -> Array:
+        """Return for each address whether it lies in the copies."""
         base, nbytes = (self._memory.address, self._nbytes) if self._memory else (0, 0)
         return (addresses >= base) & (addresses < base + nbytes)
 
     def refresh(self) -> None:
-        """Copy them again, as they are now."""
+        """Copy the rows again."""
         if self._memory is not None:
-            for copied in self._copied:
-                ctypes.memmove(self._memory.address + copied.offset, copied.source, copied.nbytes)
+            for copy in self._copies:
+                ctypes.memmove(self._memory.address + copy.offset, copy.source, copy.nbytes)
 
     def close(self) -> None:
         if self._memory is not None:
             self._memory.close()
 
 
-def locked_span(extent: Extent, row_nbytes: int) -> tuple[int, int]:
-    """Which pages of an extent are locked: all it touches where they are its own, else those it fills."""
+def locked_span(extent: MemoryExtent, row_nbytes: int) -> tuple[int, int]:
+    """Return start and end of the pages to lock: those that hold only data of this extent."""
     nbytes = (extent.rows - 1) * extent.stride + row_nbytes
     if not extent.own_pages:
         return whole_pages(extent.address, nbytes)

@@ -1,7 +1,7 @@
-"""Where the rows of a source are by now: page-locked where they lie, their ends in memory of our own, or on the device.
+"""Where the device reads the rows of a source: page-locked host memory, copies of array edges, or device memory.
 
-It is found out on a thread of its own, behind the first batches. The source is page-locked piece by piece; what is to
-be resident is uploaded behind that, while batches flow: rows that are there already are read from there.
+A thread of its own finds this out while the first batches are staged. It page-locks the source step by step. Then it
+uploads the rows that are to be resident while batches flow; the device reads uploaded rows from its own memory.
 """
 
 import logging
@@ -9,187 +9,207 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from forebay.core.recorder import Recorder
-from forebay.core.source import Extent, Source
+from forebay.core.source import MemoryExtent, Source
 from forebay.core.spec import ArraySpec
-from forebay.engines.cuda.copy_plan import Extents
-from forebay.engines.cuda.engine import CudaEngine, page_locks
-from forebay.engines.cuda.page_locks import PIECE_NBYTES, Lock
-from forebay.engines.cuda.pull.page_edges import Edges, locked_span
-from forebay.engines.cuda.pull.resident import Kept, Sample
-from forebay.engines.cuda.row_mover import Mover
+from forebay.engines.cuda.copy_plan import RowExtents
+from forebay.engines.cuda.engine import CudaEngine, process_page_locks
+from forebay.engines.cuda.page_locks import LOCK_STEP_NBYTES, PageLockSet
+from forebay.engines.cuda.pull.page_edges import UnlockableEdges, locked_span
+from forebay.engines.cuda.pull.resident import ChangeSample, ResidentRows
+from forebay.engines.cuda.row_mover import RowMover
 
-__all__ = ["Leaf", "Whereabouts"]
+__all__ = ["LeafLocation", "PullPlan", "RowLocations"]
 
 _log = logging.getLogger(__name__)
 
-NOWHERE = Extents.of(np.empty((0, 3), np.int64), row_nbytes=0, rows=0)
+NO_EXTENTS = RowExtents.from_table(np.empty((0, 3), np.int64), row_nbytes=0, rows=0)
+
+
+class PullPlan(Protocol):
+    """What the planner decided for a pull."""
+
+    @property
+    def pull_methods(self) -> Sequence[str]:
+        """For each leaf: "dma" or "kernel"."""
+        ...
+
+    @property
+    def resident_rows(self) -> int:
+        """How many of the first rows stay on the device."""
+        ...
+
+    @property
+    def threads(self) -> int: ...
 
 
 @dataclass(slots=True)
-class Leaf:
-    """One leaf of the source, and where its rows are now."""
+class LeafLocation:
+    """One leaf of the source, and where its rows are at the moment."""
 
     number: int
     spec: ArraySpec
-    way: str  # "dma" or "kernel"
-    kept_rows: int  # so many of the first are kept on the device
-    far: Extents = NOWHERE  # where they lie in page-locked memory
-    extents: Extents = NOWHERE  # where they are read from: there, or from the device where they have arrived
-    sample: Sample | None = None  # of what was uploaded
-    starts: Any = None  # of rows that cross by DMA: where each begins,
-    across: Any = None  # which lie across a seam of the page-locks,
-    copied: Any = None  # and which lie at the ends, in memory of our own
+    method: str  # "dma" or "kernel"
+    resident_rows: int  # how many of the first rows are to stay on the device
+    host_extents: RowExtents = NO_EXTENTS  # where all rows are in page-locked memory
+    extents: RowExtents = NO_EXTENTS  # where the device reads them: on the host, or on the device after their upload
+    sample: ChangeSample | None = None  # of the uploaded array
+    row_addresses: Any = None  # only for "dma": the host address of every row,
+    crosses_boundary: Any = None  # whether it crosses a boundary of page-locks,
+    in_edge_copy: Any = None  # and whether it lies in the copies of array edges
 
 
-class Whereabouts:
-    """The leaves of a source, as the thread that finds them goes on."""
+class RowLocations:
+    """The leaves of a source. A background thread updates where their rows are."""
 
     def __init__(
         self,
         engine: CudaEngine,
         source: Source,
-        extents: Sequence[Sequence[Extent]],
-        *,
-        ways: Sequence[str],
-        kept_rows: int,
+        extents: Sequence[Sequence[MemoryExtent]],
+        plan: PullPlan,
         recorder: Recorder,
     ) -> None:
         self._engine, self._rows, self._extents, self._recorder = engine, len(source), extents, recorder
         self.leaves = [
-            Leaf(number, spec, way, kept_rows if spec.nbytes else 0)
-            for number, (spec, way) in enumerate(zip(source.specs, ways, strict=True))
+            LeafLocation(number, spec, method, plan.resident_rows if spec.nbytes else 0)
+            for number, (spec, method) in enumerate(zip(source.specs, plan.pull_methods, strict=True))
         ]
-        self.edges = Edges(engine.device)
-        self.seams: Any = np.empty(0, np.uint64)  # of the page-locks, which no copy may cross
-        self.mover: Mover | None = None  # there once everything is page-locked
-        self._lock = Lock(page_locks(engine.device))
-        self._kept: list[Kept] = []
+        self.edges = UnlockableEdges(engine.device)
+        self.boundaries: Any = np.empty(0, np.uint64)  # boundaries of page-locks, which no copy may cross
+        self.mover: RowMover | None = None  # set as soon as the whole source is page-locked
+        self._locks = PageLockSet(process_page_locks(engine.device))
+        self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
-        self._begun, self._showing = threading.Lock(), threading.Lock()
-        self._thread = threading.Thread(target=self._find, name="forebay-lock", daemon=True)
+        self._start_lock, self._publish_lock = threading.Lock(), threading.Lock()
+        self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
-    def begin(self) -> None:
-        """Find out, once: not before the first batch is on its way, since both lock pages."""
-        if self._begun.acquire(blocking=False):
+    def start(self) -> None:
+        """Start the thread, once. Call this after the first fill was queued, because both lock pages."""
+        if self._start_lock.acquire(blocking=False):
             self._thread.start()
 
     def begin_pass(self) -> None:
-        """Rows of an array that was changed since it was uploaded cross again."""
+        """Stop to use resident rows of arrays that were changed since their upload."""
         for leaf in self.leaves:
-            with self._showing:
+            with self._publish_lock:
                 if leaf.sample is None or not leaf.sample.changed():
                     continue
-                _let_go(leaf)
-            self.tell("resident", "no longer", "the array was changed since it was uploaded: its rows cross again")
+                _drop_resident(leaf)
+            why = "the array was changed since its upload, so the device pulls its rows from the host again"
+            self.report("resident", "no longer", why)
 
     @property
-    def all_near(self) -> bool:
-        """Whether every row is on the device by now."""
-        return all(leaf.extents.near for leaf in self.leaves if leaf.spec.nbytes)
+    def all_resident(self) -> bool:
+        """Whether every row is on the device."""
+        return all(leaf.extents.on_device for leaf in self.leaves if leaf.spec.nbytes)
 
-    def tell(self, name: str, choice: str, why: str) -> None:
-        """Something went otherwise than planned: said in the log, and in `explain()`."""
+    def report(self, name: str, choice: str, why: str) -> None:
+        """Report a deviation from the plan, in the log and in `explain()`."""
         self._recorder.note(name, choice, why)
         _log.warning("%s %s: %s", name, choice, why)
 
     def stop(self) -> None:
-        """Find nothing more."""
+        """Stop the thread and wait for it."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def close(self) -> None:
-        """Nothing may be on its way any more."""
-        with ExitStack() as stack:  # all of it, whatever fails; the last first
-            stack.callback(self._lock.close)
+        """Release all memory and page-locks. All copies must be done."""
+        with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
+            stack.callback(self._locks.close)
             stack.callback(self.edges.close)
-            stack.callback(self._kept.clear)
+            stack.callback(self._resident.clear)
 
-    # On the thread
+    # The methods below run on the thread.
 
-    def _find(self) -> None:
-        self._engine.attend()
+    def _locate_rows(self) -> None:
+        self._engine.enter_worker_thread()
         try:
-            mover = Mover(self._engine.device)
-        except Exception as error:  # whatever it is, there is a slower way
-            self.tell("kernels", "not to be had", f"rows are staged instead, by the CPU: {error}")
+            mover = RowMover(self._engine.device)
+        except Exception as error:  # staging works without kernels
+            self.report("kernels", "unavailable", f"the CPU stages rows instead: {error}")
             return
         try:
             if not self._lock_pages():
                 return
-            self._locate()
+            self._find_extents()
         except Exception as error:
-            self.tell("page-lock", "refused", f"rows are staged instead, by the CPU: {error}")
-            self._lock.close()  # nobody could copy an array that is locked in part
+            self.report("page-lock", "refused", f"the CPU stages rows instead: {error}")
+            self._locks.close()  # the driver refuses copies from an array that is locked in part
             return
-        if not mover.copies_rows and any(leaf.way == "dma" for leaf in self.leaves):
-            self._recorder.note("rows", "kernel", "this driver takes no more than one DMA a call, which is slower")
+        if not mover.can_batch_copies and any(leaf.method == "dma" for leaf in self.leaves):
+            self._recorder.note("rows", "kernel", "this driver takes only one DMA a call, which is slower")
         self.mover = mover
         for leaf in self.leaves:
-            if leaf.kept_rows and not self._stop.is_set():
-                self._keep(mover, leaf)
+            if leaf.resident_rows and not self._stop.is_set():
+                self._make_resident(mover, leaf)
 
     def _lock_pages(self) -> bool:
-        """Page-lock the source, piece by piece; False if the feed was closed in the meantime."""
+        """Page-lock the source step by step. Return False if the feed was closed meanwhile."""
         for leaf, extents in zip(self.leaves, self._extents, strict=True):
             for extent in extents:
                 start, stop = locked_span(extent, leaf.spec.nbytes)
-                for begin in range(start, stop, PIECE_NBYTES):
+                for begin in range(start, stop, LOCK_STEP_NBYTES):
                     if self._stop.is_set():
                         return False
-                    self._lock.add(begin, min(PIECE_NBYTES, stop - begin), read_only=not extent.writable)
+                    self._locks.add(begin, min(LOCK_STEP_NBYTES, stop - begin), read_only=not extent.writable)
         return True
 
-    def _locate(self) -> None:
-        """Where the rows of each leaf are now, the ends of arrays in memory of our own."""
-        cut = [
-            [part for extent in extents for part in self.edges.cut(extent, leaf.spec.nbytes)]
+    def _find_extents(self) -> None:
+        """Set the host extents of every leaf. Edges of arrays are in copies."""
+        parts_by_leaf = [
+            [part for extent in extents for part in self.edges.split(extent, leaf.spec.nbytes)]
             for leaf, extents in zip(self.leaves, self._extents, strict=True)
         ]
-        self.seams = np.array(self._lock.seams, np.uint64)
-        for leaf, parts in zip(self.leaves, cut, strict=True):
-            leaf.far = leaf.extents = _table(self.edges.place(parts), leaf.spec, self._rows)
-            if leaf.way == "dma":
-                leaf.starts = leaf.far.addresses(np.arange(leaf.far.rows))
-                leaf.across = _across(leaf.starts, leaf.spec.nbytes, self.seams)
-                leaf.copied = self.edges.hold(leaf.starts)
+        self.boundaries = np.array(self._locks.boundaries, np.uint64)
+        for leaf, parts in zip(self.leaves, parts_by_leaf, strict=True):
+            leaf.host_extents = leaf.extents = _row_extents(self.edges.locate(parts), leaf.spec, self._rows)
+            if leaf.method == "dma":
+                leaf.row_addresses = leaf.host_extents.addresses(np.arange(leaf.host_extents.rows))
+                leaf.crosses_boundary = _crosses_boundary(leaf.row_addresses, leaf.spec.nbytes, self.boundaries)
+                leaf.in_edge_copy = self.edges.contains(leaf.row_addresses)
 
-    def _keep(self, mover: Mover, leaf: Leaf) -> None:
-        """Upload a leaf while batches flow; given up where the array is changed in the meantime."""
-        sample = leaf.sample = Sample(self._extents[leaf.number], leaf.spec.nbytes)
-        self.edges.refresh()  # behind the sample, as the rest is uploaded
+    def _make_resident(self, mover: RowMover, leaf: LeafLocation) -> None:
+        """Upload a leaf while batches flow. Give up if the array is changed meanwhile."""
+        sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
+        self.edges.refresh()  # after the sample was taken, like the upload of the other rows
 
-        def show(extents: Extents) -> None:
-            with self._showing:
+        def publish(extents: RowExtents) -> None:
+            with self._publish_lock:
                 if leaf.sample is sample:
                     leaf.extents = extents
 
+        def is_stopped() -> bool:
+            return self._stop.is_set() or leaf.sample is not sample
+
         try:
-            kept = Kept(self._engine, leaf.far, rows=leaf.kept_rows)
-            self._kept.append(kept)
-            kept.upload(mover, self.seams, show=show, stopped=lambda: self._stop.is_set() or leaf.sample is not sample)
+            resident = ResidentRows(self._engine, leaf.host_extents, rows=leaf.resident_rows)
+            self._resident.append(resident)
+            resident.upload(mover, self.boundaries, publish=publish, is_stopped=is_stopped)
         except Exception as error:
-            with self._showing:
-                _let_go(leaf)
-            self.tell("resident", "no", f"rows cross every epoch: {error}")
+            with self._publish_lock:
+                _drop_resident(leaf)
+            self.report("resident", "no", f"the device pulls rows from the host in every epoch: {error}")
 
 
-def _let_go(leaf: Leaf) -> None:
-    """Its rows are read from where they lie again."""
-    leaf.extents, leaf.sample, leaf.kept_rows = leaf.far, None, 0  # in this order: fills read on
+def _drop_resident(leaf: LeafLocation) -> None:
+    """Let the device read the rows of a leaf from the host again."""
+    # Fills read these attributes without a lock, so `extents` must change first.
+    leaf.extents, leaf.sample, leaf.resident_rows = leaf.host_extents, None, 0
 
 
-def _table(extents: Sequence[Extent], spec: ArraySpec, rows: int) -> Extents:
-    lines = [(found.first, found.address - found.first * found.stride, found.stride) for found in extents]
-    return Extents.of(np.array(lines, np.int64), row_nbytes=spec.nbytes, rows=rows)
+def _row_extents(extents: Sequence[MemoryExtent], spec: ArraySpec, rows: int) -> RowExtents:
+    lines = [(extent.first, extent.address - extent.first * extent.stride, extent.stride) for extent in extents]
+    return RowExtents.from_table(np.array(lines, np.int64), row_nbytes=spec.nbytes, rows=rows)
 
 
-def _across(starts: Any, row_nbytes: int, seams: Any) -> Any:
-    """Which rows begin in one page-locked piece and end in another."""
-    ends = starts + np.uint64(row_nbytes)
-    return np.searchsorted(seams, starts, side="right") != np.searchsorted(seams, ends, side="left")
+def _crosses_boundary(addresses: Any, row_nbytes: int, boundaries: Any) -> Any:
+    """Return for each row whether it begins in one page-lock and ends in another."""
+    ends = addresses + np.uint64(row_nbytes)
+    return np.searchsorted(boundaries, addresses, side="right") != np.searchsorted(boundaries, ends, side="left")

@@ -1,80 +1,134 @@
-"""Rows that this process gathers for a device: a piece at a time, through page-locked buffers that go round."""
+"""Staging: this process gathers rows into page-locked buffers, in steps, and copies them to the device."""
 
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from forebay.core.source import Rows, Source, row_count
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import Source
 from forebay.core.spec import HOST_ALIGNMENT, Array, ArraySpec, align
-from forebay.engines.cuda.copy_plan import Place
-from forebay.engines.cuda.driver import Device, Stream, address_of
-from forebay.engines.cuda.staging_buffers import Staging
+from forebay.engines.cuda.copy_plan import Destination
+from forebay.engines.cuda.driver import Device, Event, Stream, address_of
+from forebay.engines.cuda.memory import PageLockedMemory
 
-__all__ = ["Stage"]
+__all__ = ["StagedRows", "StagingBuffers"]
 
-PIECE_NBYTES = 8 << 20  # gathered at a time
+STAGING_STEP_NBYTES = 8 << 20  # bytes gathered into one buffer
 
 
-class Stage:
-    """Gathers rows of a source and sends them to their places; any number of threads at once."""
+class StagedRows:
+    """Gathers rows of a source and copies them into slots. Several threads may use it."""
 
     def __init__(self, device: Device, source: Source, *, threads: int) -> None:
         self._source = source
         self._row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in source.specs)
-        # Two a thread: one is being filled while the other is on its way.
-        self._staging = Staging(device, buffers=2 * threads + 2, nbytes=max(PIECE_NBYTES, self._row_nbytes))
+        # Two buffers a thread: the thread fills one while the device copies the other.
+        nbytes = max(STAGING_STEP_NBYTES, self._row_nbytes)
+        self._buffers = StagingBuffers(device, max_buffers=2 * threads + 2, nbytes=nbytes)
 
-    def send(self, stream: Stream, places: Sequence[Place], held: Sequence[ArraySpec], rows: Rows) -> None:
-        """Queue the rows on the stream, as they are held there; returns when all are gathered."""
-        for start, piece in _pieces(rows, max(1, self._staging.nbytes // max(1, self._row_nbytes))):
-            buffer = self._staging.take()
+    def upload(
+        self, stream: Stream, destinations: Sequence[Destination], output_specs: Sequence[ArraySpec], rows: Rows
+    ) -> None:
+        """Queue the rows on the stream, in the framework's dtypes. Return when all are gathered."""
+        for start, step in _steps(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
+            buffer = self._buffers.take()
             try:
-                targets = _targets(buffer[0].buffer, self._source.specs, row_count(piece))
-                self._source.gather(piece, targets)
-                for target, place, spec in zip(targets, places, held, strict=True):
-                    _upload(stream, _narrowed(target, spec), place, start)
+                gathered = _buffer_views(buffer[0].buffer, self._source.specs, row_count(step))
+                self._source.gather(step, gathered)
+                for leaf, destination, spec in zip(gathered, destinations, output_specs, strict=True):
+                    _upload_leaf(stream, _narrow_in_place(leaf, spec), destination, start)
             finally:
-                self._staging.give_back(buffer, stream)
+                self._buffers.give_back(buffer, stream)
 
     def close(self) -> None:
-        """All copies must be done."""
-        self._staging.close()
+        """Release the buffers. All copies must be done."""
+        self._buffers.close()
 
 
-def _pieces(rows: Rows, most: int) -> Iterator[tuple[int, Rows]]:
-    for start in range(0, row_count(rows), most):
+class StagingBuffers:
+    """Page-locked buffers for reuse. A buffer is written again only after the copy from it is done."""
+
+    def __init__(self, device: Device, *, max_buffers: int, nbytes: int) -> None:
+        self._device, self._max_buffers, self.nbytes = device, max_buffers, nbytes
+        self._allocated: list[tuple[PageLockedMemory, Event]] = []
+        self._free: deque[tuple[PageLockedMemory, Event]] = deque()
+        self._returned = threading.Condition()
+
+    def take(self) -> tuple[PageLockedMemory, Event]:
+        """Return a buffer to write to. Call `give_back` after the copy from it was queued."""
+        with self._returned:
+            if not self._free and len(self._allocated) < self._max_buffers:
+                allocated = (PageLockedMemory(self._device, self.nbytes), Event(self._device))
+                self._allocated.append(allocated)
+                return allocated
+            while not self._free:
+                self._returned.wait()
+            taken = self._free.popleft()
+        try:
+            with self._device:
+                taken[1].wait()
+        except BaseException:
+            self._put(taken)
+            raise
+        return taken
+
+    def give_back(self, buffer: tuple[PageLockedMemory, Event], stream: Stream) -> None:
+        try:
+            with self._device:
+                buffer[1].record(stream)
+        finally:
+            self._put(buffer)
+
+    def _put(self, buffer: tuple[PageLockedMemory, Event]) -> None:
+        """Return a buffer, also after a device error, so that the next thread gets that error and does not hang."""
+        with self._returned:
+            self._free.append(buffer)
+            self._returned.notify()
+
+    def close(self) -> None:
+        """Release the buffers. All copies must be done."""
+        for memory, event in self._allocated:
+            memory.close()
+            event.close()
+        self._allocated, self._free = [], deque()
+
+
+def _steps(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
+    for start in range(0, row_count(rows), max_rows):
         if isinstance(rows, slice):
-            yield start, slice(rows.start + start, min(rows.start + start + most, rows.stop))
+            yield start, slice(rows.start + start, min(rows.start + start + max_rows, rows.stop))
         else:
-            yield start, rows[start : start + most]
+            yield start, rows[start : start + max_rows]
 
 
-def _targets(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
-    targets, offset = [], 0
+def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
+    views, offset = [], 0
     for spec in specs:
-        targets.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
-        offset += align(targets[-1].nbytes, HOST_ALIGNMENT)
-    return targets
+        views.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
+        offset += align(views[-1].nbytes, HOST_ALIGNMENT)
+    return views
 
 
-def _narrowed(target: Array, spec: ArraySpec) -> Array:
-    """The same numbers as they are held, at the beginning of the same memory; too large ones as the device has them."""
-    if target.dtype == spec.dtype:
-        return target
-    narrow: Array = target.reshape(-1).view(spec.dtype)[: target.size].reshape(target.shape)
+def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
+    """Convert numbers to the framework's dtype, at the start of the same memory. Overflows are as on the device."""
+    if leaf.dtype == spec.dtype:
+        return leaf
+    narrow: Array = leaf.reshape(-1).view(spec.dtype)[: leaf.size].reshape(leaf.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow[...] = target
+        narrow[...] = leaf
     return narrow
 
 
-def _upload(stream: Stream, target: Array, place: Place, start: int) -> None:
-    """Rows that lie side by side on the host to their places on the device, a batch at a time where there are gaps."""
-    address, rows, row_nbytes = address_of(target), len(target), place.row_nbytes
+def _upload_leaf(stream: Stream, leaf: Array, destination: Destination, start: int) -> None:
+    """Copy contiguous rows to the device: in one copy, or one a batch if batches have gaps between them."""
+    address, rows, row_nbytes = address_of(leaf), len(leaf), destination.row_nbytes
     at = start
     while row_nbytes and at < start + rows:
-        batch_end = (at // place.batch_rows + 1) * place.batch_rows
-        stop = start + rows if place.packed else min(start + rows, batch_end)
-        (pointer,) = place.addresses(np.array([at]))
+        batch_end = (at // destination.batch_rows + 1) * destination.batch_rows
+        stop = start + rows if destination.is_contiguous else min(start + rows, batch_end)
+        (pointer,) = destination.addresses(np.array([at]))
         stream.upload(int(pointer), address + (at - start) * row_nbytes, (stop - at) * row_nbytes)
         at = stop

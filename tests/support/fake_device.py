@@ -1,4 +1,4 @@
-"""A device that is plain memory of this process, for tests of what it is told to do."""
+"""A fake device in the memory of this process, for tests of single classes."""
 
 import ctypes
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from forebay.engines.cuda.kernel_workspace import KernelWorkspace
 
 
 class Kernel:
-    """Writes down what it was launched with."""
+    """A kernel that only records its launches."""
 
     def __init__(self, name, launched):
         self.name, self._launched = name, launched
@@ -19,7 +19,7 @@ class Kernel:
 
 
 class Device:
-    """Its memory is this process's own; its kernels do nothing."""
+    """A device with memory of this process. Its kernels do nothing."""
 
     capability = (9, 0)
 
@@ -43,7 +43,7 @@ class Device:
 
 
 class Copies:
-    """Copies at once, and writes the copies down."""
+    """Runs copies at once and records them."""
 
     def __init__(self):
         self.copied = []
@@ -57,7 +57,7 @@ class Copies:
 
 
 class Stream:
-    """Copies at once, within this process's memory."""
+    """A stream that runs copies at once."""
 
     def __init__(self):
         self.uploads = []
@@ -71,7 +71,7 @@ class Stream:
 
 
 class Event:
-    """Says on which stream it was recorded, and whether it was waited for."""
+    """An event that records its calls."""
 
     def __init__(self, device):
         self.calls = []
@@ -87,6 +87,6 @@ class Event:
 
 
 def workspace(device, *, rows=100, tables=(3, 20), needs_int64=False):
-    """One whose device side is plain memory, kept as its owner."""
+    """Make a KernelWorkspace in memory of this process."""
     owner = np.zeros(KernelWorkspace.nbytes(rows, tables), np.uint8)
     return KernelWorkspace(device, owner.ctypes.data, owner, rows=rows, extents=tables, needs_int64=needs_int64)

@@ -1,11 +1,11 @@
-"""A CUDA driver whose device is this process: its memory is ours, its work is queued and carried out by a pace.
+"""A fake CUDA driver. Its device memory is memory of this process. It runs queued work at one of three paces.
 
-    late    only when somebody waits for it
-    early   that of the engine's own streams as soon as it may run, the consumer's only when waited for
-    any     some of any stream's whenever something is queued
+    late    only when code waits for the work
+    early   work of the engine's streams as soon as possible, work of the consumer only when code waits for it
+    any     random work of any stream whenever work is queued
 
-What the real driver refuses is refused here: calls without a context, page-locking twice, copies out of memory that is
-not page-locked or across two page-locks, touching a stream that captures, writing to memory that was given back.
+It refuses what the real driver refuses: calls without a context, a second page-lock, copies from memory that is not
+page-locked or across two page-locks, use of a stream that captures a graph, and writes to freed memory.
 """
 
 import ctypes
@@ -24,21 +24,21 @@ import numpy as np
 import pytest
 
 from forebay.core.handoff import StreamMarker
-from forebay.engines.cuda import engine, memory, row_mover, run_ahead, staging_buffers
+from forebay.engines.cuda import engine, memory, row_mover
 from forebay.engines.cuda.page_locks import PageLocks
-from forebay.engines.cuda.pull import fetcher, resident, row_locations, staged_rows
+from forebay.engines.cuda.pull import resident, row_locations, row_puller, staged_rows
 from forebay.errors import DeviceError, DeviceMemoryError
 from forebay.order import block_shuffle, permutation
 from forebay.pipeline import transport
 
 PACES = ("late", "early", "any")
 SCRIBBLE, POISON = 0xA5, 0xDD
-TELLING, MARKING = 1000, 2000  # streams of the consumer begin here
+FIRST_CONSUMER_STREAM, MARKER_STREAM = 1000, 2000  # handles of the consumer's streams
 
 
 @dataclass(slots=True)
 class Point:
-    """Where an event was recorded."""
+    """The position in a queue at which an event was recorded."""
 
     queue: Any
     reached: bool = False
@@ -49,20 +49,22 @@ class Point:
 
 @dataclass(slots=True)
 class Work:
+    """One queued operation."""
+
     act: Any
     ready: Any = lambda: True
-    behind: Any = None  # the queue whose work makes it ready; None: it may be any
+    behind: Any = None  # the queue whose work makes this ready; None: any queue
 
 
 class Queue:
-    """What one stream has to do."""
+    """The queued work of one stream."""
 
     def __init__(self, handle):
         self.handle, self.work, self.capturing = handle, deque(), False
 
 
 class Machine:
-    """The device: its queues, its memory, and what is page-locked."""
+    """The device: its queues, its memory and the page-locks."""
 
     def __init__(self, pace="late", seed=0, capability=(9, 0)):
         self.capability = capability
@@ -77,12 +79,12 @@ class Machine:
 
     def check_current(self):
         if not getattr(self.inside, "depth", 0):
-            raise self.fault("a call of the driver outside `with device:`")
+            raise self.fault("a driver call outside `with device:`")
 
-    def fault(self, told):
-        """An error that must not stay unseen, whoever catches it."""
-        error = DeviceError(told)
-        self.faults.append(told)
+    def fault(self, message):
+        """Record an error, so that the test fails even if other code catches it."""
+        error = DeviceError(message)
+        self.faults.append(message)
         return error
 
     # Queues
@@ -95,23 +97,23 @@ class Machine:
         with self._mutex:
             queue = self.queue(handle)
             if queue.capturing:
-                raise self.fault(f"stream {handle} was touched while it captured")
+                raise self.fault(f"stream {handle} was used while it captured a graph")
             queue.work.append(work)
-            self._go_on()
+            self._run_some()
 
     def finish(self, handle, done=None):
-        """Carry out a stream's work, and whatever that waits for, until something is so, or all is done."""
+        """Run the work of a stream, and the work it waits for, until `done()` or until all is done."""
         with self._mutex:
             queue = self.queue(handle)
             while queue.work and not (done and done()):
                 if not self._pull(queue, set()):
-                    raise self.fault(f"stream {handle} waits for what nobody has queued")
+                    raise self.fault(f"stream {handle} waits for work that was never queued")
 
-    def _go_on(self):
+    def _run_some(self):
         if self._acting:
             return
         if self._pace == "early":
-            for queue in [queue for handle, queue in self._queues.items() if 0 < handle < TELLING]:
+            for queue in [queue for handle, queue in self._queues.items() if 0 < handle < FIRST_CONSUMER_STREAM]:
                 while self._step(queue):
                     pass
         elif self._pace == "any":
@@ -139,19 +141,19 @@ class Machine:
     # Memory
 
     def allocate(self, nbytes, handle):
-        """Memory of a framework's pool: what was queued on its stream before may still write to it."""
+        """Allocate from the framework's pool. Work queued before on its stream may still write to the memory."""
         buffer = np.full(nbytes + 256, POISON, np.uint8)
         pointer = -(-buffer.ctypes.data // 256) * 256
         with self._mutex:
             self._buffers.append(buffer)
             self.memory[pointer] = nbytes
         made = Allocation(pointer, handle)
-        weakref.finalize(made, self._give_back, pointer, nbytes, handle, made.streams).atexit = False
+        weakref.finalize(made, self._free, pointer, nbytes, handle, made.streams).atexit = False
         self.put(handle, Work(partial(ctypes.memset, pointer, SCRIBBLE, nbytes)))
         return made
 
-    def _give_back(self, pointer, nbytes, handle, streams):
-        """Others may write to it behind what it was used on."""
+    def _free(self, pointer, nbytes, handle, streams):
+        """Free memory. Other owners may write to it after the queued work that uses it."""
         with self._mutex:
             del self.memory[pointer]
             queue = self.queue(handle)
@@ -164,7 +166,7 @@ class Machine:
 
     def check_device(self, pointers, nbytes, what):
         if not _within(_spans(self.memory), pointers, nbytes):
-            raise self.fault(f"{what} in device memory that is not there any more")
+            raise self.fault(f"{what} in device memory that was freed")
 
     def check_read(self, addresses, nbytes):
         spans = [*_joined(_spans(self.locked)), *_spans(self.memory)]
@@ -172,7 +174,7 @@ class Machine:
             raise self.fault("a kernel reads memory that is not page-locked")
 
     def copy(self, handle, targets, sources, lengths):
-        """Queue copies to the device; looked at now, and again when they run."""
+        """Queue copies to the device. They are checked now and again when they run."""
         self._check_copies(targets, sources, lengths)
 
         def act():
@@ -187,11 +189,11 @@ class Machine:
         with self._mutex:
             self.check_device(targets, lengths, "a copy ends")
             if not _within(_spans(self.locked), sources, lengths):
-                raise self.fault("a copy reads memory that is not page-locked, or crosses from one lock to another")
+                raise self.fault("a copy reads memory that is not page-locked, or crosses two page-locks")
 
 
 class Allocation:
-    """Device memory, for as long as it is referred to."""
+    """Device memory that is freed with the last reference."""
 
     __slots__ = ("__weakref__", "pointer", "streams")
 
@@ -214,7 +216,7 @@ def _joined(spans):
 
 
 def _within(spans, addresses, nbytes):
-    """Whether each range lies in one span."""
+    """Whether each range lies inside one span."""
     if not spans:
         return False
     starts, stops = np.array(spans, np.uint64).T
@@ -223,7 +225,7 @@ def _within(spans, addresses, nbytes):
     return bool(((which >= 0) & (addresses + nbytes <= stops[which])).all())
 
 
-# The driver's things
+# The classes of forebay.engines.cuda.driver
 
 
 class Device:
@@ -265,7 +267,7 @@ class Device:
 
     def page_unlock(self, address):
         if self.machine.locked.pop(address, None) is None:
-            raise self.machine.fault("memory was unlocked that was not locked")
+            raise self.machine.fault("memory was unlocked that was not page-locked")
 
     def is_page_locked(self, address):
         return any(start <= address < stop for start, stop in _spans(self.machine.locked))
@@ -294,7 +296,7 @@ class Event:
             self.machine.finish(point.queue.handle, lambda: point.reached)
 
     def hold(self, handle):
-        """Let a stream wait for where it was recorded last."""
+        """Make a stream wait for the last recorded position."""
         point = self.point
         if point is not None:
             self.machine.put(handle, Work(lambda: None, lambda: point.reached, point.queue))
@@ -308,7 +310,7 @@ class Stream:
 
     def __init__(self, device, *, high_priority=False):
         Stream.made += 1
-        self.machine, self.handle = device.machine, Stream.made % (TELLING - 1) + 1
+        self.machine, self.handle = device.machine, Stream.made % (FIRST_CONSUMER_STREAM - 1) + 1
 
     def wait_for(self, event):
         self.machine.check_current()
@@ -338,7 +340,7 @@ class Stream:
 
 
 class BatchCopy:
-    """Many copies in one call; the arrays are read before it returns."""
+    """Many copies in one call. The arrays are read before it returns."""
 
     is_single_call = True
 
@@ -350,8 +352,8 @@ class BatchCopy:
             stream.machine.copy(stream.handle, targets.copy(), sources.copy(), nbytes.copy())
 
 
-class OneByOne(BatchCopy):
-    """As with drivers that have no such call."""
+class SingleCopies(BatchCopy):
+    """A driver without a call for many copies."""
 
     is_single_call = False
 
@@ -385,7 +387,7 @@ def make_stream_wait(machine, stream, event):
 
 
 def _array(machine, pointer, count, dtype):
-    """An array in device memory."""
+    """Return an array in device memory."""
     nbytes = count * np.dtype(dtype).itemsize
     machine.check_device([pointer], [nbytes], "a kernel works")
     return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(pointer), dtype)
@@ -396,7 +398,7 @@ def _rows(machine, job):
 
 
 def _sources(machine, job):
-    """Where each row begins."""
+    """Return the address of each row."""
     table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
     rows = _rows(machine, job)
     which = np.maximum(np.searchsorted(table[:, 0], rows, side="right") - 1, 0)
@@ -420,13 +422,13 @@ def gather_aligned(machine, job):
     table = _array(machine, job.extents, 3 * job.extent_count, np.int64).reshape(-1, 3)
     wide = not (table[:, 1:] % 16).any() and not (job.out | job.batch_stride | job.row_nbytes | job.piece_nbytes) % 16
     if not wide:
-        raise machine.fault("a kernel was given rows that cannot be read sixteen bytes at a time")
+        raise machine.fault("a kernel got rows that cannot be read 16 bytes at a time")
     gather_unaligned(machine, job)
 
 
 def gather_bulk(machine, job):
     if machine.capability < (9, 0) or job.piece_nbytes > 8192:
-        raise machine.fault("bulk copies were asked of a device that has none, or of more than a stage has room for")
+        raise machine.fault("bulk copies on a device without them, or of more bytes than a stage has")
     machine.check_device(_sources(machine, job), np.full(job.count, job.row_nbytes), "a bulk copy reads")
     gather_aligned(machine, job)
 
@@ -470,28 +472,28 @@ def start_buckets(machine, job):
 def order_rows(machine, job):
     starts = _array(machine, job.starts, job.buckets, np.uint32)
     places = _array(machine, job.order, job.count, np.uint32)
-    for i, stretch in reversed(list(enumerate((_rows(machine, job) >> job.shift).tolist()))):
-        places[starts[stretch]] = i
-        starts[stretch] += 1
+    for i, bucket in reversed(list(enumerate((_rows(machine, job) >> job.shift).tolist()))):
+        places[starts[bucket]] = i
+        starts[bucket] += 1
 
 
-KERNELS = {made.__name__: made for made in (
-    gather_aligned, gather_unaligned, gather_bulk, narrow_numbers, permute_rows, count_buckets, start_buckets, order_rows,
-)}  # fmt: skip
+GATHER_KERNELS = (gather_aligned, gather_unaligned, gather_bulk)
+ORDER_KERNELS = (permute_rows, count_buckets, start_buckets, order_rows)
+KERNELS = {kernel.__name__: kernel for kernel in (*GATHER_KERNELS, *ORDER_KERNELS, narrow_numbers)}
 
 
 # Frameworks
 
 
-class Side:
-    """What both kinds of frameworks share: arrays are NumPy's, read by work that is queued like any other."""
+class FakeFramework:
+    """The common part of the fake frameworks. Arrays are NumPy arrays, read by queued work."""
 
     name, index, syncs_on_import = "plain", 0, False
 
     def __init__(self, machine, *, available=1 << 28):
         self.machine, self._available = machine, available
         self.refuse = lambda nbytes: False
-        self.kept_for = []
+        self.recorded_streams = []
 
     def framework_dtype(self, dtype):
         return dtype
@@ -509,10 +511,10 @@ class Side:
         return made.pointer, made
 
     def hand_off(self, roots):
-        return [np.asarray(_Over(root)) for root in roots]
+        return [np.asarray(_ArrayOverRoot(root)) for root in roots]
 
     def queue_read(self, array):
-        """What work queued now will see of an array, once it is carried out; nothing keeps the array."""
+        """Queue a read of an array and return its result. The queued read does not keep the array alive."""
         seen, pointer, nbytes = np.empty_like(array), array.ctypes.data, array.nbytes
         self.machine.put(self.current, Work(lambda: ctypes.memmove(seen.ctypes.data, pointer, nbytes)))
         return seen
@@ -524,7 +526,7 @@ class Side:
 
     @contextmanager
     def using(self, stream):
-        """There is one only."""
+        """Do nothing; this framework has one stream."""
         yield
 
     def synchronize(self):
@@ -532,8 +534,8 @@ class Side:
             self.machine.finish(handle)
 
 
-class Telling(Side):
-    """Like PyTorch: a stream for each thread, the default one unless it says otherwise."""
+class StreamFramework(FakeFramework):
+    """A framework like PyTorch: it reports the stream of each thread, by default the default stream."""
 
     _home = 0
 
@@ -547,7 +549,7 @@ class Telling(Side):
 
     @contextmanager
     def using(self, stream):
-        before, self._here.stream = self.current, TELLING + stream
+        before, self._here.stream = self.current, FIRST_CONSUMER_STREAM + stream
         yield
         self._here.stream = before
 
@@ -563,22 +565,22 @@ class Telling(Side):
 
     def record_stream(self, owner):
         owner.streams.add(self.current)
-        self.kept_for.append(self.current)
+        self.recorded_streams.append(self.current)
 
     def mark(self):
-        raise AssertionError("it tells its stream")
+        raise AssertionError("it reports its stream")
 
 
-class Marking(Side):
-    """Like TensorFlow: one stream, which it does not tell; its counter is about to wrap around."""
+class MarkerFramework(FakeFramework):
+    """A framework like TensorFlow: one stream, which it does not report. Its counter soon wraps around."""
 
-    _home = current = MARKING
+    _home = current = MARKER_STREAM
 
     def __init__(self, machine, **options):
         super().__init__(machine, **options)
-        self._counter = machine.allocate(8, MARKING)
+        self._counter = machine.allocate(8, MARKER_STREAM)
         self._value, self._mutex = (1 << 32) - 3, threading.Lock()
-        machine.put(MARKING, Work(partial(self._set, self._value)))
+        machine.put(MARKER_STREAM, Work(partial(self._set, self._value)))
 
     def _set(self, value):
         ctypes.c_uint32.from_address(self._counter.pointer).value = value
@@ -587,94 +589,104 @@ class Marking(Side):
         return None
 
     def record_stream(self, owner):
-        raise AssertionError("it tells no stream")
+        raise AssertionError("it reports no stream")
 
     def mark(self):
         with self._mutex:
             self._value = (self._value + 1) % (1 << 32)
-            self.machine.put(MARKING, Work(partial(self._set, self._value)))
+            self.machine.put(MARKER_STREAM, Work(partial(self._set, self._value)))
             return StreamMarker(self._counter.pointer, self._value)
 
 
-class Holding(Marking):
-    """Like JAX: its stream waits for arrivals, and what its queued work reads is held until that is done."""
+class ImportSyncFramework(MarkerFramework):
+    """A framework like JAX: its stream waits for arrivals, and its queued work keeps the arrays it reads."""
 
     syncs_on_import = True
 
     def hand_off(self, roots):
         for root in roots:
-            root._memory.make_stream_wait_for_arrival(MARKING)
+            root._memory.make_stream_wait_for_arrival(MARKER_STREAM)
         return super().hand_off(roots)
 
     def queue_read(self, array):
         seen = np.empty_like(array)
-        self.machine.put(MARKING, Work(lambda: ctypes.memmove(seen.ctypes.data, array.ctypes.data, array.nbytes)))
+        self.machine.put(MARKER_STREAM, Work(lambda: ctypes.memmove(seen.ctypes.data, array.ctypes.data, array.nbytes)))
         return seen
 
 
-class _Over:
-    """A root as NumPy takes it; holds the shadow, as every capsule does."""
+class _ArrayOverRoot:
+    """A root as NumPy takes it. It keeps the shadow alive, like every capsule."""
 
     def __init__(self, root):
         self.shadow = root.shadow
         self.__array_interface__ = root.shadow.__array_interface__ | {"data": (root.pointer, False)}
 
 
-_THREADS_BEFORE = []  # what other tests left running
+_THREADS_BEFORE = []  # threads that other tests left running
 
 
 @contextmanager
-def plain_cuda(
-    *, kind=Telling, pace="late", seed=0, is_single_call=True, available=1 << 28, capability=(9, 0), few_cores=0
+def fake_cuda(
+    *,
+    kind=StreamFramework,
+    pace="late",
+    seed=0,
+    is_single_call=True,
+    available=1 << 28,
+    capability=(9, 0),
+    min_dma_cores=1,
 ):
-    """A side whose engine finds this driver; small pieces, so that small data goes every way. Nothing may be left."""
+    """Yield a framework whose engine uses this driver. At the end, no memory and no page-lock may be left.
+
+    All size limits are small, so that small data takes every path.
+    """
     machine = Machine(pace, seed, capability)
     device = Device(machine)
     locks = PageLocks(device)
     _THREADS_BEFORE[:] = threading.enumerate()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, run_ahead, memory, staging_buffers):
+        for module in (engine, memory, staged_rows):
             patch.setattr(module, "Event", Event)
-        for module in (engine, run_ahead):
-            patch.setattr(module, "Stream", Stream)
+        patch.setattr(engine, "Stream", Stream)
         patch.setattr(engine, "device_at", lambda index: device)
         patch.setattr(row_locations, "process_page_locks", lambda device: locks)
         patch.setattr(engine, "is_capturing", partial(is_capturing, machine))
         patch.setattr(memory, "make_stream_wait", partial(make_stream_wait, machine))
-        patch.setattr(row_mover, "BatchCopy", BatchCopy if is_single_call else OneByOne)
-        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)  # beyond, the device computes the numbers itself
+        patch.setattr(row_mover, "BatchCopy", BatchCopy if is_single_call else SingleCopies)
+        # The device computes the rows of longer permutations.
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)
         patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
-        patch.setattr(transport, "FEW_CORES", few_cores)
-        patch.setattr(row_locations, "PIECE_NBYTES", 8192)
-        patch.setattr(fetcher, "MIN_SORTED_ROWS", 16)
+        patch.setattr(transport, "MIN_DMA_CORES", min_dma_cores)
+        patch.setattr(row_locations, "LOCK_STEP_NBYTES", 8192)
+        patch.setattr(row_puller, "MIN_SORTED_ROWS", 16)
         patch.setattr(row_mover, "BUCKET_NBYTES", 1024)
         patch.setattr(row_mover, "MIN_BULK_ROW_NBYTES", 1024)
-        patch.setattr(staged_rows, "PIECE_NBYTES", 8192)
+        patch.setattr(staged_rows, "STAGING_STEP_NBYTES", 8192)
         patch.setattr(resident, "STEP_NBYTES", 16384)
-        forget_orders()
-        side = kind(machine, available=available)
-        yield side
-        side.synchronize()
-    forget_orders()
+        clear_order_caches()
+        framework = kind(machine, available=available)
+        yield framework
+        framework.synchronize()
+    clear_order_caches()
     gc.collect()
     assert machine.faults == []
     assert machine.locked == {}, "page-locks were left behind"
-    assert len(machine.memory) == issubclass(kind, Marking), "device memory was left behind"
+    assert len(machine.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
 
 
-def forget_orders():
-    """Those drawn with another length of tables."""
+def clear_order_caches():
+    """Clear permutations that were computed with another TABLE_LENGTH."""
     permutation.cached_permutation.cache_clear()
     block_shuffle.cached_epoch.cache_clear()
 
 
-def prepared():
-    """Wait until everything is page-locked and uploaded; a batch was taken before."""
+def wait_until_located():
+    """Wait until all rows are page-locked and uploaded. Call this after the first batch."""
     while any(thread.name == "forebay-lock" for thread in threading.enumerate()):
         time.sleep(0.0005)
 
 
-def own_threads():
-    """Those of feeds on the last device; others in this process are none of theirs."""
-    begun = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
-    return [thread.name for thread in begun if thread.name.startswith("forebay")]
+def feed_threads():
+    """Return the names of threads that feeds on the last device started."""
+    started = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
+    return [thread.name for thread in started if thread.name.startswith("forebay")]

@@ -1,24 +1,24 @@
-"""Page-locked buffers that go round: none is written while the copy out of it may be under way."""
+"""Staging buffers: no buffer is written while a copy may still read it."""
 
 import threading
 
 import pytest
-from tests.support.plain_device import Device, Event
+from tests.support.fake_device import Device, Event
 
-from forebay.engines.cuda.staging_buffers import Staging
+from forebay.engines.cuda.pull.staged_rows import StagingBuffers
 from forebay.errors import DeviceError
 
-pytestmark = pytest.mark.timeout(300)  # a buffer that is lost is waited for
+pytestmark = pytest.mark.timeout(300)  # a lost buffer hangs
 
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr("forebay.engines.cuda.staging_buffers.Event", Event)
+    monkeypatch.setattr("forebay.engines.cuda.pull.staged_rows.Event", Event)
     return Device()
 
 
-def test_a_buffer_goes_round_and_is_waited_for_before_it_is_written_again(device):
-    staging = Staging(device, buffers=1, nbytes=4096)
+def test_a_reused_buffer_waits_for_the_copy_from_it(device):
+    staging = StagingBuffers(device, max_buffers=1, nbytes=4096)
     taken = staging.take()
     assert taken[1].calls == []
     staging.give_back(taken, "stream")
@@ -27,8 +27,8 @@ def test_a_buffer_goes_round_and_is_waited_for_before_it_is_written_again(device
     assert list(device.locked.values()) == [4096]
 
 
-def test_buffers_are_made_as_they_are_needed_and_no_more_than_allowed(device):
-    staging = Staging(device, buffers=2, nbytes=4096)
+def test_buffers_are_allocated_on_demand_up_to_the_limit(device):
+    staging = StagingBuffers(device, max_buffers=2, nbytes=4096)
     first, second = staging.take(), staging.take()
     assert len(device.locked) == 2
     third = []
@@ -42,8 +42,8 @@ def test_buffers_are_made_as_they_are_needed_and_no_more_than_allowed(device):
     assert first is not second
 
 
-def test_closing_gives_all_buffers_back(device):
-    staging = Staging(device, buffers=2, nbytes=4096)
+def test_closing_releases_all_buffers(device):
+    staging = StagingBuffers(device, max_buffers=2, nbytes=4096)
     taken = [staging.take(), staging.take()]
     staging.close()
     assert device.locked == {}
@@ -51,8 +51,8 @@ def test_closing_gives_all_buffers_back(device):
 
 
 @pytest.mark.parametrize("fails", ["record", "wait"])
-def test_a_device_that_fails_is_told_of_every_time_and_never_waited_for(device, monkeypatch, fails):
-    staging = Staging(device, buffers=1, nbytes=4096)
+def test_a_device_failure_is_raised_every_time_and_never_hangs(device, monkeypatch, fails):
+    staging = StagingBuffers(device, max_buffers=1, nbytes=4096)
     staging.give_back(staging.take(), "stream")
     monkeypatch.setattr(Event, fails, lambda *arguments: lose_device())
     for _ in range(3):
