@@ -1,1 +1,1 @@
-"""Everything that imports a framework: hand-off, upload, readback, Keras and Ray datasets."""
+"""Code that imports a framework: hand-offs, uploads, read-back, Keras feeds and Ray datasets."""

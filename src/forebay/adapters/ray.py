@@ -1,10 +1,10 @@
-"""A Ray Dataset as the stream a feed reads.
+"""A Ray Dataset as the stream of a pipeline.
 
 >>> pipeline = from_dataset(ray.data.read_parquet("s3://..."))  # doctest: +SKIP
 >>> feed = pipeline.shuffle(seed=0, window="64MB").batch(256).feed("torch")  # doctest: +SKIP
 
-Ray Data reads and maps on its own workers; the feed takes its blocks as they come, cuts them into batches, mixes them
-in a window where asked to, and puts them into its slots.
+Ray Data reads and maps on its own workers. The feed takes its blocks, cuts them into batches, shuffles them in a window
+if the pipeline says so, and writes them to its slots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from ray.data import Dataset
 
+from forebay.core.source import AbstractStream
 from forebay.core.spec import Array, ArraySpec, Structure, flatten
 from forebay.errors import PipelineError, SourceError, StateError
 from forebay.pipeline.pipeline import Pipeline
@@ -23,28 +24,28 @@ PEEK_ROWS = 1
 
 
 def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
-    """Feed the rows of a Ray Dataset.
+    """Make a pipeline of the rows of a Ray Dataset.
 
-    With `order="kept"` the dataset is told to keep the order of its blocks, so that every pass gives the same rows
-    in the same order, as long as its own steps do (`random_shuffle` needs a seed); a feed then resumes exactly, by
-    reading again and passing over what was received. `order="any"` takes blocks as they are ready: faster where they
-    differ in cost, but a feed cannot be resumed within an epoch, and says so.
+    With `order="kept"` the dataset preserves the order of its blocks. Every pass then returns the same rows in the same
+    order, if the dataset's own steps do (`random_shuffle` needs a seed). A feed resumes exactly: it reads again and
+    skips the rows that were received. With `order="any"` the feed takes each block as soon as it is ready. This is
+    faster if blocks differ in cost, but a feed cannot resume inside an epoch and raises an error.
     """
     if order not in ("kept", "any"):
-        raise PipelineError(f"from_dataset(order={order!r}) is unknown: choose 'kept' or 'any'.")
+        raise PipelineError(f"from_dataset(order={order!r}) is unknown. Choose 'kept' or 'any'.")
     if not isinstance(dataset, Dataset):
         raise PipelineError(f"from_dataset() needs a ray.data.Dataset, got {type(dataset).__name__}.")
-    return Pipeline(DatasetStream(dataset, kept=order == "kept"))
+    return Pipeline(DatasetStream(dataset, keeps_order=order == "kept"))
 
 
-class DatasetStream:
-    """The rows of a dataset, block after block; every pass runs the dataset anew."""
+class DatasetStream(AbstractStream):
+    """The rows of a dataset, block after block. Every pass runs the dataset again."""
 
-    needs_cluster = True  # its own steps run there, beside the maps of a feed
+    needs_cluster = True  # the dataset's own steps run on the Ray cluster
 
-    def __init__(self, dataset: Dataset, *, kept: bool) -> None:
-        self._dataset, self._kept = dataset, kept
-        if kept:
+    def __init__(self, dataset: Dataset, *, keeps_order: bool) -> None:
+        self._dataset, self._keeps_order = dataset, keeps_order
+        if keeps_order:
             dataset.context.execution_options.preserve_order = True
         leaves, self.structure = flatten(self._first(PEEK_ROWS))
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
@@ -53,7 +54,7 @@ class DatasetStream:
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "DatasetReader":
         blocks = iter(self._dataset.iter_batches(batch_size=None, batch_format="numpy"))
-        return DatasetReader(blocks, self.specs, self.structure, kept=self._kept)
+        return DatasetReader(blocks, self.specs, self.structure, keeps_order=self._keeps_order)
 
     def sample(self, rows: int) -> list[list[Array]]:
         leaves = self.structure.flatten_like(self._first(rows))
@@ -63,67 +64,67 @@ class DatasetStream:
         return ("ray dataset", *self.structure.paths)
 
     def close(self) -> None:
-        """The dataset is the user's: nothing to give back."""
+        """Do nothing; the user owns the dataset."""
 
     def _first(self, rows: int) -> dict[str, Any]:
-        found: dict[str, Any] = self._dataset.take_batch(rows, batch_format="numpy")
-        if not found:
-            raise SourceError("the dataset has no rows: there is nothing to feed.")
-        return found
+        rows_found: dict[str, Any] = self._dataset.take_batch(rows, batch_format="numpy")
+        if not rows_found:
+            raise SourceError("the dataset has no rows. There is nothing to feed.")
+        return rows_found
 
 
 class DatasetReader:
-    """One pass: what is left of the block that was taken last, and those to come."""
+    """One pass over the dataset: the current block and those that follow."""
 
     def __init__(
-        self, blocks: Iterator[dict[str, Any]], specs: Sequence[ArraySpec], structure: Structure, *, kept: bool
+        self, blocks: Iterator[dict[str, Any]], specs: Sequence[ArraySpec], structure: Structure, *, keeps_order: bool
     ) -> None:
-        self._blocks, self._specs, self._structure, self._kept = blocks, specs, structure, kept
+        self._blocks, self._specs, self._structure, self._keeps_order = blocks, specs, structure, keeps_order
         self._block: list[Array] = []
-        self._taken = 0  # rows of it that were read
+        self._block_rows_read = 0
 
     def read(self, out: Sequence[Array]) -> int:
         done, wanted = 0, len(out[0])
-        while done < wanted and self._left():
-            count = min(wanted - done, self._left())
+        while done < wanted and self._rows_left():
+            count = min(wanted - done, self._rows_left())
             for target, leaf in zip(out, self._block, strict=True):
-                target[done : done + count] = leaf[self._taken : self._taken + count]
-            done, self._taken = done + count, self._taken + count
+                target[done : done + count] = leaf[self._block_rows_read : self._block_rows_read + count]
+            done, self._block_rows_read = done + count, self._block_rows_read + count
         return done
 
     def skip(self, rows: int) -> int:
-        if rows and not self._kept:
+        if rows and not self._keeps_order:
             raise StateError(
-                "rows of this Ray Dataset come in any order, so those received cannot be passed over: resume at an "
-                "epoch's beginning, or use from_dataset(dataset, order='kept')."
+                "rows of this Ray Dataset come in any order, so the feed cannot skip those received. Resume at the "
+                "start of an epoch, or use from_dataset(dataset, order='kept')."
             )
         done = 0
-        while done < rows and self._left():
-            count = min(rows - done, self._left())
-            done, self._taken = done + count, self._taken + count
+        while done < rows and self._rows_left():
+            count = min(rows - done, self._rows_left())
+            done, self._block_rows_read = done + count, self._block_rows_read + count
         return done
 
     def state_dict(self) -> None:
-        """None of its own: a pass is read again up to where it was."""
+        """Return None: a resumed pass reads the dataset again and skips rows."""
 
     def close(self) -> None:
         self._block, self._blocks = [], iter(())
 
-    def _left(self) -> int:
-        """Rows of the block at hand, which is the next one where all were read; none at the end."""
-        while not self._block or self._taken == len(self._block[0]):
+    def _rows_left(self) -> int:
+        """Return the unread rows of the current block, after a step to the next block if needed. 0 at the end."""
+        while not self._block or self._block_rows_read == len(self._block[0]):
             block = next(self._blocks, None)
             if block is None:
                 return 0
-            self._block, self._taken = self._checked(block), 0
-        return len(self._block[0]) - self._taken
+            self._block, self._block_rows_read = self._checked(block), 0
+        return len(self._block[0]) - self._block_rows_read
 
     def _checked(self, block: dict[str, Any]) -> list[Array]:
         leaves = [np.asarray(leaf) for leaf in self._structure.flatten_like(block)]
         for leaf, spec, name in zip(leaves, self._specs, self._structure.paths, strict=True):
             if leaf.dtype != spec.dtype or leaf.shape[1:] != spec.shape:
                 raise SourceError(
-                    f"{name!r} is {ArraySpec(leaf.shape[1:], leaf.dtype)} in one block and {spec} in the first: make "
-                    "rows alike with dataset.map_batches()."
+                    f"{name!r} is {ArraySpec(leaf.shape[1:], leaf.dtype)} in one block and {spec} in the first. Give "
+                    "all rows the same spec with dataset.map_batches()."
                 )
         return leaves

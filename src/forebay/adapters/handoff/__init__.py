@@ -1,1 +1,1 @@
-"""Rows in a slot become the framework's own arrays, without a copy. One framework a file, imported on request."""
+"""Hand-offs: slot memory becomes arrays of a framework, without a copy. One file a framework, imported on demand."""

@@ -1,4 +1,4 @@
-"""Hand-off to NumPy: a view of the slot."""
+"""Hand-off to NumPy: views of the slot."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,18 +12,18 @@ __all__ = ["NumpyHandOff"]
 
 
 class NumpyHandOff:
-    """Views, never the roots themselves: what the user does to the array object must not stay with the slot."""
+    """Hands out views and never the roots, so that changes to an array object do not stay with the slot."""
 
     name = "numpy"
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """NumPy holds whatever a source can give."""
+        """Accept every dtype; NumPy holds all that a source can return."""
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [root.view() for root in roots]
 
-    def on_device(self, index: int | None) -> Any:
-        raise DeviceError("NumPy has no arrays on devices: feed 'cupy', or leave device= out.")
+    def for_device(self, index: int | None) -> Any:
+        raise DeviceError("NumPy has no arrays on devices. Use feed('cupy'), or omit device=.")

@@ -1,4 +1,4 @@
-"""Hand-off to TensorFlow: by DLPack, in the old form without a version, which is the only one it takes."""
+"""Hand-off to TensorFlow by DLPack capsules without a version, the only form that TensorFlow accepts."""
 
 import ctypes
 import os
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from forebay.core.handoff import Mark, refuse_dtypes
+from forebay.core.handoff import StreamMarker, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError, FeedError
 
 __all__ = ["TensorflowDeviceHandOff", "TensorflowHandOff"]
 
-OUTSIDE_POOL_NBYTES = 5 << 29  # of a device TensorFlow has to itself: contexts, kernels, libraries
+OUTSIDE_POOL_NBYTES = 5 << 29  # bytes of a device that TensorFlow keeps out of its pool: contexts, kernels, libraries
 
 _from_dlpack = tf.experimental.dlpack.from_dlpack
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -24,11 +24,11 @@ _capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 class TensorflowHandOff:
-    """Eager tensors over the slot; NumPy's own exporter holds the root until TensorFlow gives it back."""
+    """Eager tensors that use the slot's memory. NumPy's DLPack exporter keeps the root alive."""
 
     name = "tensorflow"
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
@@ -38,46 +38,52 @@ class TensorflowHandOff:
         _refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
 
-    def on_device(self, index: int | None) -> "TensorflowDeviceHandOff":
+    def for_device(self, index: int | None) -> "TensorflowDeviceHandOff":
         return TensorflowDeviceHandOff(index)
 
 
 class TensorflowDeviceHandOff(TensorflowHandOff):
-    """Eager tensors on a GPU. TensorFlow tells no stream: arrivals are waited for here, and a mark says how far it got.
+    """Eager tensors on a GPU. TensorFlow reports no stream.
 
-    The mark is a counter that TensorFlow itself adds one to, in place, on the one stream it computes on.
+    So the consumer's thread waits for arrivals, and a marker shows the progress of TensorFlow's stream. The marker is a
+    counter. TensorFlow adds one to it in place, on the one stream on which it computes.
     """
 
-    waits_on_import = False
+    syncs_on_import = False
 
     def __init__(self, index: int | None) -> None:
         found = tf.config.list_logical_devices("GPU")
         index = index or 0
         if index >= len(found):
             raise DeviceError(
-                f"TensorFlow sees no GPU:{index}: it sees {len(found)}. Install tensorflow[and-cuda], or pass "
+                f"TensorFlow finds no GPU:{index}. It finds {len(found)} GPUs. Install tensorflow[and-cuda], or pass "
                 "device='cpu'."
             )
         self.index = index
-        self._where = found[index].name
+        self._device_name = found[index].name
         self._lock = threading.Lock()
         self._counter: Any = None
         self._value = 0
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
-            with tf.device(self._where):
-                # In two axes, since an axis has 32 bits.
+            with tf.device(self._device_name):
+                # Two axes, because the length of an axis is limited to 32 bits.
                 owner = tf.raw_ops.Empty(shape=[-(-nbytes // 256), 256], dtype=tf.uint8, init=False)
         except tf.errors.ResourceExhaustedError as error:
-            raise DeviceMemoryError(f"TensorFlow has no {nbytes} bytes left on GPU:{self.index}: {error}") from error
+            raise DeviceMemoryError(
+                f"TensorFlow could not allocate {nbytes} bytes on GPU:{self.index}: {error}"
+            ) from error
         return _pointer(owner), owner
 
     def available(self, free: int, total: int) -> int:
-        """What its pool may still give: nearly all of the device, taken at first use, unless it was told to grow."""
+        """Return what the pool can still allocate.
+
+        TensorFlow takes nearly the whole device at first use, unless it is configured to grow.
+        """
         in_use = int(tf.config.experimental.get_memory_info(f"GPU:{self.index}")["current"])
         physical = tf.config.list_physical_devices("GPU")[self.index]
-        limits = [made.memory_limit for made in tf.config.get_logical_device_configuration(physical) or ()]
+        limits = [config.memory_limit for config in tf.config.get_logical_device_configuration(physical) or ()]
         if limits and limits[0] is not None:
             return int(limits[0] * 2**20 - in_use)
         grows = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
@@ -88,11 +94,15 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
     def stream(self) -> None:
         return None
 
-    def keep_for(self, owner: Any) -> None:
-        """Never asked: TensorFlow computes on one stream, and tells none."""
+    def record_stream(self, owner: Any) -> None:
+        """Do nothing; the engine does not call this, because `stream` returns None."""
 
-    def mark(self) -> Mark:
-        with self._lock, tf.init_scope(), tf.device(self._where):  # never a node of somebody's graph
+    def mark(self) -> StreamMarker:
+        with (
+            self._lock,
+            tf.init_scope(),
+            tf.device(self._device_name),
+        ):  # eager, so that the operation never becomes a node of a graph
             if self._counter is None:
                 self._counter = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(0, tf.int64))
                 self._one = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(1, tf.int64))
@@ -100,7 +110,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
                 self._pointer = _pointer(self._counter)
             tf.raw_ops.InplaceAdd(x=self._counter, i=self._first, v=self._one)
             self._value += 1
-            return Mark(self._pointer, self._value & 0xFFFFFFFF)
+            return StreamMarker(self._pointer, self._value & 0xFFFFFFFF)
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return tf.cast(array, tf.as_dtype(dtype))
@@ -111,17 +121,17 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
 
 def _refuse_tracing() -> None:
-    """What is taken while a function is traced becomes a constant of its graph."""
-    if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager, and still counts as inside
+    """Refuse to run while a function is traced: its graph would hold the batch as a constant."""
+    if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
         raise FeedError(
-            "a feed was iterated inside a tf.function, whose graph would hold its first batches for ever: take "
-            "batches outside, and pass them to the function."
+            "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate the "
+            "feed outside, and pass batches to the function."
         )
 
 
 def _pointer(tensor: Any) -> int:
-    """Where a tensor lies, asked through DLPack."""
+    """Return the address of a tensor, from its DLPack capsule."""
     capsule = tf.experimental.dlpack.to_dlpack(tensor)
     pointer = ctypes.c_uint64.from_address(_capsule_pointer(capsule, b"dltensor")).value
-    _from_dlpack(capsule)  # whoever made it takes it back
+    _from_dlpack(capsule)  # consumes the capsule, which would leak otherwise
     return int(pointer)

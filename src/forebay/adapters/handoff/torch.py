@@ -1,4 +1,4 @@
-"""Hand-off to PyTorch: `from_numpy` takes host memory as it is, DLPack device memory."""
+"""Hand-off to PyTorch: `from_numpy` for host memory, DLPack for device memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from forebay.core.handoff import Mark, refuse_dtypes
+from forebay.core.handoff import StreamMarker, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
@@ -15,11 +15,11 @@ __all__ = ["TorchDeviceHandOff", "TorchHandOff"]
 
 
 class TorchHandOff:
-    """Tensors over the slot; each holds its root."""
+    """Tensors that use the slot's memory. Each tensor keeps its root alive."""
 
     name = "torch"
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
@@ -28,19 +28,19 @@ class TorchHandOff:
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(torch.from_numpy, roots))
 
-    def on_device(self, index: int | None) -> "TorchDeviceHandOff":
+    def for_device(self, index: int | None) -> "TorchDeviceHandOff":
         return TorchDeviceHandOff(index)
 
 
 class TorchDeviceHandOff(TorchHandOff):
-    """Tensors on a GPU; PyTorch says on which stream each thread works."""
+    """Tensors on a GPU. PyTorch reports the current stream of each thread."""
 
-    waits_on_import = False
+    syncs_on_import = False
 
     def __init__(self, index: int | None) -> None:
         if not torch.cuda.is_available() or (index or 0) >= torch.cuda.device_count():
             raise DeviceError(
-                f"PyTorch sees no device cuda:{index or 0}: it sees {torch.cuda.device_count()} GPUs "
+                f"PyTorch finds no device cuda:{index or 0}. It finds {torch.cuda.device_count()} GPUs "
                 f"(torch {torch.__version__}). Install a CUDA build of torch, or pass device='cpu'."
             )
         torch.cuda.init()
@@ -50,7 +50,9 @@ class TorchDeviceHandOff(TorchHandOff):
         try:
             owner = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.index}")
         except torch.OutOfMemoryError as error:
-            raise DeviceMemoryError(f"PyTorch has no {nbytes} bytes left on cuda:{self.index}: {error}") from error
+            raise DeviceMemoryError(
+                f"PyTorch could not allocate {nbytes} bytes on cuda:{self.index}: {error}"
+            ) from error
         return owner.data_ptr(), owner
 
     def available(self, free: int, total: int) -> int:
@@ -60,13 +62,13 @@ class TorchDeviceHandOff(TorchHandOff):
     def stream(self) -> int:
         return _stream_handle(self.index)
 
-    def keep_for(self, owner: Any) -> None:
-        """PyTorch's streams are never destroyed; its pool asks for the streams that memory was used on."""
-        if _stream_handle(self.index):  # not that of the threads which allocate
+    def record_stream(self, owner: Any) -> None:
+        """Tell PyTorch's pool that the current stream uses the memory. PyTorch never destroys a stream."""
+        if _stream_handle(self.index):  # stream 0 is the one that allocates
             owner.record_stream(torch.cuda.current_stream(self.index))
 
-    def mark(self) -> Mark:
-        raise AssertionError("PyTorch tells its stream")
+    def mark(self) -> StreamMarker:
+        raise AssertionError("PyTorch reports its stream")
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.to(_torch_dtype(dtype))
@@ -79,10 +81,10 @@ def _public_stream(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
-# Asked for with every batch: the public way makes an object each time, ten times as slow.
+# Called for every batch. The public function creates an object each time and takes ten times as long.
 _stream_handle: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_stream)
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> Any:
-    """PyTorch's own name for a dtype."""
+    """Return the PyTorch dtype of a NumPy dtype."""
     return torch.from_numpy(np.empty(0, dtype)).dtype

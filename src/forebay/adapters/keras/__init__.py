@@ -1,1 +1,1 @@
-"""A feed as the loader that a trainer expects."""
+"""Feeds for `fit`, `evaluate` and `predict` of Keras."""

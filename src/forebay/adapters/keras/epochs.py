@@ -1,8 +1,8 @@
-"""When an epoch of the feed begins and what it has given, seen through the way Keras iterates.
+"""Maps the way in which Keras iterates to epochs of a feed.
 
-Keras makes iterators it never uses (two for each epoch), takes a batch to look at shapes and then starts over, and
-JAX's trainer, which sends batches of the host to an accelerator, stays one ahead of the model. So an epoch begins with
-the first batch that is asked for, batches that were only looked at are handed out again, and the state counts what the
+Keras makes iterators that it never uses (two for each epoch). It takes a batch to look at shapes and then starts over.
+On an accelerator, JAX's trainer fetches batches of the host one ahead of the model. So an epoch begins with the first
+batch that Keras takes, batches that Keras only looked at are returned again, and the state counts the batches that the
 model has seen.
 """
 
@@ -11,109 +11,115 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from forebay.adapters.keras.fields import Arrange
-from forebay.adapters.keras.internals import called_one_batch_ahead
+from forebay.adapters.keras.internals import is_one_batch_ahead
 from forebay.core.spec import Tree
 from forebay.errors import FeedError
 
-__all__ = ["Batches", "Epochs"]
+__all__ = ["EpochBatches", "FeedEpochs"]
 
-Owner: TypeAlias = weakref.ref[Any]  # an EpochIterator: it keeps our iterators, so they must not keep it
-_LOOKED_AT = 2  # batches Keras may take before it starts over: one, and the one ahead of it
+Owner: TypeAlias = weakref.ref[Any]  # an EpochIterator; weak, because it keeps our iterators
+_MAX_PEEKED = 2  # batches that Keras may take before it starts over: one, and one ahead of it
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _TakenBatch:
     batch: Tree
-    before: dict[str, Any]  # the state as if it had not been taken
+    state_before: dict[str, Any]  # the feed's state before the batch was taken
 
 
-class Epochs:
-    """The feed's epochs, one after the other, whoever asks for their batches."""
+class FeedEpochs:
+    """The epochs of a feed, one after the other, for all iterators that Keras makes.
+
+    Each use of the feed by an iterator is a turn. Only the iterator of the current turn may take batches.
+    """
 
     def __init__(self, feed: Any) -> None:
         self._feed = feed
-        self._iterator: Any = None  # an epoch of the feed
-        self._turn = 0  # which Batches may take
+        self._iterator: Any = None  # over one epoch of the feed
+        self._turn = 0  # number of the current turn
         self._count = 0  # batches taken in this turn
-        self._owner: Owner | None = None  # the EpochIterator that the current turn belongs to
-        self._first: list[_Taken] = []  # the first batches of this turn, while they may still be handed back
-        self._waiting: list[_Taken] = []  # handed back, to be given out again
-        self._ahead: dict[str, Any] | None = None  # the model's state, where Keras is a batch ahead of it
-        self._left: int | None = None  # batches of the epoch of this turn, where it was resumed in its middle
-        self.next_left: int | None = None  # the same of the epoch that the next turn begins
+        self._owner: Owner | None = None  # the EpochIterator of this turn
+        self._peeked: list[_TakenBatch] = []  # the first batches of this turn, while Keras may still start over
+        self._replayed: list[_TakenBatch] = []  # batches to return again
+        self._model_state: dict[str, Any] | None = None  # the state without the batch ahead; None if there is none
+        self._epoch_batches: int | None = None  # batches of this turn's epoch if it was resumed in the middle
+        self.next_epoch_batches: int | None = None  # the same for the epoch of the next turn
 
     def begin(self, owner: Owner | None) -> int:
-        """Start the next epoch, or go on with the one that this owner only looked at."""
-        if not (self._waiting and self._belongs_to(owner() if owner else None)):
-            self.drop()
+        """Start the next epoch, or continue the one that this owner only looked at. Return the turn."""
+        if not (self._replayed and self._belongs_to(owner() if owner else None)):
+            self.release_batches()
             self._iterator = iter(self._feed)
-        self._left, self.next_left = self.next_left, None
+        self._epoch_batches, self.next_epoch_batches = self.next_epoch_batches, None
         self._owner = owner
-        self._first, self._count = [], 0
+        self._peeked, self._count = [], 0
         self._turn += 1
         return self._turn
 
     def take(self, turn: int, *, ahead: bool) -> Tree:
-        """The next batch of this turn."""
+        """Return the next batch. `ahead` means that the model has not yet seen the batch before it."""
         if turn != self._turn:
             raise FeedError(
-                "this feed was iterated, or set to another place, while fit(), evaluate(), predict() or a loop was "
-                "using it: that ended the epoch. Make a second feed for the other use, with pipeline.feed('keras')."
+                "this feed was iterated or moved to another position while fit(), evaluate(), predict() or a loop "
+                "used it, which ended the epoch. Make a second feed for the other use: pipeline.feed('keras')."
             )
-        watched = ahead or self._count < _LOOKED_AT
-        before = self._taken_state() if watched else {}
+        needs_state = ahead or self._count < _MAX_PEEKED
+        state_before = self._taken_state() if needs_state else {}
         try:
-            taken = self._waiting.pop(0) if self._waiting else _Taken(next(self._iterator), before)
+            taken = self._replayed.pop(0) if self._replayed else _TakenBatch(next(self._iterator), state_before)
         except StopIteration:
-            self._ahead = None  # the model still gets what Keras has; after an error it does not
+            self._model_state = None  # the model still gets the batch that Keras holds; after an error it does not
             raise
-        self._ahead = taken.before if ahead else None
-        # One batch more means that the model is being run: nothing will be handed back any more.
-        self._first = [*self._first, taken] if self._count < _LOOKED_AT else []
+        self._model_state = taken.state_before if ahead else None
+        # One batch more means that the model runs, so Keras does not start over any more.
+        self._peeked = [*self._peeked, taken] if self._count < _MAX_PEEKED else []
         self._count += 1
         return taken.batch
 
-    def hand_back(self, owner: Any) -> None:
-        """Give the owner's batches out once more: it starts over before the model has seen any."""
-        if not self._first or not self._belongs_to(owner):
+    def replay(self, owner: Any) -> None:
+        """Return the owner's batches again, because Keras starts over before the model has seen them."""
+        if not self._peeked or not self._belongs_to(owner):
             return
-        self._waiting, self._first, self._ahead = self._first + self._waiting, [], None
-        self.next_left = self._left
+        self._replayed, self._peeked, self._model_state = self._peeked + self._replayed, [], None
+        self.next_epoch_batches = self._epoch_batches
 
-    def settle(self) -> None:
-        """What was taken has been used. Keras counts batches and asks for none beyond the last: the epoch ends here."""
-        self._first, self._count = [], _LOOKED_AT
+    def finish_epoch(self) -> None:
+        """Mark all taken batches as used, and end the epoch if none is left.
+
+        Keras counts batches and does not ask for one after the last.
+        """
+        self._peeked, self._count = [], _MAX_PEEKED
         if self._iterator is not None and self._iterator.spent:
             next(self._iterator, None)
 
-    def drop(self) -> None:
-        """Let go of every batch that is held."""
-        self._waiting, self._first, self._ahead = [], [], None
+    def release_batches(self) -> None:
+        """Drop all references to batches."""
+        self._replayed, self._peeked, self._model_state = [], [], None
 
-    def move(self, batches_left: int | None = None) -> None:
-        """The feed was set to stand elsewhere; with `batches_left`, so many batches before the end of an epoch."""
-        self.drop()
-        self._turn += 1  # nobody goes on from where it stood
-        self.next_left = batches_left
+    def invalidate(self, batches_left: int | None = None) -> None:
+        """End the current turn after the feed moved. `batches_left` is what remains of a resumed epoch."""
+        self.release_batches()
+        self._turn += 1
+        self.next_epoch_batches = batches_left
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the model stands."""
-        return self._taken_state() if self._ahead is None else self._ahead
+        """Return the state after the last batch that the model has seen."""
+        return self._taken_state() if self._model_state is None else self._model_state
 
     def _taken_state(self) -> dict[str, Any]:
-        """Where Keras stands."""
-        state: dict[str, Any] = self._waiting[0].before if self._waiting else self._feed.state_dict()
+        """Return the state after the last batch that Keras has taken."""
+        state: dict[str, Any] = self._replayed[0].state_before if self._replayed else self._feed.state_dict()
         return state
 
     def _belongs_to(self, owner: Any) -> bool:
         return owner is not None and self._owner is not None and self._owner() is owner
 
 
-class Batches:
-    """One iterator that Keras asked for; it costs nothing until it is used."""
+class EpochBatches:
+    """One iterator for Keras. It begins an epoch at its first batch, so an unused one has no effect."""
 
     def __init__(
-        self, epochs: Epochs, arrange: Arrange, owner: Owner | None = None, *, may_run_ahead: bool = False
+        self, epochs: FeedEpochs, arrange: Arrange, owner: Owner | None = None, *, may_run_ahead: bool = False
     ) -> None:
         self._epochs = epochs
         self._arrange = arrange
@@ -121,11 +127,11 @@ class Batches:
         self._may_run_ahead = may_run_ahead
         self._turn: int | None = None
 
-    def __iter__(self) -> "Batches":
+    def __iter__(self) -> "EpochBatches":
         return self
 
     def __next__(self) -> tuple[Any, ...]:
-        ahead = self._may_run_ahead and called_one_batch_ahead()
+        ahead = self._may_run_ahead and is_one_batch_ahead()
         if self._turn is None:
             self._turn = self._epochs.begin(self._owner)
         return self._arrange(self._epochs.take(self._turn, ahead=ahead))

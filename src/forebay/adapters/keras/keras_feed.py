@@ -1,7 +1,7 @@
-"""A feed that goes straight into Keras: `model.fit(feed, epochs=3, validation_data=other_feed)`, on any backend.
+"""A feed for Keras on any backend: `model.fit(feed, epochs=3, validation_data=other_feed)`.
 
-Keras takes a `DataAdapter` as it is. This one hands over the batches of an ordinary feed for the backend in use, and
-answers for what Keras does not pass on to an adapter: class weights are served, what cannot be is refused.
+Keras accepts a `DataAdapter` as data. This adapter returns the batches of an ordinary feed for the backend in use. It
+also handles arguments that Keras does not pass to an adapter: it applies class weights and refuses the others.
 """
 
 import functools
@@ -10,21 +10,23 @@ from typing import Any, Self
 
 import keras
 
-from forebay.adapters.keras.epochs import Batches, Epochs
-from forebay.adapters.keras.fields import Arrange, ClassWeights, Fields, arranger
-from forebay.adapters.keras.fit_arguments import refuse_ignored
+from forebay.adapters.keras.epochs import EpochBatches, FeedEpochs
+from forebay.adapters.keras.fields import Arrange, ClassWeights, Fields, make_arranger
+from forebay.adapters.keras.fit_arguments import refuse_ignored_arguments
 from forebay.adapters.keras.internals import (
     DataAdapter,
     KerasCall,
-    building_model,
     calling_epoch_iterator,
+    is_building_model,
     running_call,
     set_num_batches,
-    take_as_they_are,
+    skip_device_put,
 )
-from forebay.core import registry
+from forebay.core.engine import Engine
 from forebay.errors import FeedError, FrameworkError
+from forebay.feed.feed import Feed
 from forebay.order.schedule import ENDLESS, Cursor
+from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["KerasFeed"]
@@ -38,71 +40,71 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         feed = fb.from_arrays((x, y)).shuffle(seed=0).batch(256).feed("keras")
         model.fit(feed, epochs=3)
 
-    Each epoch of `fit` is the feed's next one; `evaluate` and `predict` take the next one too. A tuple pipeline gives
-    `(x, y, sample_weight)` or the first of them. The fields of a dict are named: `x="image"`; a list of names gives
-    the model a dict of inputs, a dict one under other names (`{"input": "field"}`), a tuple of names a tuple.
+    Each epoch of `fit` is the next epoch of the feed; `evaluate` and `predict` also use the next one. A pipeline of
+    tuples returns `(x, y, sample_weight)` or the first of them. For a pipeline of dicts, name the fields: `x="image"`.
+    A list of names gives the model a dict of inputs, a tuple of names a tuple, and a dict `{"input": "field"}` a dict
+    with other names.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
-        device: str = "auto",
-        resident: str = "auto",
-        host_bytes: int | str = "256MiB",
-        device_bytes: int | str | None = None,
+        device: str | Engine = FeedOptions.device,
+        resident: str = FeedOptions.resident,
+        host_bytes: int | str = FeedOptions.host_bytes,
+        device_bytes: int | str | None = FeedOptions.device_bytes,
         x: Fields = None,
         y: Fields = None,
         sample_weight: Fields = None,
     ) -> None:
-        options = {"device": device, "resident": resident, "host_bytes": host_bytes, "device_bytes": device_bytes}
         self._pipeline = pipeline
-        self._feed = registry.feed()(pipeline, to=_target(), **options)
+        self._feed = Feed(pipeline, FeedOptions(_target(), device, resident, host_bytes, device_bytes))
         try:
-            structure = self._feed.structure if self._foreseen else None
-            self._arrange = arranger(structure, x=x, y=y, sample_weight=sample_weight)
+            structure = self._feed.structure if self._has_known_output else None
+            self._arrange = make_arranger(structure, x=x, y=y, sample_weight=sample_weight)
         except BaseException:
             self._feed.close()
             raise
-        self._epochs = Epochs(self._feed)
-        self._error: Exception | None = None  # raised inside TensorFlow, to be raised again outside
-        self._traced: dict[tuple[str, int], Any] = {}  # the iterators that TensorFlow's compiled loops know
-        self._distributed = False  # tf.distribute fetches batches before the model takes them
+        self._epochs = FeedEpochs(self._feed)
+        self._error: Exception | None = None  # raised inside TensorFlow; the feed raises it again outside
+        self._traced: dict[tuple[str, int], Any] = {}  # the iterators inside TensorFlow's compiled loops
+        self._distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._within_epoch = False
-        self._building = False  # whether Keras takes a batch only to see its shape
-        self._shortened = False  # whether Keras was told a number of batches for this epoch only
+        self._building = False  # whether Keras takes a batch only to see its shapes
+        self._shortened = False  # whether Keras got a number of batches for this epoch only
 
-    # What a feed does
+    # The interface of a feed
 
-    def __iter__(self) -> Batches:
-        return Batches(self._epochs, self._arrange)
+    def __iter__(self) -> EpochBatches:
+        return EpochBatches(self._epochs, self._arrange)
 
     def __len__(self) -> int:
         return len(self._feed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the model stands: it counts the batches of finished steps, whatever Keras has fetched beyond them."""
+        """Return the position of the model: batches of finished steps, without those that Keras fetched ahead."""
         if self._distributed and self._within_epoch:
             raise FeedError(
-                "under a tf.distribute strategy batches are fetched early, so what the model has seen is known only "
-                "between epochs: call state_dict() in on_epoch_end() of a callback."
+                "a tf.distribute strategy fetches batches early, so the position of the model is known only between "
+                "epochs. Call state_dict() in on_epoch_end() of a callback."
             )
         return self._epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict()` was called: the next `fit` starts there.
+        """Move to the position of `state_dict()`. The next `fit` starts there.
 
-        The end of an epoch is the beginning of the next: Keras cannot fit an epoch without a batch.
+        A state at the end of an epoch continues with the next epoch: Keras cannot fit an epoch without a batch.
         """
         self._feed.load_state_dict(state)
         left = _batches_left(self._pipeline, state)
         if left == 0:
             self._feed.set_epoch(state["epoch"] + 1)
-        self._epochs.move(left or None)
+        self._epochs.invalidate(left or None)
 
     def set_epoch(self, epoch: int) -> None:
         self._feed.set_epoch(epoch)
-        self._epochs.move()
+        self._epochs.invalidate()
 
     def stats(self) -> Any:
         return self._feed.stats()
@@ -112,7 +114,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return explanation
 
     def close(self) -> None:
-        self._epochs.drop()
+        self._epochs.release_batches()
         self._feed.close()
 
     def __repr__(self) -> str:
@@ -124,7 +126,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What Keras asks an adapter
+    # The interface of a Keras DataAdapter
 
     @property
     def num_batches(self) -> int | None:
@@ -144,12 +146,12 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def partial_batch_size(self) -> int | None:
         return None
 
-    def get_jax_iterator(self) -> Batches:
+    def get_jax_iterator(self) -> EpochBatches:
         if self._on_device:
-            take_as_they_are(calling_epoch_iterator("_get_iterator"))
+            skip_device_put(calling_epoch_iterator("_get_iterator"))
         return self._batches(running_call(), may_run_ahead=True)
 
-    def get_torch_dataloader(self) -> Batches:
+    def get_torch_dataloader(self) -> EpochBatches:
         return self._batches(running_call())
 
     def get_numpy_iterator(self) -> Iterator[Any]:
@@ -157,77 +159,77 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             yield keras.tree.map_structure(keras.ops.convert_to_numpy, batch)
 
     def get_tf_dataset(self) -> Any:
-        from forebay.adapters.keras import tensorflow as forms  # it imports TensorFlow, which only its backend needs
+        from forebay.adapters.keras import tensorflow as tf_forms  # imports TensorFlow, which only this backend needs
 
         call = running_call()
         arrange = self._arrange_for(call)
-        make = functools.partial(Batches, self._epochs, arrange, call.owner if call else None)
-        self._distributed = call is not None and forms.distributes(call.model)
-        if call is None or (not self._distributed and self._eager(call.model)):
-            return forms.EagerDataset(make)
-        if not self._foreseen:
+        make = functools.partial(EpochBatches, self._epochs, arrange, call.owner if call else None)
+        self._distributed = call is not None and tf_forms.distributes(call.model)
+        if call is None or (not self._distributed and self._uses_eager_tensors(call.model)):
+            return tf_forms.EagerDataset(make)
+        if not self._has_known_output:
             raise FeedError(
-                "under a tf.distribute strategy TensorFlow must know batches before it sees one, and what a map on the "
-                "device returns is known only then: leave where='device' out."
+                "under a tf.distribute strategy TensorFlow needs the shapes of batches in advance, and the result of a "
+                "map on the device is known only after it ran. Leave where='device' out."
             )
         rows = self._feed.batch_rows if self._feed.drops_remainder else None
-        signature = self._arrange(self._feed.structure.unflatten(forms.specs_of(self._feed.specs, rows=rows)))
+        signature = self._arrange(self._feed.structure.unflatten(tf_forms.specs_of(self._feed.specs, rows=rows)))
         if arrange is not self._arrange:
-            signature = (*signature, forms.weights_spec(signature[1]))
+            signature = (*signature, tf_forms.weights_spec(signature[1]))
         if self._distributed:
-            return forms.generator_dataset(make, signature, self._fail, looks=lambda: self._building)
+            return tf_forms.generator_dataset(make, signature, self._fail, is_building=lambda: self._building)
         role = call.role_of(self), len(signature)
-        traced = self._traced.setdefault(role, forms.TracedBatches(signature, self._fail))
-        return forms.TracedDataset(traced, make)
+        traced = self._traced.setdefault(role, tf_forms.TracedBatches(signature, self._fail))
+        return tf_forms.TracedDataset(traced, make)
 
     def on_epoch_begin(self) -> None:
-        """Keras is about to count an epoch's steps: tell it where a resumed epoch has fewer."""
-        self._within_epoch, self._building = True, building_model()
-        if self._epochs.next_left is not None:
+        """Set the number of batches in Keras if a resumed epoch has fewer than the others."""
+        self._within_epoch, self._building = True, is_building_model()
+        if self._epochs.next_epoch_batches is not None:
             self._shortened = True
-            set_num_batches(calling_epoch_iterator(), self._epochs.next_left)
+            set_num_batches(calling_epoch_iterator(), self._epochs.next_epoch_batches)
 
     def on_epoch_end(self) -> None:
-        """An epoch ended, or data ran out, or Keras starts over after a look at the first batch."""
+        """End an epoch, or replay the first batches if Keras starts over after it has seen their shapes."""
         self._within_epoch = self._building = False
         error, self._error = self._error, None
         if error is not None:
             raise error
         starting_over = calling_epoch_iterator("reset")
         if starting_over is not None:
-            self._epochs.hand_back(starting_over)
+            self._epochs.replay(starting_over)
             return
-        self._epochs.settle()
+        self._epochs.finish_epoch()
         if self._shortened:
             self._shortened = False
             set_num_batches(calling_epoch_iterator(), self.num_batches)
 
     @property
-    def _foreseen(self) -> bool:
-        """Whether it is known what batches are made of before one was taken: a map on the device tells by running."""
-        return self._feed.plan.demand.given is not None
+    def _has_known_output(self) -> bool:
+        """Whether the specs of batches are known before the first one. Only a run of a device map shows its output."""
+        return self._feed.plan.input.output is not None
 
-    def _eager(self, model: Any) -> bool:
-        """Whether Keras is given tensors rather than a loop of its own: a loop would fetch them back to the host."""
+    def _uses_eager_tensors(self, model: Any) -> bool:
+        """Whether Keras gets eager tensors. Keras's own loop would copy tensors of a GPU back to the host."""
         return model.steps_per_execution == 1 or self._on_device
 
     @property
     def _on_device(self) -> bool:
-        return self._feed.plan.demand.device is not None
+        return self._feed.plan.input.device is not None
 
-    def _batches(self, call: KerasCall | None, *, may_run_ahead: bool = False) -> Batches:
+    def _batches(self, call: KerasCall | None, *, may_run_ahead: bool = False) -> EpochBatches:
         owner = call.owner if call else None
-        return Batches(self._epochs, self._arrange_for(call), owner, may_run_ahead=may_run_ahead)
+        return EpochBatches(self._epochs, self._arrange_for(call), owner, may_run_ahead=may_run_ahead)
 
     def _arrange_for(self, call: KerasCall | None) -> Arrange:
-        """How batches are arranged for this call, after a look at what else it was given."""
+        """Return the arranger for this call, after a check of its arguments."""
         if call is None:
             return self._arrange
-        refuse_ignored(call, self)
+        refuse_ignored_arguments(call, self)
         weights = call.arguments.get("class_weight")
         if weights is None or call.role_of(self) != "fit":
             return self._arrange
-        if self._foreseen:
+        if self._has_known_output:
             ClassWeights.check(self._arrange(self._feed.structure.unflatten(self._feed.specs)))
         arrange, weigh = self._arrange, ClassWeights(weights)
         return lambda batch: weigh(arrange(batch))
@@ -240,14 +242,14 @@ def _target() -> str:
     backend = keras.backend.backend()
     if backend not in _TARGETS:
         raise FrameworkError(
-            f"Keras runs on {backend!r}, which Forebay cannot feed: set KERAS_BACKEND to one of {sorted(_TARGETS)}.",
+            f"Keras runs on {backend!r}, which Forebay cannot feed. Set KERAS_BACKEND to one of {sorted(_TARGETS)}.",
             name=backend,
         )
     return _TARGETS[backend]
 
 
 def _batches_left(pipeline: Pipeline, state: dict[str, Any]) -> int | None:
-    """Batches that remain of the epoch in which a state stands; None where that is unknown."""
+    """Return the batches that remain of the epoch of a state, or None if that is unknown."""
     if pipeline.schedule.batches is None:
         return None
     cursor = Cursor.from_state(state, pipeline.fingerprint)

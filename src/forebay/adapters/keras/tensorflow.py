@@ -1,13 +1,13 @@
 """Batches in the three forms that Keras's TensorFlow trainer can iterate.
 
-- Eager tensors, when an execution is one step, or batches are on a GPU: Keras calls its compiled step on each. No copy,
-  errors keep their type.
-- A traced iterator, when an execution is several steps on the host: Keras's loop runs inside TensorFlow and calls back
-  for each batch. It must be the same object in every epoch, or the loop is traced anew.
-- A `tf.data.Dataset`, under a `tf.distribute` strategy, which distributes nothing else.
+- Eager tensors, if an execution is one step or batches are on a GPU: Keras calls its compiled step for each batch.
+  There is no copy, and errors keep their type.
+- A traced iterator, if an execution is several steps on the host: Keras's loop runs inside TensorFlow and calls Python
+  for each batch. It must be the same object in every epoch, else TensorFlow traces the loop again.
+- A `tf.data.Dataset`, under a `tf.distribute` strategy, which accepts nothing else.
 
-In the last two Python runs inside TensorFlow, where an exception loses its type: there an error ends the data, and the
-feed raises it as soon as Keras tells it that the epoch is over.
+In the last two, Python runs inside TensorFlow, where an exception loses its type. So an error ends the data, and the
+feed raises the error when Keras reports the end of the epoch.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from forebay.adapters.keras.epochs import Batches
+from forebay.adapters.keras.epochs import EpochBatches
 from forebay.core.spec import ArraySpec
 from forebay.errors import FeedError
 
@@ -32,28 +32,28 @@ __all__ = [
     "weights_spec",
 ]
 
-MakeBatches = Callable[[], Batches]
+MakeBatches = Callable[[], EpochBatches]
 Fail = Callable[[Exception], None]
 
 
 def distributes(model: Any) -> bool:
-    """Whether the model trains under a strategy of the user's, not the default one, which leaves data alone."""
+    """Whether the model trains under a strategy of the user. The default strategy does not distribute data."""
     with model.distribute_strategy.scope():
         return bool(tf.distribute.has_strategy())
 
 
 def specs_of(specs: Sequence[ArraySpec], *, rows: int | None) -> list[Any]:
-    """What TensorFlow must know of a batch before it sees one; `rows` is None where the last batch may be short."""
+    """Return the signature of a batch. `rows` is None if the last batch may be shorter."""
     return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
 
 
 def weights_spec(labels: Any) -> Any:
-    """What class weights for these labels look like: one for each, whether they are numbers or one-hot rows."""
+    """Return the signature of class weights: one for each label, as a number or as a one-hot row."""
     return tf.TensorSpec(labels.shape[:-1] if labels.shape.rank > 1 else labels.shape, keras.config.floatx())
 
 
 class EagerDataset:
-    """Gives a fresh iterator over eager tensors for each epoch."""
+    """Makes a new iterator of eager tensors for each epoch."""
 
     def __init__(self, make: MakeBatches) -> None:
         self._make = make
@@ -63,36 +63,36 @@ class EagerDataset:
 
 
 class EagerBatches:
-    """Batches of eager tensors. Keras calls `iter()` at each execution, and `next()` for each of its steps."""
+    """Batches of eager tensors. Keras calls `iter()` for each execution, and `next()` for each step in it."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches
-        self._given = 0  # in this execution
+        self._steps = 0  # of this execution
 
     def __iter__(self) -> "EagerBatches":
-        self._given = 0
+        self._steps = 0
         return self
 
     def __next__(self) -> Any:
         if tf.inside_function():
-            # Its tensors would become constants of the graph: every step would train on this one batch.
+            # The tensors would become constants of the graph, so that every step would train on this one batch.
             raise FeedError(
-                "a feed was iterated inside a tf.function, which would see its first batch for ever. An older Keras "
-                "does that, or your own make_train_function(): upgrade Keras, or take batches outside the function."
+                "a feed was iterated inside a tf.function, which would reuse its first batch forever. An older Keras "
+                "or your make_train_function() does that. Upgrade Keras, or take batches outside the function."
             )
         try:
             batch = next(self._batches)
         except StopIteration:
-            if self._given:
+            if self._steps:
                 raise
-            # Keras has no outputs to return from an execution without a step, and fails on StopIteration there.
+            # Keras fails on StopIteration in an execution without a step, because it has no outputs to return.
             raise tf.errors.OutOfRangeError(None, None, "the epoch is over") from None
-        self._given += 1
+        self._steps += 1
         return batch
 
 
 class TracedDataset:
-    """Gives the one traced iterator for each epoch, set to begin it."""
+    """Returns the same traced iterator for each epoch, at the start of that epoch."""
 
     def __init__(self, traced: "TracedBatches", make: MakeBatches) -> None:
         self._traced = traced
@@ -103,16 +103,16 @@ class TracedDataset:
 
 
 class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  # Keras traces this type, and TensorFlow is untyped
-    """Asked from inside Keras's compiled loop for the next batch, or for the news that there is none."""
+    """The iterator inside Keras's compiled loop. It returns the next batch, or that there is none."""
 
     def __init__(self, signature: Any, fail: Fail) -> None:
         self._signature = signature
         self._fail = fail
         self._batches: Iterator[Any] = iter(())
         specs = tf.nest.flatten(signature)
-        self._filler = [tf.zeros([length or 1 for length in spec.shape], spec.dtype) for spec in specs]
+        self._padding = [tf.zeros([length or 1 for length in spec.shape], spec.dtype) for spec in specs]
 
-    def begin(self, batches: Batches) -> "TracedBatches":
+    def begin(self, batches: EpochBatches) -> "TracedBatches":
         self._batches = batches
         return self
 
@@ -130,10 +130,10 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return self.get_next_as_optional().get_value()
 
     def get_next_as_optional(self) -> Any:
-        """A batch, or the empty optional at the epoch's end: what the loop of several steps is written for."""
+        """Return a batch, or an empty optional at the end of the epoch, as the loop of several steps expects."""
         specs = tf.nest.flatten(self._signature)
         with tf.device("CPU:0"):
-            more, *leaves = tf.py_function(_weakly(self), [], [tf.bool, *(spec.dtype for spec in specs)])
+            more, *leaves = tf.py_function(_weak_pull(self), [], [tf.bool, *(spec.dtype for spec in specs)])
         more.set_shape([])
         for leaf, spec in zip(leaves, specs, strict=True):
             leaf.set_shape(spec.shape)
@@ -142,39 +142,40 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return tf.cond(more, lambda: optional.from_value(batch), lambda: optional.empty(self._signature))
 
     def pull(self) -> tuple[Any, ...]:
+        """Return whether there is a batch, and its leaves. At the end, zeros take the place of the leaves."""
         try:
             return (True, *tf.nest.flatten(next(self._batches)))
         except StopIteration:
-            return (False, *self._filler)
+            return (False, *self._padding)
         except Exception as error:
             self._fail(error)
-            return (False, *self._filler)
+            return (False, *self._padding)
 
 
-def generator_dataset(make: MakeBatches, signature: Any, fail: Fail, *, looks: Callable[[], bool]) -> Any:
-    """A real dataset, for `tf.distribute`. While `looks()`, Keras wants one batch to see its shape, and gets one."""
+def generator_dataset(make: MakeBatches, signature: Any, fail: Fail, *, is_building: Callable[[], bool]) -> Any:
+    """Return a tf.data.Dataset, for `tf.distribute`. While `is_building()`, it returns only one batch."""
 
     def generate() -> Iterator[Any]:
         try:
-            # The strategy fetches several batches at once, more than could be handed out again.
-            yield from itertools.islice(make(), 1) if looks() else make()
+            # To build the model, Keras needs one batch. The strategy would fetch more than the feed can replay.
+            yield from itertools.islice(make(), 1) if is_building() else make()
         except Exception as error:
             fail(error)
 
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # shard() does that
-    options.experimental_optimization.inject_prefetch = False  # the feed does that
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # the pipeline shards
+    options.experimental_optimization.inject_prefetch = False  # the feed prefetches
     return tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
 
 
-def _weakly(traced: TracedBatches) -> Callable[[], tuple[Any, ...]]:
-    """The model keeps its traced graph, and must not keep the feed with it."""
+def _weak_pull(traced: TracedBatches) -> Callable[[], tuple[Any, ...]]:
+    """Return a weak `pull`. The model keeps its traced graph, which must not keep the feed."""
     reference = weakref.ref(traced)
 
     def pull() -> tuple[Any, ...]:
         alive = reference()
         if alive is None:
-            raise FeedError("the feed of this compiled loop is gone: pass the feed to fit() again.")
+            raise FeedError("the feed of this compiled loop no longer exists. Pass the feed to fit() again.")
         return alive.pull()
 
     return pull

@@ -1,1 +1,1 @@
-"""What a framework computed, on its way back to the host: one file a framework, imported on use."""
+"""Read-back of results from a device to the host, and the check for finite values."""

@@ -1,11 +1,11 @@
-"""all_finite: whether there is a NaN or an infinity, asked where the data is."""
+"""all_finite: checks for NaN and infinity on the device that holds the data."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from forebay.adapters.readback.base import framework_of, module_of, unwrap
+from forebay.adapters.readback.base import framework_module, framework_of, unwrap_variable
 from forebay.core.spec import Tree, flatten
 from forebay.errors import SpecError
 
@@ -13,27 +13,28 @@ __all__ = ["all_finite"]
 
 
 def all_finite(tree: Tree) -> Any:
-    """Whether every number of a tree of arrays is finite: one boolean, on the device the arrays are on.
+    """Return whether every number of a tree of arrays is finite, as one boolean on their device.
 
-    Nothing waits for the answer until it is read; let a `Readback` bring it. Integers are finite by nature, and None
-    (the gradient of what was not used) is passed over.
+    No code waits for the result until you read it; pass it to a `Readback` to avoid the wait. Integers are always
+    finite. None (the gradient of an unused variable) is ignored.
 
     >>> import numpy as np
     >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
     False
     """
-    leaves = [unwrap(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
-    leaves = [leaf for leaf in leaves if not _is_nothing(leaf)]
+    leaves = [unwrap_variable(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
+    leaves = [leaf for leaf in leaves if not _is_none(leaf)]
     frameworks = sorted({framework_of(leaf) for leaf in leaves})
     if not frameworks:
         return np.bool_(True)
     if len(frameworks) > 1:
         raise SpecError(
-            f"one answer cannot be on the devices of {' and '.join(frameworks)} at once: call all_finite for each."
+            f"the tree has arrays of {' and '.join(frameworks)}, and one boolean cannot be on both devices. Call "
+            "all_finite once for each framework."
         )
-    return module_of(frameworks[0]).all_finite(leaves)
+    return framework_module(frameworks[0]).all_finite(leaves)
 
 
-def _is_nothing(leaf: Any) -> bool:
-    """None, or a list of nothing else, as the gradients are before there are any."""
-    return leaf is None or (isinstance(leaf, list) and all(map(_is_nothing, leaf)))
+def _is_none(leaf: Any) -> bool:
+    """Whether a leaf is None or a list of None, like gradients before the first step."""
+    return leaf is None or (isinstance(leaf, list) and all(map(_is_none, leaf)))

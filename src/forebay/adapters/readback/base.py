@@ -1,4 +1,4 @@
-"""What every framework's results have in common: copies that arrive later, and which file knows how to make them."""
+"""The part that read-back has in common for all frameworks: pending copies, and which module makes them."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
@@ -8,47 +8,62 @@ from typing import Any, Protocol, TypeVar
 from forebay.core.spec import Array
 from forebay.errors import SpecError
 
-__all__ = ["Arrived", "Fetcher", "Pending", "Together", "fetch_grouped", "framework_of", "module_of", "unwrap"]
+__all__ = [
+    "CompletedCopy",
+    "HostCopier",
+    "PendingCopy",
+    "PendingGroup",
+    "framework_module",
+    "framework_of",
+    "start_grouped_copies",
+    "unwrap_variable",
+]
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-_FRAMEWORKS = {"numpy": "numpy", "torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "tensorflow"}
-_FRAMEWORKS |= {"cupy": "cupy"}
+_FRAMEWORKS = {
+    "numpy": "numpy",
+    "torch": "torch",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "tensorflow": "tensorflow",
+    "cupy": "cupy",
+}
 _SCALARS = (bool, int, float, complex)
 
 
-class Pending(Protocol):
-    """Results on their way to the host."""
+class PendingCopy(Protocol):
+    """A copy of results to the host that may still run."""
 
     @property
-    def arrived(self) -> bool: ...
+    def has_arrived(self) -> bool: ...
     def take(self) -> list[Array]:
-        """The results as arrays of the caller's own, waited for; asked once."""
+        """Wait for the results and return them as new arrays. Call this once."""
         ...
 
 
-class Fetcher(Protocol):
-    """One framework's way to bring results back, with what it reuses from one to the next."""
+class HostCopier(Protocol):
+    """Copies results of one framework to the host. It reuses memory and streams for later copies."""
 
     def __init__(self, limit: int) -> None:
-        """At most so many fetches are under way at a time."""
+        """Prepare for at most `limit` copies at a time."""
         ...
 
-    def fetch(self, leaves: Sequence[Any]) -> Pending:
-        """Start to copy these results as they are at this point of the program, and do not wait."""
+    def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
+        """Start to copy the current values of these results, and do not wait."""
         ...
 
     def close(self) -> None:
-        """Give back what was reused; everything has been taken."""
+        """Release memory and streams. All results must have been taken."""
         ...
 
 
-class Arrived:
+class CompletedCopy:
     """Results that are on the host already."""
 
     __slots__ = ("_arrays",)
 
-    arrived = True
+    has_arrived = True
 
     def __init__(self, arrays: list[Array]) -> None:
         self._arrays = arrays
@@ -57,55 +72,58 @@ class Arrived:
         return self._arrays
 
 
-class Together:
-    """Results that arrive in parts; each part says which places it fills."""
+class PendingGroup:
+    """Several copies for the leaves of one result. Each has the positions of its leaves."""
 
     __slots__ = ("_parts",)
 
-    def __init__(self, parts: Sequence[tuple[list[int], Pending]]) -> None:
+    def __init__(self, parts: Sequence[tuple[list[int], PendingCopy]]) -> None:
         self._parts = parts
 
     @property
-    def arrived(self) -> bool:
-        return all(pending.arrived for _, pending in self._parts)
+    def has_arrived(self) -> bool:
+        return all(pending.has_arrived for _, pending in self._parts)
 
     def take(self) -> list[Array]:
         found: dict[int, Array] = {}
-        for places, pending in self._parts:
-            found.update(zip(places, pending.take(), strict=True))
-        return [found[place] for place in range(len(found))]
+        for positions, pending in self._parts:
+            found.update(zip(positions, pending.take(), strict=True))
+        return [found[position] for position in range(len(found))]
 
 
-def fetch_grouped(
-    leaves: Sequence[Any], key: Callable[[Any], _Key], fetch: Callable[[_Key, list[Any]], Pending]
-) -> Pending:
-    """Fetch leaves that belong together by one call each."""
+def start_grouped_copies(
+    leaves: Sequence[Any], key: Callable[[Any], _Key], start_copy: Callable[[_Key, list[Any]], PendingCopy]
+) -> PendingCopy:
+    """Group leaves by their key and start one copy for each group."""
     groups: dict[_Key, list[int]] = {}
-    for place, leaf in enumerate(leaves):
-        groups.setdefault(key(leaf), []).append(place)
-    parts = [(places, fetch(group, [leaves[place] for place in places])) for group, places in groups.items()]
-    return parts[0][1] if len(parts) == 1 else Together(parts)
+    for position, leaf in enumerate(leaves):
+        groups.setdefault(key(leaf), []).append(position)
+    parts = [
+        (positions, start_copy(group, [leaves[position] for position in positions]))
+        for group, positions in groups.items()
+    ]
+    return parts[0][1] if len(parts) == 1 else PendingGroup(parts)
 
 
-def unwrap(leaf: Any) -> Any:
-    """What a Keras variable holds; anything else as it is."""
+def unwrap_variable(leaf: Any) -> Any:
+    """Return the value of a Keras variable, and anything else unchanged."""
     return leaf.value if type(leaf).__module__.partition(".")[0] == "keras" and hasattr(leaf, "value") else leaf
 
 
 def framework_of(leaf: Any) -> str:
-    """The framework an array belongs to, without importing any."""
+    """Return the name of the framework of an array. This imports no framework."""
     kind: Any = type(leaf)
-    name = _framework_of_kind(kind)
-    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # models are a framework's, too
+    name = _framework_of_type(kind)
+    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # a model is of a framework but has no shape
         raise SpecError(
-            f"a {kind.__name__} is no array of NumPy, PyTorch, JAX, TensorFlow or CuPy: pass arrays, numbers, "
+            f"a {kind.__name__} is not an array of NumPy, PyTorch, JAX, TensorFlow or CuPy. Pass arrays, numbers, "
             "dicts and tuples of them, or lists of arrays."
         )
     return name
 
 
 @cache
-def _framework_of_kind(kind: type) -> str | None:
+def _framework_of_type(kind: type) -> str | None:
     if kind in _SCALARS:
         return "numpy"
     names = (_FRAMEWORKS.get(base.__module__.partition(".")[0]) for base in kind.__mro__)
@@ -113,6 +131,6 @@ def _framework_of_kind(kind: type) -> str | None:
 
 
 @cache
-def module_of(framework: str) -> Any:
-    """The file of this folder that knows the framework; its user has imported the framework before."""
+def framework_module(framework: str) -> Any:
+    """Import the module of this package for a framework. The caller has imported the framework itself."""
     return import_module(f"forebay.adapters.readback.{framework}")

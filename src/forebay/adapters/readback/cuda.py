@@ -1,7 +1,7 @@
-"""Results in device memory: copied to the host behind what their framework has queued, on a stream of our own.
+"""Read-back from a GPU: copies to the host on a stream of Forebay, behind the framework's queued work.
 
-The copy lands in page-locked memory that is used again and again, since only there a copy does not stop whoever asks
-for it, and page-locking costs more than most results take to cross. What is handed out is ordinary memory.
+A copy lands in page-locked memory, which Forebay reuses. Only such a copy does not block the caller, and page-locking
+costs more time than the copy of most results. The caller gets a copy in ordinary memory.
 """
 
 import mmap
@@ -13,16 +13,16 @@ import numpy as np
 
 from forebay.adapters.readback.device_readers import DeviceArray
 from forebay.core.spec import HOST_ALIGNMENT, Array, align
-from forebay.engines.cuda.driver import Device, Event, Stream, captures
+from forebay.engines.cuda.driver import Device, Event, Stream, is_capturing
 from forebay.engines.cuda.engine import device_at
-from forebay.engines.cuda.memory import LockedMemory
+from forebay.engines.cuda.memory import PageLockedMemory
 from forebay.errors import DeviceError
 
 __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Brings results of one device to the host, in the order they were asked for."""
+    """Copies results of one device to the host, in the order of the calls."""
 
     def __init__(self, index: int, limit: int) -> None:
         self._device, self._limit = device_at(index), limit
@@ -31,16 +31,16 @@ class DeviceReader:
         self._free: list[_Block] = []
         self.close = weakref.finalize(self, _close, self._device, self._stream, self._blocks)
 
-    def fetch(self, arrays: Sequence[DeviceArray], stream: int) -> "_Copies":
-        """Copy what these arrays hold once this stream has reached the point where it is now."""
+    def start_copy(self, arrays: Sequence[DeviceArray], stream: int) -> "_BlockCopy":
+        """Copy the arrays as they are after all work that is now queued on the stream."""
         with self._device:
-            if captures(stream):
+            if is_capturing(stream):
                 raise DeviceError(
-                    "results cannot be read back from inside a CUDA graph: call put() after the graph was replayed."
+                    "results cannot be read back while a CUDA graph is captured. Call put() after its replay."
                 )
             block = self._take(sum(align(array.nbytes, HOST_ALIGNMENT) for array in arrays))
             views = self._copy(arrays, block, stream)
-        return _Copies(self, block, views, arrays)
+        return _BlockCopy(self, block, views, arrays)
 
     def _copy(self, arrays: Sequence[DeviceArray], block: "_Block", stream: int) -> list[Array]:
         block.produced.record(stream)
@@ -51,22 +51,25 @@ class DeviceReader:
             if array.nbytes:
                 self._stream.download(block.memory.address + offset, array.pointer, array.nbytes)
             offset += align(array.nbytes, HOST_ALIGNMENT)
-        block.arrived.record(self._stream)
+        block.copied.record(self._stream)
         return views
 
     def has_arrived(self, block: "_Block") -> bool:
         with self._device:
-            return block.arrived.fired
+            return block.copied.has_fired
 
     def wait(self, block: "_Block") -> None:
         with self._device:
-            block.arrived.wait()
+            block.copied.wait()
 
     def give_back(self, block: "_Block") -> None:
         self._free.append(block)
 
     def _take(self, nbytes: int) -> "_Block":
-        """The smallest free block that is large enough; a new one in place of one that is not, where there are many."""
+        """Return the smallest free block that is large enough, or a new one.
+
+        At the limit, the new block replaces the smallest free one.
+        """
         fitting = [block for block in self._free if block.nbytes >= nbytes]
         if fitting:
             block = min(fitting, key=lambda block: block.nbytes)
@@ -83,23 +86,23 @@ class DeviceReader:
 
 
 class _Block:
-    """Page-locked memory for one fetch at a time, with its events."""
+    """Page-locked memory for one copy at a time, with its events."""
 
-    __slots__ = ("arrived", "memory", "nbytes", "produced")
+    __slots__ = ("copied", "memory", "nbytes", "produced")
 
     def __init__(self, device: Device, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.memory = LockedMemory(device, nbytes)
-        self.produced, self.arrived = Event(device), Event(device)
+        self.memory = PageLockedMemory(device, nbytes)
+        self.produced, self.copied = Event(device), Event(device)
 
     def close(self) -> None:
         self.memory.close()
         self.produced.close()
-        self.arrived.close()
+        self.copied.close()
 
 
-class _Copies:
-    """What one fetch brings; the arrays on the device stay until it has."""
+class _BlockCopy:
+    """One copy to the host. It keeps the arrays on the device alive until it is taken."""
 
     __slots__ = ("_arrays", "_block", "_reader", "_views")
 
@@ -107,19 +110,19 @@ class _Copies:
         self._reader, self._block, self._views, self._arrays = reader, block, views, arrays
 
     @property
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         return self._reader.has_arrived(self._block)
 
     def take(self) -> list[Array]:
         self._reader.wait(self._block)
-        found = [view.copy() for view in self._views]
+        results = [view.copy() for view in self._views]
         self._reader.give_back(self._block)
         self._arrays = ()
-        return found
+        return results
 
 
 def _close(device: Device, stream: Stream, blocks: list[_Block]) -> None:
-    with suppress(DeviceError):  # a device that failed has said so to whoever waited for it
+    with suppress(DeviceError):  # a failed device has raised its error in the code that waited for it
         with device:
             stream.wait()
         stream.close()

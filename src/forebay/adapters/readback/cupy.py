@@ -1,30 +1,31 @@
-"""Results in CuPy."""
+"""Read-back and finite check for CuPy."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import cupy as cp
 
-from forebay.adapters.readback.base import Pending, fetch_grouped
-from forebay.adapters.readback.device_readers import DeviceArray, Readers
+from forebay.adapters.readback.base import PendingCopy, start_grouped_copies
+from forebay.adapters.readback.device_readers import DeviceArray, DeviceReaders
 
-__all__ = ["Fetcher", "all_finite"]
+__all__ = ["HostCopier", "all_finite"]
 
 
-class Fetcher:
-    """A copy on the device, in the order of its other work, goes to the host on a stream of its own."""
+class HostCopier:
+    """Copies results on the device, in stream order, and then to the host on a stream of Forebay."""
 
     def __init__(self, limit: int) -> None:
-        self._readers = Readers(limit)
+        self._readers = DeviceReaders(limit)
 
-    def fetch(self, leaves: Sequence[Any]) -> Pending:
-        return fetch_grouped(leaves, lambda leaf: int(leaf.device.id), self._fetch_from)
+    def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
+        return start_grouped_copies(leaves, lambda leaf: int(leaf.device.id), self._start_copy_from)
 
-    def _fetch_from(self, index: int, leaves: list[Any]) -> Pending:
+    def _start_copy_from(self, index: int, leaves: list[Any]) -> PendingCopy:
         with cp.cuda.Device(index):
             snapshots = [leaf.copy(order="C") for leaf in leaves]
             stream = int(cp.cuda.get_current_stream().ptr)
-        pending: Pending = self._readers.at(index).fetch([_device_array(snapshot) for snapshot in snapshots], stream)
+        arrays = [_device_array(snapshot) for snapshot in snapshots]
+        pending: PendingCopy = self._readers.reader_for(index).start_copy(arrays, stream)
         return pending
 
     def close(self) -> None:
@@ -32,7 +33,7 @@ class Fetcher:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """On the device of the first leaf."""
+    """Return a boolean on the device of the first leaf."""
     with leaves[0].device:
         checks = [cp.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind not in "biu"]
         return cp.stack(checks).all() if checks else cp.ones((), bool)

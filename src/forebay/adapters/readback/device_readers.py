@@ -1,4 +1,4 @@
-"""Who brings results back from which device; the driver is imported when the first one does."""
+"""One `DeviceReader` for each device. The CUDA driver is imported for the first result on a GPU."""
 
 import math
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ import numpy as np
 
 from forebay.errors import FrameworkError
 
-__all__ = ["DeviceArray", "Readers"]
+__all__ = ["DeviceArray", "DeviceReaders"]
 
 
-class Readers:
-    """A `DeviceReader` for each device, made when the first result lies there."""
+class DeviceReaders:
+    """The readers of all devices, each made for the first result on its device."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._readers: dict[int, Any] = {}
 
-    def at(self, index: int) -> Any:
+    def reader_for(self, index: int) -> Any:
         if index not in self._readers:
-            self._readers[index] = _cuda().DeviceReader(index, self._limit)
+            self._readers[index] = _cuda_module().DeviceReader(index, self._limit)
         return self._readers[index]
 
     def close(self) -> None:
@@ -29,14 +29,14 @@ class Readers:
             self._readers.popitem()[1].close()
 
 
-def _cuda() -> Any:
+def _cuda_module() -> Any:
     try:
         return import_module("forebay.adapters.readback.cuda")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "cuda":
             raise
         raise FrameworkError(
-            f"results on a GPU come back through {error.name!r}, which is not installed: pip install 'forebay[cu13]' "
+            f"{error.name!r}, which reads results back from a GPU, is not installed. Run pip install 'forebay[cu13]' "
             "(or cu12).",
             name=error.name,
         ) from error
@@ -44,7 +44,7 @@ def _cuda() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """A compact array on a device, and what keeps it there."""
+    """A contiguous array on a device, and the object that owns its memory."""
 
     pointer: int
     shape: tuple[int, ...]

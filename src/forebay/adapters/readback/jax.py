@@ -1,6 +1,6 @@
-"""Results in JAX, which copies to the host by itself once it is asked to.
+"""Read-back and finite check for JAX. JAX copies results to the host by itself.
 
-A process that ends amid such a copy is ended by JAX's own threads, so the last copies are waited for before.
+If a process ends during such a copy, JAX's threads crash it. So Forebay waits for the last copies at exit.
 """
 
 import atexit
@@ -17,33 +17,33 @@ import numpy as np
 from forebay.core.spec import Array
 from forebay.errors import SpecError
 
-__all__ = ["Fetcher", "all_finite"]
+__all__ = ["HostCopier", "all_finite"]
 
 _copy = jax.jit(jnp.copy)
 
 
-class Fetcher:
-    """A copy on the device, because what was put may be donated to the next step; from there JAX sends it on."""
+class HostCopier:
+    """Copies results on the device, because the next step may donate them. JAX copies the copy to the host."""
 
     def __init__(self, limit: int) -> None: ...
 
-    def fetch(self, leaves: Sequence[Any]) -> "_Copies":
+    def start_copy(self, leaves: Sequence[Any]) -> "_JaxCopy":
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             raise SpecError(
-                "a value inside jit has no result yet: return it from the function, and put() what comes out."
+                "a value inside jit has no result yet. Return it from the function, and put() the returned value."
             )
         copies = [_copy(leaf) for leaf in leaves]
         for copy in copies:
             copy.copy_to_host_async()
-        pending = _Copies(copies)
-        _under_way.add(pending)
+        pending = _JaxCopy(copies)
+        _pending_copies.add(pending)
         return pending
 
     def close(self) -> None: ...
 
 
-class _Copies:
-    """JAX tells when a result exists, not when its copy has landed; taking it may wait for the end of the copy."""
+class _JaxCopy:
+    """A copy by JAX. `has_arrived` means that the result exists; `take` may wait for the end of the copy."""
 
     __slots__ = ("__weakref__", "_copies")
 
@@ -51,30 +51,30 @@ class _Copies:
         self._copies = copies
 
     @property
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         return all(copy.is_ready() for copy in self._copies)
 
     def take(self) -> list[Array]:
         return [np.array(copy) for copy in self._copies]
 
 
-_under_way: weakref.WeakSet[_Copies] = weakref.WeakSet()
+_pending_copies: weakref.WeakSet[_JaxCopy] = weakref.WeakSet()
 
 
-@atexit.register  # behind JAX's own, which was imported before: so it runs first
+@atexit.register  # JAX registered its own function before, so this one runs first
 def _wait_for_all() -> None:
-    for pending in list(_under_way):
-        with suppress(Exception):  # it failed: nobody is left to be told
+    for pending in list(_pending_copies):
+        with suppress(Exception):  # no code is left that could handle the error
             pending.take()
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """One program for all leaves; inside another jit, a part of that."""
-    return _one_program([leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)])
+    """Check all leaves in one compiled program. Inside another jit it becomes a part of that program."""
+    return _compiled_check([leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)])
 
 
-def _reduce(leaves: list[Any]) -> Any:
+def _check_leaves(leaves: list[Any]) -> Any:
     return reduce(jnp.logical_and, [jnp.isfinite(leaf).all() for leaf in leaves], jnp.bool_(True))
 
 
-_one_program = jax.jit(_reduce)
+_compiled_check = jax.jit(_check_leaves)

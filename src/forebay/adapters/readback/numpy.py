@@ -1,37 +1,37 @@
-"""Results in NumPy: they are here, and are copied so that they stay as they are."""
+"""Read-back and finite check for NumPy. Results are on the host; a copy keeps their current values."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from forebay.adapters.readback.base import Arrived
+from forebay.adapters.readback.base import CompletedCopy
 from forebay.core.spec import Array
 from forebay.errors import SpecError
 
-__all__ = ["Fetcher", "all_finite"]
+__all__ = ["HostCopier", "all_finite"]
 
 
-class Fetcher:
-    """A copy, at once."""
+class HostCopier:
+    """Copies results at once."""
 
     def __init__(self, limit: int) -> None: ...
 
-    def fetch(self, leaves: Sequence[Any]) -> Arrived:
-        return Arrived([np.array(leaf) for leaf in leaves])
+    def start_copy(self, leaves: Sequence[Any]) -> CompletedCopy:
+        return CompletedCopy([np.array(leaf) for leaf in leaves])
 
     def close(self) -> None: ...
 
 
 def all_finite(leaves: Sequence[Any]) -> np.bool_:
-    """Leaf by leaf, up to the first that is not."""
-    return np.bool_(all(_finite(np.asarray(leaf)) for leaf in leaves))
+    """Check leaf by leaf, up to the first one that is not finite."""
+    return np.bool_(all(_is_finite(np.asarray(leaf)) for leaf in leaves))
 
 
-def _finite(array: Array) -> bool:
+def _is_finite(array: Array) -> bool:
     if array.dtype.kind in "biu":
         return True
     try:
         return bool(np.isfinite(array).all())
     except TypeError as error:
-        raise SpecError(f"values of {array.dtype} are neither finite nor infinite: pass numbers.") from error
+        raise SpecError(f"all_finite cannot check values of {array.dtype}. Pass numbers.") from error

@@ -1,8 +1,8 @@
-"""Readback: what a device computed comes back later, in order, and the training loop does not wait for it.
+"""Readback: results of a device come back later, in order, and the training loop does not wait for them.
 
-`float(loss)` stops the program until the device has done everything queued before, and the device then has nothing
-to do until the program has queued more. A Readback starts the copy behind the work that makes the result, lets the
-program go on, and gives out what has arrived.
+`float(loss)` blocks the program until the device has done all queued work. Then the device is idle until the program
+queues more. A Readback starts the copy behind the work that computes the result, lets the program continue, and returns
+the results that have arrived.
 """
 
 import threading
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from forebay.adapters.readback.base import Fetcher, Pending, fetch_grouped, framework_of, module_of, unwrap
+from forebay.adapters.readback.base import (
+    HostCopier,
+    PendingCopy,
+    framework_module,
+    framework_of,
+    start_grouped_copies,
+    unwrap_variable,
+)
 from forebay.core.spec import Tree, flatten, format_nbytes, parse_nbytes
 from forebay.errors import BudgetError, FeedClosedError
 
@@ -20,20 +27,21 @@ __all__ = ["Readback", "Result"]
 
 
 class Result(NamedTuple):
-    """What was put, as NumPy arrays, with its tag."""
+    """A result as NumPy arrays, with its tag."""
 
     tag: Any
     value: Tree
 
 
 class Readback:
-    """Brings results from the device to the host without stopping either.
+    """Copies results from the device to the host without blocking the program or the device.
 
-    A result is what it was when it was put, whatever is done to it later: PyTorch, CuPy and JAX make a copy on the
-    device first. Results of bfloat16 in PyTorch come as float32, for NumPy has no such type.
+    A result has the values it had at the call of `put`, even if the array changes later: PyTorch, CuPy and JAX make a
+    copy on the device first. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
-    At most `limit` results are on their way: with so many, `put` waits until the oldest has arrived. What has arrived
-    is kept until it is taken, and `put` refuses more once that is over `host_bytes`. Any thread may put and take.
+    At most `limit` results are in flight. At the limit, `put` waits until the oldest has arrived. Results that have
+    arrived are kept until you take them. `put` raises BudgetError if they exceed `host_bytes`. Any thread may put and
+    take.
 
     >>> import numpy as np
     >>> with Readback() as readback:
@@ -48,51 +56,51 @@ class Readback:
 
     def __init__(self, *, limit: int = 64, host_bytes: int | str = "1GiB") -> None:
         if limit < 1:
-            raise BudgetError(f"limit={limit} lets nothing be on its way: pass 1 or more.")
+            raise BudgetError(f"limit={limit} allows no result in flight. Pass 1 or more.")
         self._limit = limit
         self._host_nbytes = parse_nbytes(host_bytes, "host_bytes")
-        self._fetchers: dict[str, Fetcher] = {}
-        self._under_way: deque[_UnderWay] = deque()
-        self._landed: deque[_Landed] = deque()
-        self._landed_nbytes = 0
+        self._copiers: dict[str, HostCopier] = {}
+        self._pending: deque[_PendingResult] = deque()
+        self._arrived: deque[_ArrivedResult] = deque()
+        self._arrived_nbytes = 0
         self._closed = False
         self._mutex = threading.RLock()
 
     def put(self, tree: Tree, *, tag: Any = None) -> None:
-        """Start to bring back an array or a tree of arrays, of one framework or several."""
+        """Start to copy an array or a tree of arrays to the host. The arrays may be of several frameworks."""
         leaves, structure = flatten(tree)
         with self._mutex:
             self._check_open()
-            while len(self._under_way) >= self._limit:
-                self._land()
-            pending = fetch_grouped([unwrap(leaf) for leaf in leaves], framework_of, self._fetch)
-            self._under_way.append(_UnderWay(tag, pending, structure.unflatten))
+            while len(self._pending) >= self._limit:
+                self._finish_oldest()
+            pending = start_grouped_copies([unwrap_variable(leaf) for leaf in leaves], framework_of, self._start_copy)
+            self._pending.append(_PendingResult(tag, pending, structure.unflatten))
 
     def ready(self) -> list[Result]:
-        """What has arrived since this was last asked, in the order it was put; waits for nothing that computes.
+        """Return the results that arrived since the last call, in the order of `put`, without waiting for the device.
 
-        JAX tells only that a result exists: there, the rest of its copy is waited for.
+        JAX reports only that a result exists. For JAX, this waits for the rest of the copy.
         """
         with self._mutex:
-            while self._under_way and self._under_way[0].arrived:
-                self._land()
+            while self._pending and self._pending[0].has_arrived:
+                self._finish_oldest()
             return self._take()
 
     def drain(self) -> list[Result]:
-        """All that was put and not taken yet, in order, waited for."""
+        """Wait for all results and return those that were not taken yet, in order."""
         with self._mutex:
-            while self._under_way:
-                self._land()
+            while self._pending:
+                self._finish_oldest()
             return self._take()
 
     def close(self) -> None:
-        """Wait for what is on its way and give back what was used for it; `drain` still gives the results."""
+        """Wait for results in flight and release memory and streams. `drain` still returns the results."""
         with self._mutex:
             self._closed = True
-            while self._under_way:
-                self._land()
-            while self._fetchers:
-                self._fetchers.popitem()[1].close()
+            while self._pending:
+                self._finish_oldest()
+            while self._copiers:
+                self._copiers.popitem()[1].close()
 
     def __enter__(self) -> Self:
         return self
@@ -104,42 +112,42 @@ class Readback:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise FeedClosedError("this Readback is closed: put() before close(), or make another one.")
-        if self._landed_nbytes > self._host_nbytes:
+            raise FeedClosedError("this Readback is closed. Call put() before close(), or make another Readback.")
+        if self._arrived_nbytes > self._host_nbytes:
             raise BudgetError(
-                f"{len(self._landed)} results of {format_nbytes(self._landed_nbytes)} have arrived and nobody took "
-                f"them: loop over ready() as you go, or pass host_bytes= above {format_nbytes(self._host_nbytes)}."
+                f"{len(self._arrived)} results of {format_nbytes(self._arrived_nbytes)} have arrived and were not "
+                f"taken. Loop over ready() in each step, or pass host_bytes= above {format_nbytes(self._host_nbytes)}."
             )
 
-    def _fetch(self, framework: str, leaves: list[Any]) -> Pending:
-        if framework not in self._fetchers:
-            self._fetchers[framework] = module_of(framework).Fetcher(self._limit)
-        return self._fetchers[framework].fetch(leaves)
+    def _start_copy(self, framework: str, leaves: list[Any]) -> PendingCopy:
+        if framework not in self._copiers:
+            self._copiers[framework] = framework_module(framework).HostCopier(self._limit)
+        return self._copiers[framework].start_copy(leaves)
 
-    def _land(self) -> None:
-        """Bring the oldest down; what went wrong with it is told when it is taken."""
-        landed = self._under_way[0].land()
-        self._under_way.popleft()
-        self._landed.append(landed)
-        self._landed_nbytes += landed.nbytes
+    def _finish_oldest(self) -> None:
+        """Wait for the oldest result. Its error, if any, is raised when it is taken."""
+        arrived = self._pending[0].finish()
+        self._pending.popleft()
+        self._arrived.append(arrived)
+        self._arrived_nbytes += arrived.nbytes
 
     def _take(self) -> list[Result]:
-        """All that landed, up to the first that failed; with nothing before it, its error."""
+        """Return all arrived results up to the first failed one. If that is the first, raise its error."""
         taken = []
-        while self._landed and self._landed[0].error is None:
-            landed = self._landed.popleft()
-            self._landed_nbytes -= landed.nbytes
-            taken.append(landed.result)
-        if self._landed and not taken:
-            error = self._landed.popleft().error
+        while self._arrived and self._arrived[0].error is None:
+            arrived = self._arrived.popleft()
+            self._arrived_nbytes -= arrived.nbytes
+            taken.append(arrived.result)
+        if self._arrived and not taken:
+            error = self._arrived.popleft().error
             assert error is not None
             raise error
         return taken
 
 
 @dataclass(frozen=True, slots=True)
-class _Landed:
-    """A result on the host, or what kept it from getting there."""
+class _ArrivedResult:
+    """A result on the host, or the error of its copy."""
 
     result: Result
     nbytes: int = 0
@@ -147,23 +155,25 @@ class _Landed:
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _PendingResult:
+    """A result whose copy may still run."""
+
     tag: Any
-    pending: Pending
+    pending: PendingCopy
     build: Callable[[list[Any]], Tree]
 
     @property
-    def arrived(self) -> bool:
-        """Also when it failed: landing it tells how."""
+    def has_arrived(self) -> bool:
+        """Whether the copy is done or has failed; `finish` returns the error."""
         try:
-            return self.pending.arrived
+            return self.pending.has_arrived
         except Exception:
             return True
 
-    def land(self) -> _Landed:
+    def finish(self) -> _ArrivedResult:
         try:
             arrays = self.pending.take()
         except Exception as error:
             error.add_note(f"while reading back the result that was put with tag={self.tag!r}")
-            return _Landed(Result(self.tag, None), error=error)
-        return _Landed(Result(self.tag, self.build(arrays)), sum(array.nbytes for array in arrays))
+            return _ArrivedResult(Result(self.tag, None), error=error)
+        return _ArrivedResult(Result(self.tag, self.build(arrays)), sum(array.nbytes for array in arrays))

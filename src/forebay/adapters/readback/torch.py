@@ -1,4 +1,4 @@
-"""Results in PyTorch."""
+"""Read-back and finite check for PyTorch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,28 +6,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.adapters.readback.base import Arrived, Pending, fetch_grouped
-from forebay.adapters.readback.device_readers import DeviceArray, Readers
+from forebay.adapters.readback.base import CompletedCopy, PendingCopy, start_grouped_copies
+from forebay.adapters.readback.device_readers import DeviceArray, DeviceReaders
 
-__all__ = ["Fetcher", "all_finite"]
+__all__ = ["HostCopier", "all_finite"]
 
 _REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class Fetcher:
-    """A copy on the device, in the order of its other work, goes to the host on a stream of its own."""
+class HostCopier:
+    """Copies results on the device, in stream order, and then to the host on a stream of Forebay."""
 
     def __init__(self, limit: int) -> None:
-        self._readers = Readers(limit)
+        self._readers = DeviceReaders(limit)
 
-    def fetch(self, leaves: Sequence[Any]) -> Pending:
-        return fetch_grouped([_snapshot(leaf) for leaf in leaves], _cuda_index, self._fetch_from)
+    def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
+        return start_grouped_copies([_snapshot(leaf) for leaf in leaves], _cuda_index, self._start_copy_from)
 
-    def _fetch_from(self, index: int | None, snapshots: list[Any]) -> Pending:
+    def _start_copy_from(self, index: int | None, snapshots: list[Any]) -> PendingCopy:
         if index is None:
-            return Arrived([snapshot.cpu().numpy() for snapshot in snapshots])
+            return CompletedCopy([snapshot.cpu().numpy() for snapshot in snapshots])
         stream = int(torch.cuda.current_stream(index).cuda_stream)
-        pending: Pending = self._readers.at(index).fetch([_device_array(snapshot) for snapshot in snapshots], stream)
+        arrays = [_device_array(snapshot) for snapshot in snapshots]
+        pending: PendingCopy = self._readers.reader_for(index).start_copy(arrays, stream)
         return pending
 
     def close(self) -> None:
@@ -35,9 +36,9 @@ class Fetcher:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """One pass a leaf: its least and its greatest value tell, for both are NaN as soon as one value is."""
+    """Check each leaf in one pass: its minimum and maximum are NaN as soon as one value is."""
     device = leaves[0].device
-    filled = [values for values in map(_floats, leaves) if values.numel()]
+    filled = [values for values in map(_checkable_values, leaves) if values.numel()]
     bounds = [bound.to(device) for values in filled for bound in torch.aminmax(values)]
     if not bounds:
         return torch.ones((), dtype=torch.bool, device=device)
@@ -45,7 +46,7 @@ def all_finite(leaves: Sequence[Any]) -> Any:
 
 
 def _snapshot(tensor: Any) -> Any:
-    """A dense copy that nobody else sees, in a type that NumPy has."""
+    """Return a dense private copy in a dtype that NumPy has."""
     values = _dense(tensor.detach()).resolve_conj().resolve_neg()
     if values.dtype.is_floating_point and values.dtype not in (torch.float16, torch.float32, torch.float64):
         return values.float().contiguous()
@@ -65,8 +66,8 @@ def _device_array(snapshot: Any) -> DeviceArray:
     return DeviceArray(snapshot.data_ptr(), tuple(snapshot.shape), dtype, snapshot)
 
 
-def _floats(tensor: Any) -> Any:
-    """The values that can be anything but finite, as real numbers that can be reduced."""
+def _checkable_values(tensor: Any) -> Any:
+    """Return the values that may be NaN or infinite, as real numbers that PyTorch can reduce."""
     values = tensor.detach()
     if values.layout != torch.strided:
         values = (values.coalesce() if values.is_sparse else values).values()

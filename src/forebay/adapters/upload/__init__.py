@@ -1,1 +1,1 @@
-"""Single arrays on their way to a device."""
+"""Uploads of single arrays to a device."""

@@ -1,7 +1,7 @@
-"""Uploads to a GPU: the array's own memory is page-locked for as long as the device fetches it.
+"""Uploads to a GPU: Forebay page-locks the array in place while the device copies it.
 
-Locking runs at a quarter of the link's speed or better, which is still faster than any copy of memory that is not
-locked; and the next piece is being locked while the last one crosses.
+Page-locking runs at a quarter of the link's speed or faster, so lock and copy are still faster than a copy of memory
+that is not locked. The CPU locks the next part while the device copies the last one.
 """
 
 from collections.abc import Iterator
@@ -11,97 +11,100 @@ from typing import Any
 
 import numpy as np
 
-from forebay.adapters.upload.uploaders import as_wired
+from forebay.adapters.upload.uploaders import as_framework_array
 from forebay.core.handoff import DeviceHandOff
 from forebay.core.spec import DEVICE_ALIGNMENT, Array, ArraySpec, Layout
-from forebay.engines.cuda.driver import Stream, address_of, captures
-from forebay.engines.cuda.engine import CudaEngine, page_locks
+from forebay.engines.cuda.driver import Stream, address_of, is_capturing
+from forebay.engines.cuda.engine import CudaEngine, process_page_locks
 from forebay.engines.cuda.memory import CudaMemory
-from forebay.engines.cuda.page_locks import Lock, whole_pages
+from forebay.engines.cuda.page_locks import PageLockSet, whole_pages
 from forebay.errors import DeviceError
 
 __all__ = ["CudaUploader"]
 
-PIECE_NBYTES = 1 << 28  # locked in one call, then fetched in one copy
-LOCKED_FROM_NBYTES = 1 << 22  # below, locking costs more than it wins
+UPLOAD_STEP_NBYTES = 1 << 28  # bytes locked in one call, then copied in one copy
+MIN_LOCKED_NBYTES = 1 << 22  # smaller arrays are faster without page-locks
 
 
 class CudaUploader:
-    """Arrays of one framework on one GPU."""
+    """Uploads arrays of one framework to one GPU."""
 
-    def __init__(self, engine: CudaEngine, side: DeviceHandOff) -> None:
-        self._engine, self._side = engine, side
+    def __init__(self, engine: CudaEngine, device_handoff: DeviceHandOff) -> None:
+        self._engine, self._device_handoff = engine, device_handoff
 
     def upload(self, array: Array) -> Any:
         self._refuse_capture()
-        wired = as_wired(array, self._side, narrowed=False)
-        rows = wired.reshape(1) if wired.ndim == 0 else wired
+        converted = as_framework_array(array, self._device_handoff, narrowed=False)
+        rows = converted.reshape(1) if converted.ndim == 0 else converted
         layout = Layout.of([ArraySpec(rows.shape[1:], rows.dtype)], batch_rows=len(rows), alignment=DEVICE_ALIGNMENT)
         memory = self._engine.open_slot(layout.nbytes)
         try:
             self._fill(memory, rows)
-            tensor = self._side.hand_off([memory.root(layout, 0, 0)])[0]
+            tensor = self._device_handoff.hand_off([memory.root(layout, 0, 0)])[0]
         finally:
             self._engine.close_slot(memory)
-        return tensor[0] if wired.ndim == 0 else tensor
+        return tensor[0] if converted.ndim == 0 else tensor
 
     def _fill(self, memory: CudaMemory, rows: Array) -> None:
-        """Returns when all of it has arrived: no framework needs to be told to wait."""
-        with closing(Lock(page_locks(self._engine.device))) as lock:
+        """Copy the array and return when it has arrived, so that no stream must wait for it."""
+        with closing(PageLockSet(process_page_locks(self._engine.device))) as locks:
             try:
-                with self._engine.filling(memory):
-                    _copy(memory, rows.reshape(-1).view(np.uint8), lock)
+                with self._engine.fill_scope(memory):
+                    _copy(memory, rows.reshape(-1).view(np.uint8), locks)
             finally:
-                self._engine.await_host(memory)
+                self._engine.wait_host_free(memory)
 
     def _refuse_capture(self) -> None:
-        stream = self._side.stream()
+        stream = self._device_handoff.stream()
         with self._engine.device:
-            if stream is not None and captures(stream):
+            if stream is not None and is_capturing(stream):
                 raise DeviceError(
-                    "an array cannot be uploaded while a CUDA graph is captured: call upload_once for it before."
+                    "an array cannot be uploaded while a CUDA graph is captured. Call upload_once before the capture."
                 )
 
 
-def _copy(memory: CudaMemory, flat: Array, lock: Lock) -> None:
+def _copy(memory: CudaMemory, flat: Array, locks: PageLockSet) -> None:
     address = address_of(flat)
     inner = whole_pages(address, flat.nbytes)
-    for start, stop in _pieces(address, address + flat.nbytes, inner):
+    for start, stop in _steps(address, address + flat.nbytes, inner):
         target = memory.pointer + start - address
-        inside = inner[0] <= start and stop <= inner[1] and flat.nbytes >= LOCKED_FROM_NBYTES
-        if inside and _locked(lock, start, stop - start):
-            _copy_locked(memory.stream, target, start, stop, lock.seams)
+        lockable = inner[0] <= start and stop <= inner[1] and flat.nbytes >= MIN_LOCKED_NBYTES
+        if lockable and _try_lock(locks, start, stop - start):
+            _copy_locked(memory.stream, target, start, stop, locks.boundaries)
         else:
             _copy_pageable(memory.stream, target, flat[start - address : stop - address])
 
 
-def _pieces(start: int, stop: int, inner: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """What comes before the whole pages, those in stretches that no page is in two of, and what comes after."""
+def _steps(start: int, stop: int, inner: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the bytes before the whole pages, the whole pages in steps, and the bytes after them."""
     while start < stop:
         edge = min((edge for edge in inner if edge > start), default=stop)
-        end = min(stop, edge, (start // PIECE_NBYTES + 1) * PIECE_NBYTES)
+        end = min(stop, edge, (start // UPLOAD_STEP_NBYTES + 1) * UPLOAD_STEP_NBYTES)
         yield start, end
         start = end
 
 
-def _locked(lock: Lock, address: int, nbytes: int) -> bool:
-    """Whether it could be page-locked; mapped files that may not be written are locked for reading only."""
+def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
+    """Page-lock memory and return whether that worked. Read-only mapped files need a read-only lock."""
     for read_only in (False, True):
         with suppress(DeviceError):
-            lock.add(address, nbytes, read_only=read_only)
+            locks.add(address, nbytes, read_only=read_only)
             return True
     return False
 
 
-def _copy_locked(stream: Stream, target: int, start: int, stop: int, seams: list[int]) -> None:
-    """One copy, unless somebody has locked a part of it before: none may cross from one locking into another."""
-    edges = [start, *(seam for seam in seams if start < seam < stop), stop]
+def _copy_locked(stream: Stream, target: int, start: int, stop: int, boundaries: list[int]) -> None:
+    """Copy locked memory, split where other code had locked a part before. No copy may cross two page-locks."""
+    edges = [start, *(boundary for boundary in boundaries if start < boundary < stop), stop]
     for begin, end in pairwise(edges):
         stream.upload(target + begin - start, begin, end - begin)
 
 
 def _copy_pageable(stream: Stream, target: int, piece: Array) -> None:
-    """A copy that the driver stages; out of fresh memory where somebody has locked only a part of this."""
+    """Copy memory that is not locked. The driver stages it.
+
+    The driver refuses memory of which other code has locked a part; then this copies it to new memory first.
+    """
     try:
         stream.upload_pageable(target, address_of(piece), piece.nbytes)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""Uploads that are asked for while TensorFlow traces a function: made outside of it, as for everybody else."""
+"""Uploads that code requests while TensorFlow traces a function."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import tensorflow as tf
 from forebay.adapters.upload.uploaders import Uploader
 from forebay.core.spec import Array
 
-__all__ = ["OutsideFunctions"]
+__all__ = ["EagerScopeUploader"]
 
 
-class OutsideFunctions:
-    """Uploads as another does, in eager mode: inside a function there is no memory yet, only a graph."""
+class EagerScopeUploader:
+    """Runs another uploader in eager mode. While a function is traced, tensors have no memory yet."""
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

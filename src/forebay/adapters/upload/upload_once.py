@@ -1,8 +1,8 @@
-"""upload_once: an array is uploaded once and found again by its identity, so a loop may ask at every step.
+"""upload_once: uploads an array once and returns the same tensor at every later call.
 
-A copy that is kept must not become stale unseen. The array is therefore read-only as long as its copies are
-remembered: whoever writes to it is told so by NumPy, at the line that writes. Where arrays must stay writable,
-`check="full"` compares a checksum of their contents (CRC-32) at every call instead.
+A cached copy must not become stale unnoticed. So the array is read-only while copies of it are cached: NumPy raises an
+error at the line that writes to it. For arrays that must stay writable, `check="full"` compares a checksum of their
+contents (CRC-32) at every call instead.
 """
 
 import mmap
@@ -22,32 +22,33 @@ from forebay.errors import SpecError
 __all__ = ["forget", "upload_once"]
 
 
-class _Remembered:
-    """One array's copies, by framework and device."""
+class _CachedCopies:
+    """The copies of one array, by framework and device."""
 
-    __slots__ = ("array", "checked", "kept", "unlock")
+    __slots__ = ("array", "checksummed", "locked", "was_writable")
 
     def __init__(self, array: Array) -> None:
-        self.array = weakref.ref(array, partial(_collected, id(array)))
-        self.kept: dict[tuple[str, str], Any] = {}  # valid while the array is read-only
-        self.checked: dict[tuple[str, str], tuple[int, Any]] = {}  # valid while the checksum is the same
-        self.unlock = False  # whether it was writable before
+        self.array = weakref.ref(array, partial(_on_array_collected, id(array)))
+        self.locked: dict[tuple[str, str], Any] = {}  # valid while the array is read-only
+        self.checksummed: dict[tuple[str, str], tuple[int, Any]] = {}  # valid while the checksum is the same
+        self.was_writable = False  # before Forebay made the array read-only
 
 
-_remembered: dict[int, _Remembered] = {}
-_mutex = threading.RLock()  # held while an array is being uploaded, so that nobody uploads it twice
+_cache: dict[int, _CachedCopies] = {}
+_mutex = threading.RLock()  # held during an upload, so that two threads do not upload the same array
 
 
 def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", check: str = "lock") -> Any:
-    """The array on the framework's device: uploaded at the first call, the same tensor at every later one.
+    """Return the array on the framework's device: uploaded at the first call, the same tensor later.
 
-    `to` is torch, jax, tensorflow or cupy; `device` is the framework's GPU if it sees one, else the CPU, unless given
-    ("cpu", "cuda:1"). A dict, tuple or list of arrays gives a tree of tensors, each remembered by its own array.
+    `to` is torch, jax, tensorflow or cupy. `device` is "auto" (the framework's GPU if it finds one, else the CPU),
+    "cpu" or a GPU such as "cuda:1". A dict, tuple or list of arrays returns a tree of tensors; each array has its own
+    cache entry.
 
-    The array is made read-only until `forget(array)` or its end. Views of it that were made before stay writable, as
-    no array knows its views: where those are written to, or the array itself must be, pass `check="full"`, which
-    reads the whole array at every call and uploads it again if it has changed. An array that was made writable by
-    hand is uploaded again. Do not write to the tensor: everybody who asks gets the same one.
+    The array becomes read-only until `forget(array)` or until it is collected. Views that were made before stay
+    writable, because an array does not know its views. If you write to such views or to the array, pass `check="full"`.
+    It reads the whole array at every call and uploads it again after a change. An array that you make writable by hand
+    is uploaded again. Do not write to the tensor: all callers get the same one.
 
     >>> import numpy as np
     >>> data = np.ones((1000, 3), np.float32)
@@ -60,42 +61,42 @@ def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", ch
     >>> forget(data)
     >>> data[0] = 2
     """
-    known = _remembered.get(id(array))
+    known = _cache.get(id(array))
     if known is not None and check == "lock" and not array.flags.writeable and known.array() is array:
-        tensor = known.kept.get((to, device))
+        tensor = known.locked.get((to, device))
         if tensor is not None:
             return tensor
     return _upload(array, to, device, check)
 
 
 def forget(array: Tree) -> None:
-    """Drop what `upload_once` remembers of an array, or of each array of a tree, and let it be written to again.
+    """Drop the cached copies of an array, or of each array of a tree, and make it writable again.
 
-    Tensors that the caller still holds stay as they are.
+    Tensors that the caller still holds stay valid.
     """
     for leaf in flatten(array)[0]:
         with _mutex:
             known = _find(leaf)
             if known is not None:
-                del _remembered[id(leaf)]
-                _unlock(leaf, known)
+                del _cache[id(leaf)]
+                _make_writable(leaf, known)
 
 
 def _upload(tree: Tree, to: str, device: str, check: str) -> Any:
-    if check not in _WAYS:
-        raise SpecError(f"check={check!r} is no way to notice changes: choose one of {', '.join(map(repr, _WAYS))}.")
+    if check not in _CHECKS:
+        raise SpecError(f"check={check!r} is unknown. Choose one of {', '.join(map(repr, _CHECKS))}.")
     if not isinstance(tree, np.ndarray):
         return _upload_tree(tree, to, device, check)
-    place = uploader(to, device)
+    to_device = uploader(to, device)
     with _mutex:
-        known = _find(tree) or _Remembered(tree)
-        tensor = _WAYS[check](tree, known, (to, device), place)
-        _remembered[id(tree)] = known
+        known = _find(tree) or _CachedCopies(tree)
+        tensor = _CHECKS[check](tree, known, (to, device), to_device)
+        _cache[id(tree)] = known
     return tensor
 
 
-def _find(array: Any) -> _Remembered | None:
-    known = _remembered.get(id(array))
+def _find(array: Any) -> _CachedCopies | None:
+    known = _cache.get(id(array))
     return known if known is not None and known.array() is array else None
 
 
@@ -104,35 +105,35 @@ def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
     for leaf, name in zip(leaves, structure.paths, strict=True):
         if not isinstance(leaf, np.ndarray):
             raise SpecError(
-                f"{name!r} is a {type(leaf).__name__}, and only NumPy arrays are found again by their identity: make "
-                "one with np.asarray before the loop."
+                f"{name!r} is a {type(leaf).__name__}, and upload_once can cache only NumPy arrays. Convert it with "
+                "np.asarray before the loop."
             )
     return structure.unflatten([upload_once(leaf, to, device=device, check=check) for leaf in leaves])
 
 
-def _upload_locked(array: Array, known: _Remembered, key: tuple[str, str], place: Uploader) -> Any:
-    if array.flags.writeable:  # at the first call, or because somebody made it so
-        known.kept.clear()
-    if not known.kept:
-        _lock(array, known)
-    if key not in known.kept:
+def _upload_read_only(array: Array, known: _CachedCopies, key: tuple[str, str], to_device: Uploader) -> Any:
+    if array.flags.writeable:  # at the first call, or after the user made it writable
+        known.locked.clear()
+    if not known.locked:
+        _make_read_only(array, known)
+    if key not in known.locked:
         try:
-            known.kept[key] = place.upload(array)
+            known.locked[key] = to_device.upload(array)
         finally:
-            if not known.kept:
-                _unlock(array, known)
-    return known.kept[key]
+            if not known.locked:
+                _make_writable(array, known)
+    return known.locked[key]
 
 
-def _upload_changed(array: Array, known: _Remembered, key: tuple[str, str], place: Uploader) -> Any:
-    checksum = _checksum(array)  # before the copy: what is written meanwhile is noticed at the next call
-    if key not in known.checked or known.checked[key][0] != checksum:
-        known.checked.pop(key, None)  # its memory first
-        known.checked[key] = checksum, place.upload(array)
-    return known.checked[key][1]
+def _upload_if_changed(array: Array, known: _CachedCopies, key: tuple[str, str], to_device: Uploader) -> Any:
+    checksum = _checksum(array)  # before the copy, so that the next call notices a write during the copy
+    if key not in known.checksummed or known.checksummed[key][0] != checksum:
+        known.checksummed.pop(key, None)  # free the memory of the old copy first
+        known.checksummed[key] = checksum, to_device.upload(array)
+    return known.checksummed[key][1]
 
 
-_WAYS = {"lock": _upload_locked, "full": _upload_changed}
+_CHECKS = {"lock": _upload_read_only, "full": _upload_if_changed}
 
 
 def _checksum(array: Array) -> int:
@@ -141,50 +142,54 @@ def _checksum(array: Array) -> int:
     return zlib.crc32(memory)
 
 
-def _lock(array: Array, known: _Remembered) -> None:
+def _make_read_only(array: Array, known: _CachedCopies) -> None:
     view: Any = array
     while isinstance(view, np.ndarray) and view.base is not None:
-        if _writable(view) and (_foreign(view.base) or _references(view) > _PRIVATE):
+        if _is_base_writable(view) and (_is_foreign(view.base) or _base_references(view) > _PRIVATE):
             raise SpecError(
-                f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that may be in "
-                "use: what is written there would change it unseen. Upload that one, or a copy that you keep, or pass "
+                f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that other code "
+                "may change. Upload that object, or a copy that you keep, or pass "
                 'check="full".'
             )
         view = view.base
-    known.unlock = known.unlock or array.flags.writeable
+    known.was_writable = known.was_writable or array.flags.writeable
     array.flags.writeable = False
 
 
-def _unlock(array: Array, known: _Remembered) -> None:
-    if known.unlock:
+def _make_writable(array: Array, known: _CachedCopies) -> None:
+    if known.was_writable:
         array.flags.writeable = True
 
 
-def _writable(view: Array) -> bool:
-    """Whether what the view looks at can be written to, now or after somebody forgets it.
+def _is_base_writable(view: Array) -> bool:
+    """Whether the base of the view can be written to, now or after a call of `forget`.
 
-    What is not an array is judged by what it let NumPy do. A mapped file can be written to by other programs anyway.
+    For a base that is not an array, this is the access that NumPy got. Other programs can always write to mapped
+    files, so those do not count.
     """
     base = view.base
     if isinstance(base, np.ndarray):
-        known = _remembered.get(id(base))
-        return base.flags.writeable or (known is not None and known.unlock)
+        known = _cache.get(id(base))
+        return base.flags.writeable or (known is not None and known.was_writable)
     return view.flags.writeable and not isinstance(base, mmap.mmap)
 
 
-def _foreign(base: Any) -> bool:
-    """Whether it is another library's, such as a tensor of PyTorch: who else sees that memory, no count tells."""
+def _is_foreign(base: Any) -> bool:
+    """Whether the base is of another library, such as a PyTorch tensor. Its reference count does not show all users."""
     return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 
 
-def _references(view: Array) -> int:
-    """How many refer to what the view looks at, itself or through the memoryview that NumPy makes of a buffer."""
+def _base_references(view: Array) -> int:
+    """Count the references to the base of the view. NumPy wraps a buffer in a memoryview, which does not count."""
     return sys.getrefcount(view.base.obj if isinstance(view.base, memoryview) else view.base)
 
 
-_PRIVATE = _references(np.zeros(2)[:1])  # the view alone
+_PRIVATE = _base_references(np.zeros(2)[:1])  # the count if only the view refers to the base
 
 
-def _collected(key: int, _: object) -> None:
-    """Runs wherever the array's last reference goes, so it takes no lock; the number is not in use again yet."""
-    _remembered.pop(key, None)
+def _on_array_collected(key: int, _: object) -> None:
+    """Drop the entry of a collected array. Its id is not in use again yet.
+
+    This may run on any thread at any time, so it takes no lock.
+    """
+    _cache.pop(key, None)

@@ -1,4 +1,4 @@
-"""Where an upload goes: into device memory of the framework's own pool, or into fresh host memory."""
+"""Uploaders: they copy an array to device memory of the framework, or to new host memory."""
 
 from functools import cache
 from importlib import import_module
@@ -11,64 +11,69 @@ from forebay.core.handoff import HandOff
 from forebay.core.spec import Array, ArraySpec
 from forebay.engines.host import HostMemory
 from forebay.errors import DeviceError, SpecError
-from forebay.pipeline.target import Place, find_place
+from forebay.pipeline.target import Target, resolve_target
 
-__all__ = ["HostUploader", "Uploader", "as_wired", "uploader"]
+__all__ = ["HostUploader", "Uploader", "as_framework_array", "uploader"]
 
 
 class Uploader(Protocol):
-    """Copies an array to one place, as one framework's own array."""
+    """Copies arrays to one device, as arrays of one framework."""
 
     def upload(self, array: Array) -> Any: ...
 
 
 class HostUploader:
-    """A copy in host memory: whatever is done to the framework's array, the user's stays as it is."""
+    """Copies arrays in host memory, so that changes to the copy do not reach the user's array."""
 
     def __init__(self, hand_off: HandOff) -> None:
         self._hand_off = hand_off
 
     def upload(self, array: Array) -> Any:
-        wired = as_wired(array, self._hand_off)
-        memory: Any = HostMemory(max(1, wired.nbytes), shared=False).host
-        root: Array = np.ndarray(wired.shape, wired.dtype, buffer=memory)
-        np.copyto(root, wired)
+        converted = as_framework_array(array, self._hand_off)
+        memory: Any = HostMemory(max(1, converted.nbytes), shared=False).host
+        root: Array = np.ndarray(converted.shape, converted.dtype, buffer=memory)
+        np.copyto(root, converted)
         return self._hand_off.hand_off([root])[0]
 
 
 @cache
 def uploader(to: str, device: str) -> Uploader:
-    """The way to a framework's device: "auto" is its own choice of GPU if it sees one, else the CPU."""
-    made = _uploader_at(find_place(_first_seen(to) if device == "auto" else device, to))
+    """Return the uploader for a framework's device. "auto" is the framework's GPU if it finds one, else the CPU."""
+    found = _uploader_for(resolve_target(_default_device(to) if device == "auto" else device, to))
     if to == "tensorflow":
-        made = import_module("forebay.adapters.upload.tensorflow").OutsideFunctions(made)
-    return made
+        found = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(found)
+    return found
 
 
-def _uploader_at(place: Place) -> Uploader:
-    if place.side is None:
-        return HostUploader(place.hand_off)
-    made: Uploader = import_module("forebay.adapters.upload.cuda").CudaUploader(place.engine, place.side)
-    return made
+def _uploader_for(target: Target) -> Uploader:
+    if target.device_handoff is None:
+        return HostUploader(target.hand_off)
+    module = import_module("forebay.adapters.upload.cuda")
+    cuda_uploader: Uploader = module.CudaUploader(target.engine, target.device_handoff)
+    return cuda_uploader
 
 
-def _first_seen(to: str) -> str:
-    """A GPU that the framework works on is never passed over for want of a way there: tensors of both must meet."""
+def _default_device(to: str) -> str:
+    """Return the framework's GPU, also if Forebay cannot upload to it.
+
+    The framework's other tensors are on that GPU, so a silent upload to the CPU would fail later.
+    """
     try:
-        side = registry.hand_off(to)().on_device(None)
+        device_handoff = registry.load_hand_off(to)().for_device(None)
     except DeviceError:
         return "cpu"
-    return f"cuda:{side.index}"
+    return f"cuda:{device_handoff.index}"
 
 
-def as_wired(array: Array, hand_off: HandOff, *, narrowed: bool = True) -> Array:
-    """The array as the framework will hold it: its type, this machine's byte order, compact. Itself where it is so.
+def as_framework_array(array: Array, hand_off: HandOff, *, narrowed: bool = True) -> Array:
+    """Return a C-contiguous array in native byte order, in the dtype that the framework holds.
 
-    Not `narrowed`, it keeps its type, for a device that is quicker at narrowing it when it is there.
+    It returns the array itself if nothing must change. With `narrowed=False` the dtype stays, for a device that narrows
+    faster after the copy.
     """
     if isinstance(array, np.ma.MaskedArray):
-        raise SpecError("the array is masked, and its mask would be lost: upload array.filled(value), or the mask too.")
+        raise SpecError("the array is masked, and its mask would be lost. Upload array.filled(value), or the mask too.")
     spec = ArraySpec(array.shape, array.dtype)
     spec.check("array")
     hand_off.check([spec], ["array"])
-    return np.asarray(array, hand_off.held_dtype(spec.dtype) if narrowed else spec.dtype, order="C")
+    return np.asarray(array, hand_off.framework_dtype(spec.dtype) if narrowed else spec.dtype, order="C")
