@@ -195,7 +195,9 @@ def test_a_package_adds_a_file_format_through_its_entry_point(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("plugin")
 def test_a_package_adds_a_framework_through_its_entry_point() -> None:
-    with fb.from_arrays(np.arange(5)).batch(2).feed("compat_lists", device="cpu") as feed:
+    with pytest.warns(DeprecationWarning, match="held_dtype is now framework_dtype"):
+        feed = fb.from_arrays(np.arange(5)).batch(2).feed("compat_lists", device="cpu")
+    with feed:
         assert list(feed) == [[0, 1], [2, 3], [4]]
 
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from forebay.core.handoff import DeviceHandOff
 from forebay.core.spec import Layout
 
 __all__ = ["Engine", "SlotMemory"]
@@ -61,6 +62,11 @@ class Engine(Protocol):
     @property
     def is_device(self) -> bool:
         """Whether batches end up in device memory, whose work may run behind the host."""
+        ...
+
+    @property
+    def device_handoff(self) -> DeviceHandOff | None:
+        """The hand-off for arrays in the memory of this engine; None to use the one of `feed(to)`."""
         ...
 
     def enter_worker_thread(self) -> None: ...
