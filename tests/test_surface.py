@@ -1,4 +1,4 @@
-"""The public face: what is promised is importable, documented, and light."""
+"""The public names: importable, documented, and cheap to import; and every module loaded by name exists."""
 
 import ast
 import doctest
@@ -11,9 +11,34 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.core import registry
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted((ROOT / "src" / "forebay").rglob("*.py"))
+SOURCE = ROOT / "src"
+FILES = sorted((SOURCE / "forebay").rglob("*.py"))
+TARGETS = registry.all_targets()
+NO_MODULES = {"forebay.sources", "forebay.handoff", "forebay.keras"}  # entry-point groups, and a logger
+FRAMEWORKS = ("tensorflow", "keras", "torch", "jax", "cupy")
+LOADERS = {  # files that may call import_module; `registry.all_targets` lists their targets inside Forebay
+    "forebay/adapters/readback/base.py",
+    "forebay/adapters/readback/device_readers.py",
+    "forebay/adapters/upload/uploaders.py",
+    "forebay/cli/main.py",
+    "forebay/core/nvml.py",
+    "forebay/core/registry.py",
+    "forebay/doctor/__init__.py",
+    "forebay/doctor/capture/hooks/tensorflow/input_waits.py",
+    "forebay/doctor/capture/hooks/torch/compile.py",
+    "forebay/doctor/capture/session.py",
+    "forebay/doctor/emulate/emulator.py",
+    "forebay/doctor/rules/registry.py",
+    "forebay/measure/bench/consumers/__init__.py",
+    "forebay/measure/bench/contenders/__init__.py",
+    "forebay/measure/bench/meters/__init__.py",
+    "forebay/measure/bench/steps/__init__.py",
+    "forebay/sources/formats/inflate.py",
+    "forebay/transforms/workers/pickling.py",
+}
 
 
 def run(script):
@@ -28,7 +53,7 @@ def test_every_public_name_is_importable_and_documented(name):
     assert isinstance(found, str) or found.__doc__
 
 
-def test_all_is_sorted_and_whole():
+def test_all_is_sorted_and_complete():
     assert sorted(forebay.__all__) == forebay.__all__
     public = {name for name in vars(forebay) if not name.startswith("_")}
     modules = {name for name in public if f"forebay.{name}" in sys.modules}
@@ -44,8 +69,8 @@ def test_importing_forebay_starts_no_thread():
     assert run("import threading, forebay; print(threading.active_count())").strip() == "1"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
-def test_every_module_says_in_its_first_line_what_it_is_for(path):
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_every_module_has_a_docstring(path):
     documentation = ast.get_docstring(ast.parse(path.read_text()))
     assert documentation
     assert documentation.splitlines()[0].strip()
@@ -63,11 +88,11 @@ def test_every_module_says_in_its_first_line_what_it_is_for(path):
         "forebay.adapters.readback.all_finite",
     ],
 )
-def test_examples_in_docstrings_run(name):
+def test_docstring_examples_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_the_package_runs_by_name():
+def test_python_m_forebay_runs():
     done = subprocess.run([sys.executable, "-m", "forebay", "--version"], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("forebay ")
 
@@ -77,7 +102,7 @@ def python_blocks(path):
 
 
 @pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
-def test_examples_in_the_readme_run(block):
+def test_readme_examples_run(block):
     run("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + block)
 
 
@@ -85,7 +110,7 @@ def test_examples_in_the_readme_run(block):
     "package",
     ["engines.cuda", "adapters.upload", "measure.probe.cuda", "adapters.readback.cuda", "measure.bench.dma_peak"],
 )
-def test_what_needs_a_gpu_can_be_imported_without_one(package):
+def test_gpu_modules_can_be_imported_without_a_gpu(package):
     script = f"""
 import importlib, pkgutil
 found = importlib.import_module("forebay.{package}")
@@ -94,3 +119,84 @@ for _, name, _ in pkgutil.walk_packages(getattr(found, "__path__", []), found.__
 print("imported")
 """
     assert run(script).strip() == "imported"
+
+
+DOCUMENTS = [
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_a_document_names_exists(document):
+    """A path may start at the root of the repository, at the package, or beside the document."""
+    text = document.read_text()
+    named = {*re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text), *re.findall(r"\]\(([\w./-]+\.md)\)", text)}
+    places = (ROOT, ROOT / "src" / "forebay", document.parent)
+    examples = {"train.py", "before.json", "after.json"}
+    missing = [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)]
+    templates = [name for name in missing if re.search(r"[A-Z]{4,}", name)]
+    assert missing == templates
+
+
+# Modules that are loaded by name
+
+
+def module_file(module):
+    """Return the source file of a module of Forebay without importing it."""
+    path = SOURCE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def top_level_names(path):
+    """Return the names that a module defines at its top level."""
+    body = ast.parse(path.read_text()).body
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assigned = (name for node in body if isinstance(node, ast.Assign) for name in node.targets)
+    return defined | {name.id for name in assigned if isinstance(name, ast.Name)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_of_the_registry_exists(target):
+    module, _, attribute = target.partition(":")
+    assert module_file(module).is_file()
+    assert not attribute or attribute in top_level_names(module_file(module))
+
+
+def framework_of(target):
+    return next((name for name in FRAMEWORKS if name in target), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", [*FRAMEWORKS, ""])
+def test_every_target_of_the_registry_can_be_loaded(framework):
+    """Each framework has its own process, because some frameworks crash when they share one."""
+    script = f"""
+import os
+os.environ |= {{"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "jax"}}
+from forebay.core import registry
+for target in {[target for target in TARGETS if framework_of(target) == framework]}:
+    try:
+        registry.load(target)
+    except ModuleNotFoundError as error:
+        if error.name.startswith("forebay"):
+            raise
+        print("not installed:", error.name)
+print("loaded")
+"""
+    assert run(script).splitlines()[-1] == "loaded"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_every_module_of_forebay_named_in_a_string_exists(path):
+    strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    named = {text for text in strings if isinstance(text, str) and re.fullmatch(r"forebay(\.\w+)+(:\w+)?", text)}
+    modules = {text.partition(":")[0] for text in named - NO_MODULES}
+    assert not {module for module in modules if not module_file(module).is_file()}
+
+
+def test_only_the_registry_and_the_listed_loaders_import_by_name():
+    loaders = {path.relative_to(SOURCE).as_posix() for path in FILES if "import_module(" in path.read_text()}
+    assert loaders <= LOADERS

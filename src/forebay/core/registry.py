@@ -1,26 +1,31 @@
-"""Names -> "module:attribute", looked up on use.
+"""The registry of everything that Forebay loads by name.
 
-This is how a pipeline reaches engines, hand-offs and adapters without importing upwards, and how `import forebay`
-stays light. Other packages add their own through the entry points `forebay.sources` and `forebay.handoff`.
+A pipeline reaches engines, hand-offs, adapters and the feed through this registry. So lower packages never import
+higher ones, and `import forebay` loads no framework. Other packages add file formats and frameworks through the entry
+points `forebay.sources` and `forebay.handoff`.
+
+A target is a string "module" or "module:attribute". Packages that load their own modules by name, such as the doctor
+and the bench, keep their tables themselves. `all_targets` lists the targets of all tables for the tests.
 """
 
 import importlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from forebay.core.plugin_names import adapt_hand_off
 from forebay.errors import FrameworkError, SourceError
 
 __all__ = [
-    "adapter",
-    "address_opener",
-    "engine",
-    "feed",
-    "fetcher",
-    "hand_off",
-    "known_targets",
-    "ray_connect",
-    "ray_finisher",
-    "source_opener",
-    "version",
+    "all_targets",
+    "forebay_version",
+    "known_frameworks",
+    "load",
+    "load_adapter",
+    "load_engine",
+    "load_feed",
+    "load_hand_off",
+    "load_object_opener",
+    "load_source_opener",
 ]
 
 _HAND_OFFS = {
@@ -61,133 +66,142 @@ _SOURCES = {
     ".tiff": "forebay.sources.formats.images:open_image",
     ".webp": "forebay.sources.formats.images:open_image",
 }
-_EXTRAS = {
-    "h5py": "hdf5",
-    "isal": "hdf5",
-    "pyarrow": "arrow",
-    "zarr": "zarr",
-    "google_crc32c": "tfrecord",
-}  # what brings a library
+_OBJECT_OPENER = "forebay.sources.objects.open_objects:open_urls"
+_FEED = "forebay.feed.feed:Feed"
+_VERSION = "forebay:__version__"
+
+# Targets that other packages load by name themselves.
+_OTHER_TARGETS = (
+    "forebay.adapters.readback.cuda:DeviceReader",
+    "forebay.adapters.upload.cuda:CudaUploader",
+    "forebay.adapters.upload.tensorflow:EagerScopeUploader",
+    "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",
+    "forebay.doctor.diagnosis.subprocess_run",  # python -m
+    "forebay.doctor.keras_callback:KerasWatch",
+    "forebay.measure.bench.contender_main",  # python -m
+    "forebay.measure.bench.steps.jax:make_step",
+    "forebay.measure.bench.steps.tensorflow:make_step",
+    "forebay.measure.bench.steps.torch:make_step",
+)
+# Tables that other packages keep, and the format that makes a target from each entry.
+_OTHER_TABLES = {
+    "forebay.adapters.readback.base:_FRAMEWORKS": "forebay.adapters.readback.{}",
+    "forebay.cli.main:COMMANDS": "forebay.cli.{}:run",
+    "forebay.doctor.capture.session:HOOKS": "{}:install",
+    "forebay.doctor.emulate.emulator:FRAMEWORKS": "{}:install",
+    "forebay.doctor.rules.registry:RULES": "{}:examine",
+    "forebay.measure.bench.consumers:CONSUMERS": "forebay.measure.bench.consumers.{0[0]}:{0[1]}",
+    "forebay.measure.bench.contenders:CONTENDERS": "{0.location}",
+    "forebay.measure.bench.meters:METERS": "forebay.measure.bench.meters.{}",
+}
+_EXTRAS = {"h5py": "hdf5", "isal": "hdf5", "pyarrow": "arrow", "zarr": "zarr", "google_crc32c": "tfrecord"}
+_PACKAGES = {"cupy": "cupy-cuda13x"}  # module: the package to install, if its name differs
 
 
-def known_targets() -> list[str]:
-    """What `feed(to=...)` can be given."""
-    return [*_HAND_OFFS, *_ADAPTERS, *_plugins("forebay.handoff")]
+def known_frameworks() -> list[str]:
+    """Return all names that `feed(to=...)` accepts."""
+    return [*_HAND_OFFS, *_ADAPTERS, *_entry_points("forebay.handoff")]
 
 
-def hand_off(name: str) -> Any:
-    """The hand-off class for a framework; importing it imports the framework."""
-    target = _HAND_OFFS.get(name) or _plugin("forebay.handoff", name)
+def load_hand_off(name: str) -> Any:
+    """Return a function that creates the hand-off of a framework; loading it imports the framework."""
+    if name in _HAND_OFFS:
+        return _load_framework(_HAND_OFFS[name], name)
+    target = _entry_points("forebay.handoff").get(name)
     if target is None:
-        raise FrameworkError(f"cannot feed {name!r}: choose one of {', '.join(map(repr, known_targets()))}.", name=name)
-    return _load_framework(target, name)
+        names = ", ".join(map(repr, known_frameworks()))
+        raise FrameworkError(f"cannot feed {name!r}. Choose one of {names}.", name=name)
+    create = _load_framework(target, name)
+    return lambda: adapt_hand_off(create())
 
 
-def adapter(name: str) -> Any | None:
-    """The class that makes a feed into the loader a trainer expects, where the name is a trainer's."""
+def load_adapter(name: str) -> Any | None:
+    """Return the class that adapts a feed to a trainer; None if `name` is not a trainer."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 
 
-def engine(kind: str) -> Any:
-    """The engine class for a kind of device."""
-    return _load(_ENGINES[kind])
+def load_engine(kind: str) -> Any:
+    """Return the engine class for a kind of device."""
+    return load(_ENGINES[kind])
 
 
-def fetcher() -> Any:
-    """The class that lets a CUDA device fetch rows by itself."""
-    return _load("forebay.engines.cuda.pull.fetcher:Fetcher")
-
-
-def source_opener(suffix: str) -> Any:
-    """The function that opens one file of this kind as a source."""
-    target = _SOURCES.get(suffix.lower()) or _plugin("forebay.sources", suffix.lower().lstrip("."))
+def load_source_opener(suffix: str) -> Any:
+    """Return the function that opens a file with this suffix as a source."""
+    suffix = suffix.lower()
+    target = _SOURCES.get(suffix) or _entry_points("forebay.sources").get(suffix.lstrip("."))
     if target is None:
-        raise SourceError(f"files ending in {suffix!r} cannot be read: Forebay reads {', '.join(sorted(_SOURCES))}.")
+        raise SourceError(f"cannot read {suffix!r} files. Convert them to one of {', '.join(sorted(_SOURCES))}.")
     try:
-        return _load(target)
+        return load(target)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(error.name or "")
         if extra is None:
             raise
         raise FrameworkError(
-            f"{suffix} files are read by {error.name}, which is not installed: pip install 'forebay[{extra}]'.",
+            f"{suffix} files need {error.name}, which is not installed. Run: pip install 'forebay[{extra}]'.",
             name=error.name,
         ) from error
 
 
-def address_opener() -> Any:
-    """The function that opens objects of a store as a source."""
+def load_object_opener() -> Any:
+    """Return the function that opens objects of an object store as a source."""
     try:
-        return _load("forebay.sources.objects.open_objects:open_addresses")
+        return load(_OBJECT_OPENER)
     except ModuleNotFoundError as error:
         if error.name != "fsspec":
             raise
         raise FrameworkError(
-            "stores are read by fsspec, which is not installed: pip install 'forebay[remote]'.", name="fsspec"
+            "object stores need fsspec, which is not installed. Run: pip install 'forebay[remote]'.", name="fsspec"
         ) from error
 
 
-def ray_connect() -> Any:
-    """The function that reaches a Ray cluster."""
-    return _load_ray("forebay.transforms.workers.ray_connection:connect")
+def load_feed() -> Any:
+    """Return the class of a running feed."""
+    return load(_FEED)
 
 
-def ray_finisher() -> Any:
-    """The class that has transforms done by Ray workers."""
-    return _load_ray("forebay.feed.ray_stage:RayFinisher")
+def forebay_version() -> str:
+    """Return the version of Forebay."""
+    return str(load(_VERSION))
 
 
-def version() -> str:
-    """The version of Forebay itself."""
-    return str(_load("forebay:__version__"))
-
-
-def feed() -> Any:
-    """The class of a running feed."""
-    return _load("forebay.feed.feed:Feed")
-
-
-def _load(target: str) -> Any:
+def load(target: str) -> Any:
+    """Import the module of a target; return its attribute, or the module if the target names no attribute."""
     module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
 
 
-def _load_ray(target: str) -> Any:
-    try:
-        return _load(target)
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise FrameworkError(
-            "map(..., where='ray') needs Ray, which is not installed: pip install 'forebay[ray]'.", name="ray"
-        ) from error
+def all_targets() -> tuple[str, ...]:
+    """Return every target that any package of Forebay loads by name."""
+    own = (*_HAND_OFFS.values(), *_ADAPTERS.values(), *_ENGINES.values(), *_SOURCES.values())
+    targets = (*own, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
+    return tuple(dict.fromkeys(targets))
 
 
-def _install(module: str) -> str:
-    """What brings a module, where that has another name."""
-    return {"cupy": "cupy-cuda13x"}.get(module, module)
+def _targets_in_other_tables() -> Iterator[str]:
+    for table, target_format in _OTHER_TABLES.items():
+        entries = load(table)
+        for entry in entries.values() if isinstance(entries, Mapping) else entries:
+            yield target_format.format(entry)
 
 
 def _load_framework(target: str, name: str) -> Any:
     try:
-        return _load(target)
+        return load(target)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "forebay":
             raise
         raise FrameworkError(
-            f"cannot feed {name!r}: {error.name!r} is not installed. Install it (pip install {_install(error.name)}), "
-            "or feed('numpy').",
+            f"cannot feed {name!r}, because {error.name!r} is not installed. Run: pip install "
+            f"{_PACKAGES.get(error.name, error.name)}. Or use feed('numpy').",
             name=error.name,
         ) from error
 
 
-def _plugin(group: str, name: str) -> str | None:
-    return _plugins(group).get(name)
-
-
-def _plugins(group: str) -> dict[str, str]:
-    # Imported here because it costs as much as all of Forebay does, and most programs never ask.
+def _entry_points(group: str) -> dict[str, str]:
+    # Importing this module takes as long as importing Forebay, and most programs do not need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=group)}

@@ -66,7 +66,7 @@ class WorkerInfo:
 def versions() -> dict[str, str]:
     """Return the versions that must be the same on every node."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"Python": python, "Ray": ray.__version__, "forebay": registry.version()}
+    return {"Python": python, "Ray": ray.__version__, "forebay": registry.forebay_version()}
 
 
 class RayWorker:
