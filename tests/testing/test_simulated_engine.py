@@ -1,3 +1,5 @@
+"""The simulated engine passes `EngineTests` and raises HazardError on every misuse of a slot."""
+
 import time
 from itertools import islice
 
@@ -25,11 +27,11 @@ def sent_slot(engine):
     return memory
 
 
-def test_writing_a_slot_while_its_copy_is_under_way_is_a_hazard():
+def test_writing_a_slot_during_its_copy_is_a_hazard():
     engine = SimulatedEngine()
     memory = sent_slot(engine)
     memory.host[0] = 255
-    with pytest.raises(HazardError, match="written while its copy"):
+    with pytest.raises(HazardError, match="written while its copy was in flight"):
         engine.await_arrival(memory)
 
 
@@ -51,7 +53,7 @@ def test_sending_a_slot_that_is_lent_is_a_hazard():
 
 def test_lending_a_slot_that_was_never_sent_is_a_hazard():
     engine = SimulatedEngine()
-    with pytest.raises(HazardError, match="never sent"):
+    with pytest.raises(HazardError, match="lent but never sent"):
         engine.await_arrival(engine.open_slot(64))
 
 
@@ -63,7 +65,7 @@ def test_device_memory_is_poisoned_until_a_copy_arrives():
     assert memory.device[:] == bytes(range(64))
 
 
-def test_time_passes_only_for_copies():
+def test_virtual_time_advances_for_copies():
     engine = SimulatedEngine(bytes_per_second=1e6, latency_seconds=0.5)
     with fb.from_arrays(np.zeros((1000, 100))).batch(100).feed("numpy", device=engine) as feed:
         for _ in feed:
@@ -72,10 +74,10 @@ def test_time_passes_only_for_copies():
     assert engine.copies >= 1
 
 
-def test_whoever_leaves_an_epoch_early_has_lent_nothing_of_the_rest():
+def test_leaving_an_epoch_early_lends_no_further_slot():
     with fb.from_arrays(np.arange(4000)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         for _ in range(5):
             list(islice(feed, 4))
-            while not feed._runner._ring.full:
+            while not feed._runner._exchange.ring.full:
                 time.sleep(0.001)
         assert sum(len(batch) for batch in feed) == 4000

@@ -250,7 +250,7 @@ def test_padding_does_not_change_the_generator():
 
 @pytest.mark.parametrize("verb", [lambda p: p.take(3), lambda p: p.repeat(2), lambda p: p.shuffle(seed=0, window=64)])
 def test_padding_needs_rows_directly_from_the_generator(verb):
-    with pytest.raises(PipelineError, match="straight from the generator"):
+    with pytest.raises(PipelineError, match="directly from the generator"):
         fed(verb(fb.from_generator(sentences)).batch(2, pad=0))
 
 

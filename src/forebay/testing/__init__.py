@@ -1,4 +1,4 @@
-"""For people who write sources and engines of their own: the suites ours pass, and a device that is not there."""
+"""Test suites for authors of sources and engines, and a simulated device."""
 
 from forebay.testing.engines import EngineTests
 from forebay.testing.simulated_engine import HazardError, SimulatedEngine, SimulatedMemory, VirtualClock

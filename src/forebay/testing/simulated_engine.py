@@ -1,8 +1,7 @@
-"""A device that is not there: memory of its own, copies that take virtual time, and an eye for hazards.
+"""A simulated device: own memory, copies in virtual time, and checks for hazards.
 
-It breaks loudly where a real device would corrupt data silently: a slot written while its copy is under way,
-overwritten while it is lent, lent twice, or read before it arrived. Device memory is poisoned until a copy has
-arrived in it.
+The engine raises HazardError where a real device would silently corrupt data: a slot written during its copy,
+overwritten while lent, lent twice, or read before arrival. Device memory contains a poison value until a copy arrives.
 """
 
 import mmap
@@ -11,8 +10,9 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Layout
 from forebay.errors import ForebayError
 
@@ -22,12 +22,12 @@ POISON = 0xDB
 
 
 class HazardError(ForebayError, AssertionError):
-    """What would have been silent corruption on a real device."""
+    """A use of a slot that would silently corrupt data on a real device."""
 
 
 @dataclass(slots=True)
 class VirtualClock:
-    """Time that passes only when somebody waits for it."""
+    """A clock that advances only when a thread waits."""
 
     now: float = 0.0
 
@@ -37,61 +37,75 @@ class VirtualClock:
 
 @dataclass(slots=True, eq=False)
 class SimulatedMemory:
-    """A slot with two sides."""
+    """The host side and the device side of a slot."""
 
     host: Any
     device: Any
     block: Any = None
-    state: str = "free"  # free, in flight, arrived
+    state: str = "free"  # "free", "in flight" or "arrived"
     checksum: int = 0
-    parts: list[tuple[int, int]] = field(default_factory=list)  # what is on its way: offset, bytes
+    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and bytes of the parts in flight
     arrives_at: float = 0.0
-    reusable_at: float = 0.0  # when the consumer's queued work has passed the slot
+    reusable_at: float = 0.0  # when the queued work of the consumer is done with the slot
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.device, leaf, batch=batch)
 
-    def counted(self, root: Any) -> Any:
+    def lease_object(self, root: Any) -> Any:
         return root
+
+    def counted(self, root: Any) -> Any:
+        """Deprecated name of `lease_object`."""
+        warn_renamed("SimulatedMemory", {"counted": "lease_object"})
+        return SimulatedMemory.lease_object(self, root)
 
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Copies take `latency_seconds` + bytes / `bytes_per_second`; the consumer lags `consumer_seconds` behind."""
+    """A device whose copies take `latency_seconds` + bytes / `bytes_per_second`.
+
+    The queued work of the consumer ends `consumer_seconds` after the consumer releases a slot.
+    """
 
     bytes_per_second: float = 50e9
     latency_seconds: float = 10e-6
     consumer_seconds: float = 0.0
     name: str = "simulated"
     alignment: int = 256
-    far: bool = True
+    far: bool = True  # name of `is_device` in 0.1; the constructor keeps it
     clock: VirtualClock = field(default_factory=VirtualClock)
     copies: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def attend(self) -> None:
-        """Any thread will do."""
+    device_handoff: ClassVar[None] = None
 
-    def visit(self) -> AbstractContextManager[None]:
+    @property
+    def is_device(self) -> bool:
+        return self.far
+
+    def enter_worker_thread(self) -> None:
+        """Do nothing: every thread can use the simulated device."""
+
+    def consumer_scope(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> SimulatedMemory:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))
 
-    def await_host(self, memory: SimulatedMemory) -> None:
-        """Until the last copy out of the host side is done; what nobody was lent by then, nobody will be."""
+    def wait_host_free(self, memory: SimulatedMemory) -> None:
+        """Finish the copy from host memory; the content of a slot that was not lent by then is discarded."""
         with self._lock:
             if memory.state == "in flight":
-                self._land(memory)
+                self._finish_copy(memory)
                 memory.state = "free"
 
     def send(self, memory: SimulatedMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """Start a copy; the device side is poisoned until it lands."""
+        """Start a copy; the device side contains poison until the copy arrives."""
         with self._lock:
             if memory.state == "arrived":
-                raise HazardError("a slot was sent while its last content was still lent.")
+                raise HazardError("a slot was sent while its previous content was still lent.")
             if memory.state == "in flight":
-                raise HazardError("a slot was sent while its last copy was still under way.")
+                raise HazardError("a slot was sent while its previous copy was still in flight.")
             start = max(self.clock.now, memory.reusable_at)
             memory.parts = [(0, len(memory.host))] if parts is None else list(parts)
             memory.state, memory.checksum = "in flight", zlib.crc32(memory.host)
@@ -101,41 +115,63 @@ class SimulatedEngine:
             self.copies += 1
 
     def await_arrival(self, memory: SimulatedMemory) -> None:
-        """Until the consumer may read."""
+        """Finish the copy, so that the consumer may read."""
         with self._lock:
             if memory.state == "arrived":
                 raise HazardError("a slot was lent twice.")
             if memory.state == "free":
-                raise HazardError("a slot was lent that was never sent.")
-            self._land(memory)
+                raise HazardError("a slot was lent but never sent.")
+            self._finish_copy(memory)
 
-    def lend(self, memory: SimulatedMemory) -> None:
-        """A batch of a slot that has not arrived, or was taken back, must not be taken."""
+    def hand_out(self, memory: SimulatedMemory) -> None:
+        """Check that the slot has arrived and was not reclaimed."""
         with self._lock:
             if memory.state != "arrived":
-                raise HazardError(f"a batch was taken of a slot that is not lent: it is {memory.state}.")
+                raise HazardError(f"a batch was taken from a slot that is not lent: its state is {memory.state!r}.")
 
     def reclaim(self, memories: Sequence[SimulatedMemory]) -> bool:
-        """The consumer is done with these; its queued work is, a little later."""
+        """Take slots back; the queued work of the consumer ends `consumer_seconds` later."""
         with self._lock:
             for memory in memories:
                 if memory.state != "arrived":
-                    raise HazardError(f"a slot was taken back that was not lent: it is {memory.state}.")
+                    raise HazardError(f"a slot was reclaimed that is not lent: its state is {memory.state!r}.")
                 memory.state, memory.reusable_at = "free", self.clock.now + self.consumer_seconds
         return True
 
     def close_slot(self, memory: SimulatedMemory) -> None:
-        """Memory goes with its last view."""
+        """Do nothing: the memory is freed with its last view."""
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the engine holds no resources."""
 
-    def _land(self, memory: SimulatedMemory) -> None:
+    def _finish_copy(self, memory: SimulatedMemory) -> None:
         if memory.state != "in flight":
             return
         self.clock.advance_to(memory.arrives_at)
         if zlib.crc32(memory.host) != memory.checksum:
-            raise HazardError("a slot's host side was written while its copy was under way.")
+            raise HazardError("the host side of a slot was written while its copy was in flight.")
         for offset, nbytes in memory.parts:
             memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"
+
+    # Deprecated names of 0.1. They call this class directly, because a subclass may override an old name.
+
+    def attend(self) -> None:
+        """Deprecated name of `enter_worker_thread`."""
+        warn_renamed("SimulatedEngine", {"attend": "enter_worker_thread"})
+        SimulatedEngine.enter_worker_thread(self)
+
+    def visit(self) -> AbstractContextManager[None]:
+        """Deprecated name of `consumer_scope`."""
+        warn_renamed("SimulatedEngine", {"visit": "consumer_scope"})
+        return SimulatedEngine.consumer_scope(self)
+
+    def await_host(self, memory: SimulatedMemory) -> None:
+        """Deprecated name of `wait_host_free`."""
+        warn_renamed("SimulatedEngine", {"await_host": "wait_host_free"})
+        SimulatedEngine.wait_host_free(self, memory)
+
+    def lend(self, memory: SimulatedMemory) -> None:
+        """Deprecated name of `hand_out`."""
+        warn_renamed("SimulatedEngine", {"lend": "hand_out"})
+        SimulatedEngine.hand_out(self, memory)

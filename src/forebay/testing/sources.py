@@ -1,4 +1,4 @@
-"""What every source must do, as tests that anybody's source can be put through."""
+"""The conformance suite of sources: subclass `SourceTests` to test your own source."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,26 +7,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.core.source import Array, Region, Rows, Source, row_count
-from forebay.core.spec import Tree
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import MemoryRegion, Source
+from forebay.core.spec import Array, Tree
 
 __all__ = ["SourceTests"]
 
 
 class SourceTests:
-    """Put a source through what a feed will ask of it: subclass, and say how to make one.
+    """Subclass this class and define `make_source`; pytest then runs the suite on your source.
 
     >>> class TestMySource(SourceTests):
     ...     def make_source(self, tmp_path):
     ...         rows = np.arange(60.0).reshape(20, 3)
     ...         return MySource(rows), rows
 
-    What is made beside the source is the tree of arrays that all its rows together should be, bit for bit. A few dozen
-    rows are enough; where a source has seams (files, blocks), let there be some.
+    `make_source` returns the source and the tree of arrays with all its expected rows. A few dozen rows are enough. If
+    the source has boundaries between files or blocks, include some.
     """
 
     def make_source(self, tmp_path: Path) -> tuple[Source, Tree]:
-        raise NotImplementedError("return a source, and the tree of arrays it should give")  # for whoever subclasses
+        raise NotImplementedError("define make_source() in your subclass; it returns a source and its expected arrays")
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:
@@ -43,13 +44,13 @@ class SourceTests:
         source, tree = made
         return [np.asarray(leaf) for leaf in source.structure.flatten_like(tree)]
 
-    def test_it_has_all_parts_of_a_source(self, source: Source) -> None:
+    def test_it_implements_the_source_protocol(self, source: Source) -> None:
         assert isinstance(source, Source)
 
     def test_it_has_the_expected_number_of_rows(self, source: Source, expected: list[Array]) -> None:
         assert [len(source)] * len(expected) == [len(leaf) for leaf in expected]
 
-    def test_its_specs_are_the_shapes_and_dtypes_of_its_rows(self, source: Source, expected: list[Array]) -> None:
+    def test_its_specs_match_the_shapes_and_dtypes_of_its_rows(self, source: Source, expected: list[Array]) -> None:
         assert [spec.shape for spec in source.specs] == [leaf.shape[1:] for leaf in expected]
         assert [spec.dtype for spec in source.specs] == [leaf.dtype.newbyteorder("=") for leaf in expected]
 
@@ -59,54 +60,54 @@ class SourceTests:
     def test_its_specs_hold_no_python_objects(self, source: Source) -> None:
         assert not any(spec.dtype.hasobject for spec in source.specs)
 
-    def test_all_rows_in_order_are_right(self, source: Source, expected: list[Array]) -> None:
+    def test_all_rows_in_order_are_correct(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, np.arange(len(source)), expected)
 
-    def test_all_rows_as_a_slice_are_right(self, source: Source, expected: list[Array]) -> None:
+    def test_all_rows_as_a_slice_are_correct(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, slice(0, len(source)), expected)
 
-    def test_all_rows_backwards_are_right(self, source: Source, expected: list[Array]) -> None:
+    def test_all_rows_in_reverse_order_are_correct(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, np.arange(len(source))[::-1], expected)
 
-    def test_shuffled_rows_are_right(self, source: Source, expected: list[Array]) -> None:
+    def test_shuffled_rows_are_correct(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, np.random.default_rng(0).permutation(len(source)), expected)
 
-    def test_rows_asked_for_more_than_once_are_right(self, source: Source, expected: list[Array]) -> None:
+    def test_repeated_rows_are_correct(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, some_rows(source, 3 * len(source)), expected)
 
-    def test_no_rows_are_no_error(self, source: Source, expected: list[Array]) -> None:
+    def test_gathering_zero_rows_is_allowed(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, np.arange(0), expected)
         assert_rows(source, slice(len(source) // 2, len(source) // 2), expected)
 
-    def test_each_row_alone_is_right(self, source: Source, expected: list[Array]) -> None:
+    def test_each_single_row_is_correct(self, source: Source, expected: list[Array]) -> None:
         for row in range(len(source)):
             assert_rows(source, np.asarray([row]), expected)
 
-    def test_every_slice_from_a_third_on_is_right(self, source: Source, expected: list[Array]) -> None:
+    def test_every_slice_that_starts_at_one_third_is_correct(self, source: Source, expected: list[Array]) -> None:
         for stop in range(len(source) // 3, len(source) + 1):
             assert_rows(source, slice(len(source) // 3, stop), expected)
 
-    def test_four_threads_at_once_get_their_own_rows(self, source: Source, expected: list[Array]) -> None:
+    def test_four_concurrent_threads_get_their_own_rows(self, source: Source, expected: list[Array]) -> None:
         batches = [some_rows(source, 16, seed=seed) for seed in range(64)]
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda rows: assert_rows(source, rows, expected), batches))
 
-    def test_gather_leaves_the_row_numbers_alone(self, source: Source) -> None:
+    def test_gather_does_not_change_the_row_numbers(self, source: Source) -> None:
         rows = some_rows(source, 16)
         before = rows.copy()
         source.gather(rows, empty_rows(source, len(rows)))
         assert rows.tolist() == before.tolist()
 
-    def test_gather_writes_nothing_beside_its_target(self, source: Source, expected: list[Array]) -> None:
+    def test_gather_writes_nothing_outside_its_target(self, source: Source, expected: list[Array]) -> None:
         rows = some_rows(source, 7)
         wide = [np.full((len(rows) + 2, leaf[:1].nbytes), 0xA5, np.uint8) for leaf in empty_rows(source, 1)]
         inner = [_rows_in(piece[1:-1], leaf) for piece, leaf in zip(wide, empty_rows(source, len(rows)), strict=True)]
         source.gather(rows, inner)
         assert all((piece[[0, -1]] == 0xA5).all() for piece in wide)
 
-    def test_its_memory_is_made_of_regions_that_stay_where_they_are(self, source: Source) -> None:
+    def test_its_memory_regions_do_not_move(self, source: Source) -> None:
         regions = list(source.memory())
-        assert all(isinstance(region, Region) and region.nbytes >= 0 for region in regions)
+        assert all(isinstance(region, MemoryRegion) and region.nbytes >= 0 for region in regions)
         assert all(region.address > 0 for region in regions if region.nbytes)
         assert regions == list(source.memory())
 
@@ -116,16 +117,16 @@ class SourceTests:
 
 
 def assert_rows(source: Source, rows: Rows, expected: list[Array]) -> None:
-    """Gather rows and compare them with the expected ones, byte by byte."""
+    """Gather rows and compare them with the expected rows byte by byte."""
     out = empty_rows(source, row_count(rows))
     source.gather(rows, out)
     for leaf, whole, spec in zip(out, expected, source.specs, strict=True):
-        right = np.ascontiguousarray(whole[rows]).astype(spec.dtype)
-        assert leaf.tobytes() == right.tobytes(), f"rows {rows} should be {right}, but are {leaf}"
+        correct = np.ascontiguousarray(whole[rows]).astype(spec.dtype)
+        assert leaf.tobytes() == correct.tobytes(), f"rows {rows} should be {correct}, but are {leaf}"
 
 
 def empty_rows(source: Source, count: int) -> list[Array]:
-    """Somewhere to gather rows to, filled with what no test expects."""
+    """Return arrays to gather rows into, filled with a value that no test expects."""
     shapes = [tuple(length or 0 for length in spec.shape) for spec in source.specs]
     blank = [np.empty((count, *shape), spec.dtype) for shape, spec in zip(shapes, source.specs, strict=True)]
     for leaf in blank:
@@ -134,7 +135,7 @@ def empty_rows(source: Source, count: int) -> list[Array]:
 
 
 def some_rows(source: Source, count: int, *, seed: int = 0) -> Array:
-    """Row numbers at random, with repeats; none of a source that has none."""
+    """Return random row numbers with repeats; none if the source is empty."""
     return np.random.default_rng(seed).integers(0, max(1, len(source)), count if len(source) else 0)
 
 

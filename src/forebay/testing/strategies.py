@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what pipelines are made of: trees of arrays of every kind of stride, schedules, seeds."""
+"""Hypothesis strategies for pipelines: trees of arrays with all kinds of strides, schedules, seeds."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ dtypes = st.sampled_from([np.dtype(name) for name in ("bool", "u1", "i2", ">i4",
 
 @st.composite
 def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
-    """An array of many rows: C-ordered, a column slice, strided, reversed, Fortran-ordered, transposed, unaligned."""
+    """Draw an array that is C-ordered, sliced, strided, reversed, Fortran-ordered, transposed or unaligned."""
     shape = draw(st.lists(st.integers(1, 4), max_size=2).map(tuple))
     dtype = draw(dtypes)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -47,7 +47,7 @@ def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
 
 @st.composite
 def trees(draw: st.DrawFn, *, rows: int) -> Any:
-    """A lone array, a tuple, a dict or a nest of arrays with the same number of rows."""
+    """Draw an array, tuple, dict or nested tuple of arrays with the same number of rows."""
     leaf = arrays(rows=rows)
     kinds = (
         leaf,
@@ -60,7 +60,7 @@ def trees(draw: st.DrawFn, *, rows: int) -> Any:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """The arithmetic of small epochs, every combination of remainder, shard, passes and limit."""
+    """Draw the schedule of a small epoch, with any remainder, shard, passes and batch limit."""
     count = draw(st.integers(1, 5))
     return Schedule(
         pass_rows=draw(st.integers(1, 60)),
