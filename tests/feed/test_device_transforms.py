@@ -1,4 +1,4 @@
-"""Transforms on a device give what they give on the host: here the device's arrays are NumPy's."""
+"""Transforms on a device give the same results as on the host. Here NumPy arrays stand for device arrays."""
 
 from types import SimpleNamespace
 
@@ -19,8 +19,8 @@ from forebay.transforms.ops import Map, apply_all
 KEY = (5, 1, 30)
 
 
-class Side(NumpyHandOff):
-    """A framework whose device arrays are NumPy's."""
+class FakeDeviceHandOff(NumpyHandOff):
+    """A device hand-off of NumPy arrays."""
 
     index = 0
     syncs_on_import = True
@@ -32,15 +32,15 @@ class Side(NumpyHandOff):
         return array.astype(dtype, copy=False)
 
 
-class NarrowSide(Side):
-    """One that has no 64-bit floats, as JAX by default."""
+class NarrowingHandOff(FakeDeviceHandOff):
+    """A framework without 64-bit floats, as JAX by default."""
 
     def framework_dtype(self, dtype):
         return np.dtype("float32") if dtype == np.float64 else dtype
 
 
 class DeviceLikeEngine(HostEngine):
-    """Host memory that a feed takes for a device's."""
+    """An engine with host memory that claims to be a device."""
 
     name = "device-like"
     is_device = True
@@ -51,7 +51,7 @@ class DeviceLikeEngine(HostEngine):
 
 
 def staged_rows(rows=60):
-    """Rows that do not lie whole, so that no device could fetch them and they are staged."""
+    """Rows that are not contiguous, so that a device cannot pull them and they are staged."""
     random = np.random.default_rng(0)
     return {"x": np.asfortranarray(random.integers(0, 255, (rows, 4), np.uint8)), "row": np.arange(rows)}
 
@@ -61,13 +61,13 @@ def fed(pipeline, engine="cpu"):
         return [batch for _ in range(2) for batch in feed]
 
 
-def on_device(pipeline, side=None):
-    return fed(pipeline, DeviceLikeEngine(side or Side()))
+def on_device(pipeline, hand_off=None):
+    return fed(pipeline, DeviceLikeEngine(hand_off or FakeDeviceHandOff()))
 
 
-def afterwards(transforms, tree, *, first=0, key=KEY):
+def apply_on_device(transforms, tree, *, first=0, key=KEY):
     leaves, structure = flatten(tree)
-    return DeviceTransforms(transforms, structure, Side(), first=first)(leaves, key)
+    return DeviceTransforms(transforms, structure, FakeDeviceHandOff(), first=first)(leaves, key)
 
 
 def on_host(transforms, tree, *, first=0, key=KEY):
@@ -116,60 +116,60 @@ either = st.one_of(
 
 
 @given(x=whole | floats, y=whole, transforms=st.lists(either, min_size=1, max_size=4))
-@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # on either side alike
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # on host and device alike
 def test_casts_and_scaling_give_the_same_bits_as_on_the_host(x, y, transforms):
     tree = {"x": x, "y": (y,)}
-    assert_same(afterwards(transforms, tree), on_host(transforms, tree))
+    assert_same(apply_on_device(transforms, tree), on_host(transforms, tree))
 
 
 def test_a_scale_and_a_cast_for_all_fields_reach_all_fields():
     tree = (np.arange(6, dtype=np.uint8), np.arange(6, dtype=np.int16))
     transforms = [fb.scale(0.5, offset=1.0), fb.cast("float64")]
-    found = afterwards(transforms, tree)
+    found = apply_on_device(transforms, tree)
     assert_same(found, on_host(transforms, tree))
     assert [leaf.dtype for leaf in found] == [np.float64] * 2
 
 
-def test_maps_see_the_tree_and_may_give_another_one():
+def test_maps_receive_the_tree_and_may_return_another():
     transforms = [
         mapped(lambda batch: {"sum": batch["x"] + batch["y"], "pair": (batch["x"], batch["y"])}),
         fb.cast({"sum": "float32", "pair.1": "int16"}),
         mapped(lambda batch: (batch["sum"], *batch["pair"])),
     ]
-    found = afterwards(transforms, {"x": np.arange(4), "y": np.arange(4) * 10})
+    found = apply_on_device(transforms, {"x": np.arange(4), "y": np.arange(4) * 10})
     assert_same(found, (np.arange(4, dtype="f4") * 11, np.arange(4), np.arange(4, dtype="i2") * 10))
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_random_numbers_are_those_that_the_host_would_draw(first):
+def test_random_numbers_equal_those_on_the_host(first):
     tree = {"x": np.zeros((5, 2)), "row": np.arange(5)}
     transforms = [mapped(add_noise), fb.scale({"x": 2.0}), mapped(add_noise)]
-    assert_same(afterwards(transforms, tree, first=first), on_host(transforms, tree, first=first))
+    assert_same(apply_on_device(transforms, tree, first=first), on_host(transforms, tree, first=first))
 
 
 def test_random_numbers_differ_between_transforms_and_batches():
     tree = {"x": np.zeros((5, 2)), "row": np.arange(5)}
-    drawn = [afterwards([mapped(add_noise)], tree, first=number)["x"].tolist() for number in range(3)]
-    drawn += [afterwards([mapped(add_noise)], tree, key=(5, 1, position))["x"].tolist() for position in (31, 32)]
+    drawn = [apply_on_device([mapped(add_noise)], tree, first=number)["x"].tolist() for number in range(3)]
+    drawn += [apply_on_device([mapped(add_noise)], tree, key=(5, 1, position))["x"].tolist() for position in (31, 32)]
     assert len({str(numbers) for numbers in drawn}) == 5
 
 
-def test_an_error_keeps_its_type_and_tells_where_it_happened():
+def test_an_error_keeps_its_type_and_names_the_transform():
     with pytest.raises(KeyError, match="no such thing") as failed:
-        afterwards([fb.cast("int16"), mapped(refuse)], np.arange(3))
+        apply_on_device([fb.cast("int16"), mapped(refuse)], np.arange(3))
     assert failed.value.__notes__ == ["in map(refuse), on the device"]
 
 
-def test_a_field_that_is_not_there_is_named():
+def test_a_missing_field_is_named():
     with pytest.raises(SpecError, match=r"names 'z', but the fields are 'x'") as failed:
-        afterwards([fb.cast({"z": "int16"})], {"x": np.arange(3)})
+        apply_on_device([fb.cast({"z": "int16"})], {"x": np.arange(3)})
     assert failed.value.__notes__ == ["in cast(z: int16), on the device"]
 
 
 # Through a whole feed
 
 
-def test_a_feed_whose_casts_run_behind_the_link_gives_what_one_on_the_host_gives():
+def test_a_feed_with_casts_on_the_device_equals_one_on_the_host():
     pipeline = fb.from_arrays(staged_rows()).shuffle(seed=3).batch(7)
     pipeline = pipeline.map(fb.scale({"x": 1 / 255}, offset=0.5)).map(fb.cast({"row": "float64"}))
     found, expected = on_device(pipeline), fed(pipeline)
@@ -179,7 +179,7 @@ def test_a_feed_whose_casts_run_behind_the_link_gives_what_one_on_the_host_gives
 
 
 @pytest.mark.parametrize("shard", [(0, 1), (1, 3)])
-def test_a_map_on_the_device_draws_what_it_would_draw_on_the_host(shard):
+def test_a_map_on_the_device_draws_the_same_random_numbers_as_on_the_host(shard):
     pipeline = fb.from_arrays(staged_rows()).shuffle(seed=3).shard(*shard).batch(7).map(fb.one_hot({"row": 60}))
     found = on_device(pipeline.map(note_numbers, where="device"))
     expected = fed(pipeline.map(note_numbers))
@@ -188,7 +188,7 @@ def test_a_map_on_the_device_draws_what_it_would_draw_on_the_host(shard):
         assert_same(left, right)
 
 
-def test_an_error_on_the_device_comes_out_of_the_batch_it_concerns():
+def test_an_error_on_the_device_is_raised_for_its_batch():
     pipeline = fb.from_arrays(staged_rows()).batch(7).map(refuse, where="device")
     with pytest.raises(KeyError, match="no such thing") as failed:
         on_device(pipeline)
@@ -197,13 +197,13 @@ def test_an_error_on_the_device_comes_out_of_the_batch_it_concerns():
 
 def test_scaling_to_whole_numbers_gives_whole_numbers_as_on_the_host():
     tree, transforms = np.arange(5, dtype=np.int8), [fb.scale(3, offset=1, dtype="int32")]
-    assert_same(afterwards(transforms, tree), on_host(transforms, tree))
+    assert_same(apply_on_device(transforms, tree), on_host(transforms, tree))
 
 
-def test_a_framework_that_narrows_draws_the_same_numbers_too():
+def test_a_framework_that_narrows_draws_the_same_random_numbers():
     rows = {"x": np.asfortranarray(np.zeros((20, 4))), "row": np.arange(20)}
     pipeline = fb.from_arrays(rows).batch(5)
-    found = on_device(pipeline.map(note_numbers, where="device"), NarrowSide())
+    found = on_device(pipeline.map(note_numbers, where="device"), NarrowingHandOff())
     expected = fed(pipeline.map(note_numbers))
     assert found[0]["x"].dtype == np.float32
     assert [batch["drawn"].tolist() for batch in found] == [batch["drawn"].tolist() for batch in expected]

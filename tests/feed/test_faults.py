@@ -51,7 +51,7 @@ def run_script(source, **options):
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_everything_before_a_failing_batch_arrives_and_the_state_stands_before_it(where):
+def test_all_batches_before_a_failing_one_arrive_and_the_state_is_before_it(where):
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty, where=where)
     got = []
     with pipeline.feed("numpy") as feed:
@@ -74,7 +74,7 @@ def test_batches_before_a_failing_one_arrive_when_a_worker_process_maps_several_
     assert any("rows 50 to 50 at position 50" in note for note in caught.value.__notes__)
 
 
-def test_a_failed_feed_can_go_on_after_the_bad_batch():
+def test_a_failed_feed_can_continue_after_the_bad_batch():
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty)
     with pipeline.feed("numpy") as feed:
         with pytest.raises(ZeroDivisionError):
@@ -111,7 +111,7 @@ def test_a_worker_killed_amid_several_batches_loses_none_of_those_before_it():
         assert got == list(range(position))
 
 
-def test_a_feed_goes_on_after_a_worker_died():
+def test_a_feed_continues_after_a_worker_died():
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
     with pipeline.feed("numpy") as feed:
         for _ in range(2):
@@ -121,7 +121,7 @@ def test_a_feed_goes_on_after_a_worker_died():
             assert received(feed) == list(range(60, 100))
 
 
-def test_a_generator_that_raises_gives_its_rows_first():
+def test_rows_before_the_error_of_a_generator_arrive_first():
     def broken():
         yield from range(25)
         raise OSError("the sensor is gone")
@@ -164,7 +164,7 @@ def test_a_generator_may_wait_for_what_the_consumer_does_with_a_batch():
             trained.release()
 
 
-def test_closing_while_a_slow_map_works_waits_for_no_more_than_what_was_begun():
+def test_close_waits_only_for_the_batches_that_a_slow_map_has_begun():
     begun = []
 
     def slow(batch):
@@ -276,7 +276,7 @@ def test_a_feed_collected_while_it_works_ends_quietly():
         del feed, cycle
 
 
-def test_an_iterator_that_is_overtaken_while_it_waits_says_so():
+def test_a_waiting_iterator_raises_an_error_when_a_newer_one_begins():
     release = threading.Event()
 
     def blocked():
@@ -313,8 +313,10 @@ class FailingPrefetch(ArraySource):
         raise OSError("the server is gone")
 
 
-def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
-    mapped = fb.from_arrays(np.arange(100)).batch(10).map(np.negative)  # so that a thread begins, and no consumer
+def test_an_error_at_the_start_of_an_epoch_is_raised_in_this_and_every_later_epoch():
+    mapped = (
+        fb.from_arrays(np.arange(100)).batch(10).map(np.negative)
+    )  # a map, so that a worker thread begins and not the consumer
     pipeline = replace(mapped, source=FailingPrefetch(np.arange(100)))
     with pipeline.feed("numpy", device="cpu") as feed:
         for _ in range(3):
@@ -322,7 +324,7 @@ def test_an_error_as_an_epoch_begins_comes_out_of_it_and_of_every_later_one():
                 received(feed)
 
 
-def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_free():
+def test_a_slot_that_could_not_be_allocated_is_not_reused_before_free_slots():
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         ring = feed._runner._exchange.ring
         feed._runner._exchange.report_failed(ring.fill(), DeviceMemoryError("no room for another slot"))
@@ -330,8 +332,8 @@ def test_a_slot_that_could_not_be_made_is_not_asked_for_again_while_others_are_f
         assert sum(len(batch) for batch in feed) == 400
 
 
-def assert_goes_on_behind(error, feed, epoch):
-    """The epoch of 400 rows ends by this error, and is gone on with from what was received: no row more, none less."""
+def assert_resumes_after(error, feed, epoch):
+    """Assert that an epoch of 400 rows ends with this error, and that its state resumes after the last received row."""
     got = []
     with pytest.raises(error):
         collect(epoch, got)
@@ -354,7 +356,7 @@ def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
             return hand_off(roots)
 
         epoch._hand_off = fail_once
-        assert_goes_on_behind(MemoryError, feed, epoch)
+        assert_resumes_after(MemoryError, feed, epoch)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -369,4 +371,4 @@ def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing, er
             return leaves[0]
 
         epoch._device_transforms = fail
-        assert_goes_on_behind(error, feed, epoch)
+        assert_resumes_after(error, feed, epoch)

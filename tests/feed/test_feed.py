@@ -30,7 +30,7 @@ def flat(batches):
 
 
 @given(data=st.data(), rows=st.integers(1, 200), batch=st.integers(1, 40), shuffled=st.booleans())
-def test_what_comes_out_is_what_plain_indexing_gives(data, rows, batch, shuffled):
+def test_batches_equal_plain_indexing(data, rows, batch, shuffled):
     tree = data.draw(trees(rows=rows))
     keyed = {"tree": tree, "row": np.arange(rows)}
     pipeline = fb.from_arrays(keyed)
@@ -102,12 +102,12 @@ def test_an_endless_feed_has_no_length():
     assert sum(1 for _ in zip(range(50), feed, strict=False)) == 50
 
 
-def test_repeat_before_batch_lets_batches_run_over_the_end():
+def test_batches_span_two_passes_if_repeat_comes_before_batch():
     batches = received(fb.from_arrays(numbers(5)).repeat(2).batch(4).feed("numpy"))
     assert batches == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
 
 
-def test_repeat_after_batch_does_not():
+def test_batches_end_with_a_pass_if_repeat_comes_after_batch():
     batches = received(fb.from_arrays(numbers(5)).batch(4).repeat(2).feed("numpy"))
     assert batches == [[0, 1, 2, 3], [4], [0, 1, 2, 3], [4]]
 
@@ -133,7 +133,7 @@ def resumed(pipeline, state):
 
 
 @given(rows=st.integers(1, 300), batch=st.integers(1, 40), part=st.floats(0, 1), passes=st.integers(1, 2))
-def test_resume_gives_the_same_tail_and_the_same_next_epoch(rows, batch, part, passes):
+def test_a_resumed_feed_yields_the_same_rest_and_the_same_next_epoch(rows, batch, part, passes):
     pipeline = fb.from_arrays(numbers(rows)).shuffle(seed=4).batch(batch).repeat(passes)
     with pipeline.feed("numpy") as feed:
         iterator = iter(feed)
@@ -183,7 +183,7 @@ def test_resume_on_another_number_of_shards_in_mid_epoch(counts, steps):
     assert sorted(seen) == list(range(1000))
 
 
-def test_resume_with_another_batch_size_goes_on_at_the_same_row():
+def test_a_feed_with_another_batch_size_resumes_at_the_same_row():
     source = fb.from_arrays(numbers()).shuffle(seed=6)
     feed = source.batch(100).feed("numpy")
     first = [next(feed).tolist() for _ in range(3)]
@@ -197,7 +197,7 @@ def test_a_state_of_another_pipeline_is_refused():
         fb.from_arrays(numbers()).shuffle(seed=2).batch(10).feed("numpy").load_state_dict(state)
 
 
-def test_a_state_past_the_data_is_refused():
+def test_a_state_beyond_the_data_is_refused():
     feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
     with pytest.raises(StateError, match="beyond the 1000 rows"):
         feed.load_state_dict(feed.state_dict() | {"position": 5000})
@@ -242,7 +242,7 @@ def test_a_group_is_not_reused_between_taking_and_handing_it_off():
     assert found == [0]
 
 
-def test_what_changes_between_epochs_is_seen():
+def test_a_change_of_arrays_between_epochs_is_seen():
     data = np.zeros(100)
     with fb.from_arrays(data).batch(10).feed("numpy") as feed:
         for epoch in range(3):
@@ -250,7 +250,7 @@ def test_what_changes_between_epochs_is_seen():
             assert {float(row) for batch in feed for row in batch} == {epoch}
 
 
-def test_a_map_is_called_for_every_batch_once_and_once_to_trace_it():
+def test_a_map_is_called_once_per_batch_and_once_to_infer_specs():
     calls = []
     with fb.from_arrays(np.arange(40)).batch(10).map(lambda batch: calls.append(1) or batch).feed("numpy") as feed:
         for _ in range(3):
@@ -269,7 +269,7 @@ def test_feeds_of_one_pipeline_do_not_disturb_each_other(tmp_path):
     assert len(list(pipeline.feed("numpy"))) == 200
 
 
-def test_next_goes_on_with_the_newest_epoch():
+def test_next_continues_the_newest_epoch():
     feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
     next(feed)
     for _ in feed:
@@ -370,12 +370,12 @@ def test_explain_gives_each_number_its_reason():
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", False), (SimulatedEngine(), True)], ids=["host", "device"])
-def test_the_slot_of_the_longest_ago_is_filled_next_where_a_device_may_be_behind(device, expected):
+def test_the_oldest_free_slot_is_filled_next_on_a_device(device, expected):
     with fb.from_arrays(np.zeros(100)).batch(10).feed("numpy", device=device) as feed:
         assert feed._runner._exchange.ring.oldest_first is expected
 
 
-def test_a_budget_that_cannot_hold_a_batch_says_what_it_takes():
+def test_a_budget_too_small_for_a_batch_is_refused_with_the_needed_size():
     with pytest.raises(
         BudgetError,
         match=r"host_bytes=1.0 MiB is too small: a batch of 100 rows takes 7.6 MiB.* Pass host_bytes='31MiB'",

@@ -17,7 +17,7 @@ def lease(root):
     return Lease(iter([root]))
 
 
-def test_a_lease_has_ended_before_anything_is_lent(root, lease):
+def test_a_lease_is_released_before_the_first_hand_out(root, lease):
     assert lease.released
 
 
@@ -36,7 +36,7 @@ def test_a_lease_has_ended_before_anything_is_lent(root, lease):
         lambda root: np.frombuffer(root.view(), np.uint8),
     ],
 )
-def test_whatever_is_derived_from_a_root_keeps_the_lease(root, lease, derive):
+def test_objects_derived_from_a_root_keep_the_lease(root, lease, derive):
     derived = derive(root)
     assert not lease.released
     del derived

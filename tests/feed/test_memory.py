@@ -1,4 +1,4 @@
-"""Byte budgets are promises: what a feed holds above its source stays within them, and flat."""
+"""The memory of a feed, without its source, stays constant and within the budget."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def double(batch):
     return batch * 2
 def with_all_slots(feed):
     next(iter(feed))
-    while not feed._runner._exchange.ring.full:  # or pages of the plan would be touched for the first time later
+    while not feed._runner._exchange.ring.full:  # else pages of later slots would count as growth
         time.sleep(0.001)
     return feed
 def epochs(feed, count):
@@ -34,7 +34,7 @@ def epochs(feed, count):
 
 def run(script):
     source = PREAMBLE + textwrap.dedent(script)
-    steady = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed is given back at once
+    steady = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # freed memory returns to the system at once
     done = subprocess.run(
         [sys.executable, "-c", source],
         env=os.environ | steady,
@@ -64,7 +64,7 @@ def test_memory_over_50_epochs_is_flat_and_within_the_budget(pipeline):
     """)
     assert planned <= 32 << 20
     assert max(early, late) - before < planned + (16 << 20)
-    assert late - early < 2 * slot + (2 << 20)  # the last pages of the plan may be touched late, and nothing else
+    assert late - early < 2 * slot + (2 << 20)  # only the last pages of the planned slots may be touched late
 
 
 def test_shared_memory_of_process_maps_is_counted_and_flat():
@@ -95,7 +95,7 @@ def test_a_file_larger_than_the_budget_is_read_with_flat_memory(tmp_path):
     assert peak - before < (32 + 64) << 20
 
 
-def test_a_generator_is_collected_within_the_budget():
+def test_a_generator_is_fed_within_the_budget():
     before, peak = run("""
         rows = lambda: (np.full(1000, number, np.float32) for number in range(20_000))
         before = held()
@@ -105,11 +105,11 @@ def test_a_generator_is_collected_within_the_budget():
     assert peak - before < (32 + 64) << 20
 
 
-def test_batches_larger_than_planned_are_held_few_at_a_time():
+def test_only_few_batches_larger_than_planned_are_held():
     before, peak = run("""
         rows = [np.zeros(8, np.float32)] + [np.zeros(1 << 20, np.float32)] * 60
         before = held()
         feed = fb.from_source(rows).batch(4, pad=0).feed("numpy", host_bytes="64MiB")
         print(before, max(epochs(feed, 1)))
     """)
-    assert peak - before < (64 + 96) << 20  # rows of 4 MiB: one batch is stacked beside the slots, in each thread
+    assert peak - before < (64 + 96) << 20  # rows of 4 MiB: each thread stacks one batch in addition to the slots

@@ -8,12 +8,12 @@ from forebay.pipeline.plan import LENT_SLOTS
 
 
 class RingMachine(RuleBasedStateMachine):
-    """Workers and a consumer that do whatever they may, in any order."""
+    """Workers and a consumer that cause all allowed events in any order."""
 
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):
         self.ring = Ring(slots, lent_limit=limit, oldest_first=oldest_first)
-        self.there = set()  # slots that were made
+        self.allocated = set()  # slots that have memory
         self.content = {}  # slot -> the group written into it
         self.filling = {}  # slot -> the group being written
         self.lent = {}  # slot -> the group that is lent
@@ -37,7 +37,7 @@ class RingMachine(RuleBasedStateMachine):
     def a_worker_is_done(self, data):
         slot = data.draw(st.sampled_from(sorted(self.filling)))
         self.ring.filled(slot)
-        self.there.add(slot)
+        self.allocated.add(slot)
         self.content[slot] = self.filling.pop(slot)
 
     @precondition(lambda self: self.filling)
@@ -48,13 +48,13 @@ class RingMachine(RuleBasedStateMachine):
         if allocated:
             self.a_slot_is_made(slot)
         self.ring.end_of_data(slot)
-        assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.there else (None,))
+        assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.allocated else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
 
     def a_slot_is_made(self, slot):
         self.ring.allocated(slot)
-        self.there.add(slot)
+        self.allocated.add(slot)
 
     @rule()
     def the_consumer_asks(self):
@@ -128,7 +128,7 @@ def test_a_consumer_that_keeps_everything_never_stops_the_ring():
     assert len(ring.lent) == 3
 
 
-def test_slots_go_round_when_they_are_let_go():
+def test_released_slots_are_reused():
     ring = Ring(2)
     used = set()
     for _ in range(100):
@@ -140,7 +140,7 @@ def test_slots_go_round_when_they_are_let_go():
 
 
 @pytest.mark.parametrize(("oldest_first", "expected"), [(True, [0, 1, 2]), (False, [2, 1, 0])])
-def test_of_several_free_slots_that_of_the_longest_ago_is_filled_where_a_device_may_be_behind(oldest_first, expected):
+def test_the_oldest_or_the_newest_free_slot_is_filled_next(oldest_first, expected):
     ring = Ring(3, oldest_first=oldest_first)
     fills = [ring.fill() for _ in range(3)]
     for fill in fills:
@@ -150,13 +150,13 @@ def test_of_several_free_slots_that_of_the_longest_ago_is_filled_where_a_device_
     assert [ring.fill().slot for _ in fills] == expected
 
 
-def test_a_group_that_failed_gives_its_slot_back():
+def test_a_failed_group_frees_its_slot():
     ring = Ring(1)
     assert ring.failed(ring.fill().slot) == 0
     assert ring.fill().sequence == 1
 
 
-def test_an_event_that_cannot_happen_is_an_error_of_the_driver():
+def test_an_impossible_event_raises_a_ring_error():
     ring = Ring(1)
     fill = ring.fill()
     with pytest.raises(RingError):
@@ -182,12 +182,12 @@ def test_a_slot_is_reused_only_if_it_was_allocated(give_up, is_allocated, next_s
 
 
 class FaultyRingMachine(RingMachine):
-    """Workers that fail now and then; what the ring tells of itself is looked at too."""
+    """Workers that sometimes fail. The queries of the ring are checked too."""
 
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):
         super().start(slots, limit, oldest_first)
-        self.failed = set()  # groups of this run that nobody will fill
+        self.failed = set()  # groups of this run that will not be filled
 
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
@@ -197,7 +197,7 @@ class FaultyRingMachine(RingMachine):
         if allocated:
             self.a_slot_is_made(slot)
         assert self.ring.failed(slot) == sequence
-        assert slot in self.there or self.ring.state(slot) is None
+        assert slot in self.allocated or self.ring.state(slot) is None
         self.failed |= {sequence} - {None}
 
     @rule()
@@ -231,7 +231,7 @@ def test_a_worker_learns_which_group_it_has_filled():
     assert [ring.filled(fill.slot) for fill in reversed(fills)] == [1, 0]
 
 
-def test_a_group_that_is_no_longer_wanted_is_nobodys_whether_it_was_filled_or_failed():
+def test_a_group_from_before_a_restart_has_no_sequence_number_when_filled_or_failed():
     ring = Ring(3)
     fills = [ring.fill() for _ in range(3)]
     ring.restart()
@@ -242,7 +242,7 @@ def test_a_group_that_is_no_longer_wanted_is_nobodys_whether_it_was_filled_or_fa
     assert ring.fill().sequence == 0
 
 
-def test_groups_of_an_older_run_still_take_up_their_slots():
+def test_groups_from_before_a_restart_still_occupy_their_slots():
     ring = Ring(1)
     fill = ring.fill()
     ring.restart()
@@ -252,7 +252,7 @@ def test_groups_of_an_older_run_still_take_up_their_slots():
     assert ring.fill().slot == fill.slot
 
 
-def test_of_several_ends_the_first_counts():
+def test_the_first_of_several_ends_counts():
     ring = Ring(4)
     fills = [ring.fill() for _ in range(3)]
     ring.end_of_data(fills[2].slot)
@@ -265,7 +265,7 @@ def test_of_several_ends_the_first_counts():
     assert ring.fill() is None
 
 
-def test_a_slot_that_was_forgotten_is_not_given_back():
+def test_a_dropped_slot_cannot_be_released():
     ring = Ring(1, lent_limit=1)
     for _ in range(2):
         ring.filled(ring.fill().slot)
@@ -276,11 +276,11 @@ def test_a_slot_that_was_forgotten_is_not_given_back():
         ring.release(forgotten)
 
 
-def test_before_anything_was_filled_there_is_no_slot_that_was_used_before():
+def test_there_is_no_next_slot_before_the_first_fill():
     assert Ring(2).next_slot is None
 
 
-def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_nothing():
+def test_a_released_slot_is_filled_next_and_the_query_changes_nothing():
     ring = Ring(2)
     ring.filled(ring.fill().slot)
     slot = ring.deliver()
@@ -291,7 +291,7 @@ def test_a_slot_that_was_let_go_is_the_next_to_be_filled_and_asking_changes_noth
     assert ring.next_slot is None
 
 
-def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
+def test_a_slot_that_failed_or_found_no_data_is_filled_next():
     ring = Ring(2)
     failed, end_of_data = ring.fill(), ring.fill()
     for fill in (failed, end_of_data):
@@ -302,7 +302,7 @@ def test_a_slot_that_failed_or_found_nothing_is_the_next_to_be_filled():
     assert ring.next_slot == end_of_data.slot
 
 
-def test_no_slot_is_next_while_as_many_as_there_may_be_are_filling_or_ready():
+def test_there_is_no_next_slot_while_the_ring_is_full():
     ring = Ring(1)
     ring.filled(ring.fill().slot)
     lent = ring.deliver()
@@ -314,7 +314,7 @@ def test_no_slot_is_next_while_as_many_as_there_may_be_are_filling_or_ready():
     assert ring.next_slot == lent
 
 
-def test_slots_that_were_ready_are_next_when_everything_starts_again():
+def test_ready_slots_are_filled_next_after_a_restart():
     ring = Ring(3)
     fills = [ring.fill() for _ in range(3)]
     ring.filled(fills[1].slot)
@@ -323,7 +323,7 @@ def test_slots_that_were_ready_are_next_when_everything_starts_again():
     assert ring.next_slot == fills[1].slot
 
 
-def test_a_slot_that_was_forgotten_is_never_next():
+def test_a_dropped_slot_is_never_filled_next():
     ring = Ring(1, lent_limit=1)
     for _ in range(3):
         ring.filled(ring.fill().slot)

@@ -1,4 +1,4 @@
-"""Row numbers in chunks: the same as asked for one by one, computed before they are needed, and once."""
+"""Row numbers are computed in chunks: each once, and before it is needed."""
 
 import threading
 
@@ -11,27 +11,27 @@ from forebay.order.permutation import Permutation
 from forebay.order.schedule import Cursor
 from forebay.testing import SimulatedEngine
 
-ROWS, BATCH_ROWS, PATIENCE = Permutation.TABLE_LENGTH + 1000, 100, 60.0
+ROWS, BATCH_ROWS, TIMEOUT_SECONDS = Permutation.TABLE_LENGTH + 1000, 100, 60.0
 
 
-class Counted(RowIndex):
-    """Tells which chunks were computed, and which of them while somebody waited."""
+class RecordingIndex(RowIndex):
+    """Records which chunks were computed, and which of them while a caller waited."""
 
     def __init__(self, pipeline, chunk_rows=2048):
         super().__init__(pipeline, group_rows=300, chunk_rows=chunk_rows)
-        self.computed_chunks, self.waited, self._asking = {}, [], False
+        self.computed_chunks, self.waited, self._caller_waits = {}, [], False
 
     def rows_of(self, group):
-        self._asking = True
+        self._caller_waits = True
         try:
             return super().rows_of(group)
         finally:
-            self._asking = False
+            self._caller_waits = False
 
     def _compute(self, *key):
         found = super()._compute(*key)
         self.computed_chunks.setdefault(key, []).append(len(found))
-        if self._asking:
+        if self._caller_waits:
             self.waited.append(key)
         return found
 
@@ -62,53 +62,53 @@ def walked(numbers, groups, *, prepare=True):
         shuffled().batch(BATCH_ROWS).take(50),
         shuffled().shard(1, 3).batch(BATCH_ROWS),
     ],
-    ids=["once", "twice", "for ever, cut", "cut in mid-pass", "a shard"],
+    ids=["once", "twice", "endless, limited", "limited within a pass", "a shard"],
 )
 @pytest.mark.parametrize("chunk_rows", [300, 2048, 1 << 18])
-def test_only_the_very_first_chunk_is_waited_for_and_each_is_computed_once(pipeline, chunk_rows):
-    numbers, groups = Counted(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
+def test_only_the_first_chunk_is_waited_for_and_each_is_computed_once(pipeline, chunk_rows):
+    numbers, groups = RecordingIndex(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
     found = walked(numbers, groups)
     assert numbers.waited == [(0, 0, 0)]
     assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in numbers.computed_chunks.values())
-    assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
+    assert np.array_equal(found, walked(RecordingIndex(pipeline), groups, prepare=False))
 
 
-def test_an_epoch_that_is_resumed_goes_on_from_where_it_was():
+def test_a_resumed_epoch_continues_at_its_position():
     pipeline = shuffled().batch(BATCH_ROWS)
     numbers, groups = (
-        Counted(pipeline),
+        RecordingIndex(pipeline),
         groups_of(pipeline, Cursor(epoch=1, position=1000, batches=10), Cursor(epoch=2)),
     )
     found = walked(numbers, groups)
     assert numbers.waited == [(1, 1000, 0)]
     assert {base for epoch, base, _ in numbers.computed_chunks if epoch == 1} == {1000}
-    assert np.array_equal(found, walked(Counted(pipeline), groups, prepare=False))
+    assert np.array_equal(found, walked(RecordingIndex(pipeline), groups, prepare=False))
 
 
-def test_no_more_than_the_next_chunk_is_ahead_and_not_before_half_of_the_last_is_used():
+def test_only_the_next_chunk_is_prepared_once_half_of_the_current_one_is_used():
     pipeline = shuffled().batch(BATCH_ROWS)
-    numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
+    numbers, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
     walked(numbers, groups[:3])
     assert list(numbers.computed_chunks) == [(0, 0, 0)]
     walked(numbers, groups[3:4])
     assert list(numbers.computed_chunks) == [(0, 0, 0), (0, 0, 1)]
 
 
-def test_groups_that_are_late_bring_nothing_back_that_was_used_up():
+def test_late_groups_do_not_recompute_used_chunks():
     pipeline = shuffled(100).batch(BATCH_ROWS).repeat(20)
-    numbers, groups = Counted(pipeline), groups_of(pipeline, Cursor())
-    for start in range(0, len(groups), 5):  # five at a time, and each looks ahead when all have their numbers
+    numbers, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
+    for start in range(0, len(groups), 5):  # five groups get their numbers, then each prepares the next chunk
         for group in groups[start : start + 5]:
             numbers.rows_of(group)
         for group in groups[start : start + 5]:
             numbers.prepare_after(group)
-    assert len(numbers.computed_chunks) == 21  # a pass each, and the first of the next epoch
+    assert len(numbers.computed_chunks) == 21  # one per pass, and the first of the next epoch
     assert all(len(lengths) == 1 for lengths in numbers.computed_chunks.values())
 
 
-def test_rows_as_they_lie_need_no_numbers():
+def test_sequential_rows_need_no_numbers():
     pipeline = fb.from_arrays({"x": np.zeros((ROWS, 1), np.uint8)}).batch(BATCH_ROWS)
-    numbers = Counted(pipeline)
+    numbers = RecordingIndex(pipeline)
     assert np.array_equal(walked(numbers, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2))
     assert not numbers.computed_chunks
 
@@ -117,8 +117,8 @@ def test_rows_as_they_lie_need_no_numbers():
 
 
 @pytest.fixture
-def looked_ahead(monkeypatch):
-    """On which threads it was, and for which groups."""
+def prepare_calls(monkeypatch):
+    """Records the thread and the group of each `prepare_after` call."""
     calls, prepare = [], RowIndex.prepare_after
 
     def recorded(self, group):
@@ -129,17 +129,17 @@ def looked_ahead(monkeypatch):
     return calls
 
 
-def test_threads_of_the_feed_look_ahead_and_the_consumer_never_does(looked_ahead):
+def test_worker_threads_prepare_chunks_and_the_consumer_never_does(prepare_calls):
     with shuffled().batch(10).feed("numpy", device="cpu") as feed:
         for _ in range(3):
             sum(1 for _ in feed)
-    assert looked_ahead
-    assert all(name.startswith("forebay-") for name, _ in looked_ahead)
+    assert prepare_calls
+    assert all(name.startswith("forebay-") for name, _ in prepare_calls)
 
 
-def test_no_batch_waits_for_what_the_next_epoch_needs(monkeypatch):
+def test_no_batch_waits_for_the_chunk_of_the_next_epoch(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(RowIndex, "prepare_after", lambda self, group: group.ends_epoch and go_on.wait(PATIENCE))
+    monkeypatch.setattr(RowIndex, "prepare_after", lambda self, group: group.ends_epoch and go_on.wait(TIMEOUT_SECONDS))
     with shuffled().batch(10).feed("numpy", device=SimulatedEngine()) as feed:
         try:
             assert sum(1 for _ in feed) == -(-ROWS // 10)
@@ -148,7 +148,7 @@ def test_no_batch_waits_for_what_the_next_epoch_needs(monkeypatch):
             go_on.set()
 
 
-def test_what_cannot_be_looked_ahead_to_is_told_where_it_is_needed(monkeypatch):
+def test_an_error_while_preparing_does_not_end_the_feed(monkeypatch):
     def refuse(self, group):
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""What a feed asks of a device, and on which side of the link each transform runs."""
+"""The device part of a request, and whether a transform runs on the host or on the device."""
 
 from types import SimpleNamespace
 
@@ -23,47 +23,47 @@ DTYPES = ("uint8", "int16", "float16", "int32", "float32", "float64")
 
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch):
-    """Whatever was measured on this machine plays no part."""
+    """Ignore the measured ceilings of this machine."""
     monkeypatch.setattr(Probe, "cached", lambda: None)
 
 
-def place(available=1 << 30):
+def device_target(available=1 << 30):
     hand_off = NumpyHandOff()
     return Target(HostEngine(), hand_off, SimpleNamespace(index=3, syncs_on_import=False), available)
 
 
-def on_the_host(pipeline):
-    """The transforms of the same pipeline on the host."""
+def host_transforms(pipeline):
+    """Return the transforms of the pipeline if it feeds the CPU."""
     options = FeedOptions(device="cpu", host_bytes="64MiB")
     return resolve_request(pipeline, options).plan_input.transforms
 
 
-def asked(pipeline, *, resident="auto", budget=None):
-    return device_input(pipeline, place(), on_the_host(pipeline), resident, budget)
+def requested_device(pipeline, *, resident="auto", budget=None):
+    return device_input(pipeline, device_target(), host_transforms(pipeline), resident, budget)
 
 
 def arrays(rows=10):
     return fb.from_arrays({"x": np.zeros((rows, 4), np.uint8), "y": np.zeros(rows, np.int32)})
 
 
-def two(pipeline):
-    """Batches of two, and the transforms as they are split."""
+def split_batches_of_two(pipeline):
+    """Split the transforms of the pipeline, with batches of two rows."""
     pipeline = pipeline.batch(2) if pipeline.batching is None else pipeline
     return split_transforms(pipeline, padded_transforms(pipeline), NumpyHandOff())
 
 
-def told(transforms):
+def names_of(transforms):
     return [str(transform) for transform in transforms]
 
 
-def sides(pipeline):
-    """What runs on the host, and what on the device."""
-    traced, device_transforms = two(pipeline)
-    return told(traced.transforms), told(device_transforms)
+def host_and_device(pipeline):
+    """Return the transforms of the host and those of the device."""
+    traced, device_transforms = split_batches_of_two(pipeline)
+    return names_of(traced.transforms), names_of(device_transforms)
 
 
 def crossing_nbytes(pipeline, count):
-    """Bytes of a row that cross if the first so many transforms run on the host."""
+    """Return the bytes per row that cross if the first `count` transforms run on the host."""
     return sum(spec.nbytes for spec in infer_specs(pipeline, pipeline.transforms[:count]).specs)
 
 
@@ -71,36 +71,36 @@ def same(batch):
     return batch
 
 
-# What is asked of the device
+# What is requested_device of the device
 
 
-def test_nothing_is_asked_where_there_is_no_device():
+def test_there_is_no_device_input_without_a_device():
     pipeline = arrays().batch(2)
-    assert device_input(pipeline, Target(HostEngine(), NumpyHandOff()), on_the_host(pipeline), "auto", None) is None
+    assert device_input(pipeline, Target(HostEngine(), NumpyHandOff()), host_transforms(pipeline), "auto", None) is None
 
 
-def test_whole_rows_in_memory_can_be_fetched():
-    found = asked(arrays().batch(2), budget=1000)
+def test_contiguous_rows_in_memory_can_be_pulled():
+    found = requested_device(arrays().batch(2), budget=1000)
     assert (found.name, found.rows, found.extents) == ("cuda:3", 10, (1, 1))
     assert (found.available_nbytes, found.budget_nbytes, found.resident) == (1 << 30, 1000, "auto")
     assert found.speeds is None
 
 
-def test_what_was_measured_here_is_passed_on(monkeypatch):
+def test_measured_speeds_are_passed_on(monkeypatch):
     pulled = object()
     monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=SimpleNamespace(pull=pulled)))
-    assert asked(arrays().batch(2)).speeds is pulled
+    assert requested_device(arrays().batch(2)).speeds is pulled
 
 
-def test_a_machine_measured_without_a_device_promises_no_speed(monkeypatch):
+def test_ceilings_without_a_device_have_no_pull_speeds(monkeypatch):
     monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=None))
-    assert asked(arrays().batch(2)).speeds is None
+    assert requested_device(arrays().batch(2)).speeds is None
 
 
-def test_every_file_is_an_extent_of_its_own(tmp_path):
+def test_every_file_is_one_extent(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((5, 3)))
     np.save(tmp_path / "b.npy", np.zeros((7, 3)))
-    found = asked(fb.from_files(str(tmp_path / "*.npy")).batch(2))
+    found = requested_device(fb.from_files(str(tmp_path / "*.npy")).batch(2))
     assert (found.rows, found.extents) == (12, (2,))
 
 
@@ -114,95 +114,95 @@ STAGED = {
 
 
 @pytest.mark.parametrize("why", STAGED)
-def test_rows_that_a_device_cannot_fetch_are_staged_and_the_reason_is_told(why):
-    found = asked(STAGED[why]())
+def test_rows_that_a_device_cannot_pull_are_staged_with_the_reason(why):
+    found = requested_device(STAGED[why]())
     assert found.extents == ()
     assert found.why_staged == why
 
 
 @pytest.mark.parametrize("why", STAGED)
-def test_rows_that_a_device_cannot_fetch_cannot_stay_there_either(why):
+def test_rows_that_a_device_cannot_pull_cannot_be_resident(why):
     with pytest.raises(PipelineError, match=r"resident='always' needs rows.*Use resident='auto'") as refused:
-        asked(STAGED[why](), resident="always")
+        requested_device(STAGED[why](), resident="always")
     assert why in str(refused.value)
 
 
-def test_rows_in_another_byte_order_cannot_be_fetched():
-    assert asked(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
+def test_rows_in_another_byte_order_cannot_be_pulled():
+    assert requested_device(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
 
 
 # On which side transforms run
 
 
-def test_a_cast_that_widens_is_done_behind_the_link():
-    assert sides(arrays().map(fb.cast({"x": "float32"}))) == ([], ["cast(x: float32)"])
+def test_a_widening_cast_runs_on_the_device():
+    assert host_and_device(arrays().map(fb.cast({"x": "float32"}))) == ([], ["cast(x: float32)"])
 
 
-def test_a_cast_that_narrows_is_done_before_it():
+def test_a_narrowing_cast_runs_on_the_host():
     pipeline = fb.from_arrays(np.zeros((10, 4))).map(fb.cast("float16"))
-    assert sides(pipeline) == (["cast(float16)"], [])
+    assert host_and_device(pipeline) == (["cast(float16)"], [])
 
 
-def test_a_chain_is_cut_where_rows_are_smallest():
+def test_transforms_are_split_where_rows_are_smallest():
     pipeline = fb.from_arrays(np.zeros((10, 4))).map(fb.cast("uint8")).map(fb.scale(1 / 255))
-    assert sides(pipeline) == (["cast(uint8)"], ["scale(0.003922)"])
+    assert host_and_device(pipeline) == (["cast(uint8)"], ["scale(0.003922)"])
 
 
-def test_what_changes_no_bytes_is_left_to_the_device():
+def test_a_transform_that_keeps_the_size_runs_on_the_device():
     pipeline = fb.from_arrays(np.zeros((10, 4), np.float32)).map(fb.scale(2.0)).map(fb.cast("int32"))
-    assert sides(pipeline) == ([], ["scale(2)", "cast(int32)"])
+    assert host_and_device(pipeline) == ([], ["scale(2)", "cast(int32)"])
 
 
 def test_one_field_that_widens_more_than_another_narrows_decides():
     pipeline = fb.from_arrays({"x": np.zeros((10, 4), np.uint8), "y": np.zeros(10)})
-    assert sides(pipeline.map(fb.cast({"x": "uint16", "y": "int32"}))) == ([], ["cast(x: uint16, y: int32)"])
-    assert sides(pipeline.map(fb.cast({"x": "uint16", "y": "int16"}))) == (["cast(x: uint16, y: int16)"], [])
+    assert host_and_device(pipeline.map(fb.cast({"x": "uint16", "y": "int32"}))) == ([], ["cast(x: uint16, y: int32)"])
+    assert host_and_device(pipeline.map(fb.cast({"x": "uint16", "y": "int16"}))) == (["cast(x: uint16, y: int16)"], [])
 
 
 def test_one_hot_stays_on_the_host_with_all_before_it():
     pipeline = arrays().map(fb.cast({"x": "float32"})).map(fb.one_hot({"y": 3})).map(fb.cast({"x": "float64"}))
-    assert sides(pipeline) == (["cast(x: float32)", "one_hot(y: 3)"], ["cast(x: float64)"])
+    assert host_and_device(pipeline) == (["cast(x: float32)", "one_hot(y: 3)"], ["cast(x: float64)"])
 
 
 def test_casts_before_a_map_on_the_host_stay_there():
     pipeline = arrays().batch(2).map(fb.cast({"x": "float32"})).map(same).map(fb.cast({"x": "float64"}))
-    assert sides(pipeline) == (["cast(x: float32)", "map(same)"], ["cast(x: float64)"])
+    assert host_and_device(pipeline) == (["cast(x: float32)", "map(same)"], ["cast(x: float64)"])
 
 
-def test_a_map_on_the_device_takes_widening_casts_before_it_and_all_after_it_along():
+def test_casts_around_a_device_map_run_on_the_device_too():
     pipeline = arrays().batch(2).map(same).map(fb.cast({"x": "float32"})).map(same, where="device")
-    assert sides(pipeline.map(fb.cast({"x": "uint8"}))) == (
+    assert host_and_device(pipeline.map(fb.cast({"x": "uint8"}))) == (
         ["map(same)"],
         ["cast(x: float32)", "map(same)", "cast(x: uint8)"],
     )
 
 
-def test_a_map_on_the_device_is_not_called_to_see_what_it_gives():
+def test_a_device_map_is_not_called_to_infer_specs():
     called = []
-    two(arrays().batch(2).map(lambda batch: called.append(batch) or batch, where="device"))
+    split_batches_of_two(arrays().batch(2).map(lambda batch: called.append(batch) or batch, where="device"))
     assert called == []
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_nothing_comes_back_from_the_device(where):
+def test_a_host_map_cannot_follow_a_device_map(where):
     pipeline = arrays().batch(2).map(same, where="device").map(same, where=where)
     with pytest.raises(PipelineError, match=r"map\(same\) would run on the host after map\(same\).*put it before"):
-        two(pipeline)
+        split_batches_of_two(pipeline)
 
 
 def test_one_hot_cannot_follow_a_map_on_the_device():
     pipeline = arrays().batch(2).map(same, where="device").map(fb.one_hot({"y": 3}))
     with pytest.raises(PipelineError, match=r"one_hot\(y: 3\) would run on the host"):
-        two(pipeline)
+        split_batches_of_two(pipeline)
 
 
 def test_rows_are_not_mapped_one_by_one_on_a_device():
     with pytest.raises(PipelineError, match=r"map\(same, rows\).*put it after batch\(\)"):
-        two(arrays().map(same, where="device"))
+        split_batches_of_two(arrays().map(same, where="device"))
 
 
-def test_maps_know_on_the_host_what_they_must_return():
-    traced, _ = two(arrays().batch(2).map(same))
+def test_host_maps_have_the_structure_they_must_return():
+    traced, _ = split_batches_of_two(arrays().batch(2).map(same))
     assert traced.transforms[0].structure.paths == ("x", "y")
     assert len(traced.stages) == len(traced.transforms) + 1
 
@@ -217,7 +217,7 @@ def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms
     pipeline = fb.from_arrays({"x": np.zeros((4, 3), dtype), "y": np.zeros(4, np.int16)}).batch(2)
     for transform in transforms:
         pipeline = pipeline.map(transform)
-    traced, device_transforms = two(pipeline)
+    traced, device_transforms = split_batches_of_two(pipeline)
     cut = len(traced.transforms)
     crossing = [crossing_nbytes(pipeline, count) for count in range(len(transforms) + 1)]
     assert (*traced.transforms, *device_transforms) == tuple(transforms)
@@ -228,24 +228,26 @@ def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms
 # What the user gets in the end
 
 
-def test_what_is_given_is_what_crosses_where_nothing_is_done_behind_the_link():
-    traced, device_transforms = two(arrays())
+def test_output_specs_without_device_transforms_are_those_of_the_host():
+    traced, device_transforms = split_batches_of_two(arrays())
     assert output_specs(traced, device_transforms, NumpyHandOff()) == (traced.specs, traced.structure)
 
 
-def test_what_is_given_counts_what_is_done_behind_the_link():
+def test_output_specs_include_the_device_transforms():
     specs, structure = output_specs(
-        *two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff()
+        *split_batches_of_two(arrays().map(fb.scale({"x": 2.0})).map(fb.cast({"y": "int64"}))), NumpyHandOff()
     )
     assert specs == (ArraySpec((4,), "float32"), ArraySpec((), "int64"))
     assert structure.paths == ("x", "y")
 
 
-def test_what_a_map_on_the_device_gives_is_not_known_before_it_runs():
-    assert output_specs(*two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
+def test_output_specs_of_a_device_map_are_unknown():
+    assert output_specs(*split_batches_of_two(arrays().batch(2).map(same, where="device")), NumpyHandOff()) is None
 
 
-def test_what_is_given_is_found_without_a_warning(monkeypatch):
+def test_output_specs_are_inferred_without_a_warning(monkeypatch):
     monkeypatch.setattr(ArraySpec, "empty", lambda spec, rows: np.full(spec.batch_shape(rows), np.nan, spec.dtype))
-    specs, _ = output_specs(*two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff())
+    specs, _ = output_specs(
+        *split_batches_of_two(fb.from_arrays(np.zeros((4, 3), np.float32)).map(fb.cast("int64"))), NumpyHandOff()
+    )
     assert specs == (ArraySpec((3,), "int64"),)

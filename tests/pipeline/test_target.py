@@ -1,4 +1,4 @@
-"""Where batches end up: a GPU where framework and driver both see one, the host otherwise, and the reason told."""
+"""The target of a feed: a GPU if the framework and the driver both see one, else the CPU with the reason."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from forebay.pipeline.target import resolve_target
 
 
 class Framework(NumpyHandOff):
-    """A framework that sees four GPUs, and uses the third where nobody says which."""
+    """A framework that sees four GPUs and uses the third by default."""
 
     name = "framework"
 
@@ -24,13 +24,13 @@ class Framework(NumpyHandOff):
 
 
 class Gpu:
-    """A CUDA engine, as far as anybody looks at it here."""
+    """A CUDA engine without a device."""
 
     def __init__(self, device_handoff):
         self.device_handoff, self.device = device_handoff, SimpleNamespace(memory=lambda: (30, 12))
 
     def open_slot(self, nbytes, *, shared=False):
-        raise AssertionError("nobody looks")
+        raise AssertionError("no test opens a slot")
 
 
 def without_bindings(device_handoff):
@@ -43,27 +43,27 @@ def without_driver(device_handoff):
 
 @pytest.fixture
 def framework(monkeypatch):
-    """What `feed("framework")` finds."""
+    """Register the framework."""
     known = {"framework": Framework, "numpy": NumpyHandOff}
     monkeypatch.setattr(registry, "load_hand_off", known.__getitem__)
 
 
 @pytest.fixture
 def cuda(framework, monkeypatch, request):
-    """What makes the engine; a GPU that works where nothing else is asked for."""
+    """Replace the CUDA engine: by a working GPU, or by the parameter."""
     made = {"cpu": HostEngine, "cuda": getattr(request, "param", Gpu)}
     monkeypatch.setattr(registry, "load_engine", made.__getitem__)
 
 
 @pytest.mark.parametrize(("device", "to"), [("cpu", "framework"), ("cpu", "numpy"), ("auto", "numpy")])
-def test_the_host_is_no_device_and_needs_no_reason(cuda, device, to):
+def test_a_requested_cpu_needs_no_reason(cuda, device, to):
     target = resolve_target(device, to)
     assert isinstance(target.engine, HostEngine)
     assert target.hand_off.name == to
     assert (target.device_handoff, target.available_nbytes, target.decisions) == (None, 0, ())
 
 
-def test_the_gpu_that_the_framework_uses_is_found_by_itself(cuda):
+def test_auto_selects_the_current_gpu_of_the_framework(cuda):
     target = resolve_target("auto", "framework")
     assert isinstance(target.engine, Gpu)
     assert target.device_handoff is target.hand_off is target.engine.device_handoff
@@ -76,7 +76,7 @@ def test_a_gpu_is_found_by_its_name(cuda, device, index):
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
-def test_other_names_are_refused_with_those_that_are_known(cuda, device):
+def test_unknown_devices_are_refused_with_the_known_ones(cuda, device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'") as refused:
         resolve_target(device, "framework")
     assert repr(device) in str(refused.value)
@@ -87,13 +87,13 @@ def test_a_gpu_that_the_framework_does_not_see_is_refused(cuda):
         resolve_target("cuda:4", "framework")
 
 
-def test_numpy_has_no_device_and_says_what_has():
+def test_numpy_with_a_device_is_refused_with_the_way_out():
     with pytest.raises(DeviceError, match=r"Use feed\('cupy'\), or omit device="):
         resolve_target("cuda", "numpy")
 
 
 @pytest.mark.parametrize("cuda", [without_bindings], indirect=True)
-def test_a_gpu_that_was_asked_for_needs_the_bindings_and_the_error_tells_how_to_get_them(cuda):
+def test_a_requested_gpu_needs_the_bindings_and_the_error_names_the_package(cuda):
     with pytest.raises(DeviceError, match=r"'cuda' is missing: pip install 'forebay\[cu13\]'") as refused:
         resolve_target("cuda", "framework")
     assert isinstance(refused.value.__cause__, ModuleNotFoundError)
@@ -107,26 +107,26 @@ def test_a_gpu_that_was_asked_for_needs_the_bindings_and_the_error_tells_how_to_
     ],
     indirect=["cuda"],
 )
-def test_without_all_that_a_gpu_needs_the_host_is_fed_and_the_reason_told(cuda, why):
+def test_auto_selects_the_cpu_with_a_reason_if_the_gpu_is_unusable(cuda, why):
     target = resolve_target("auto", "framework")
     assert isinstance(target.engine, HostEngine)
     assert target.device_handoff is None
     assert [(note.name, note.choice, note.why) for note in target.decisions] == [("device", "cpu", why)]
 
 
-def test_a_framework_without_gpus_is_fed_on_the_host(cuda, monkeypatch):
+def test_auto_selects_the_cpu_for_a_framework_without_gpus(cuda, monkeypatch):
     monkeypatch.setattr(Framework, "for_device", lambda hand_off, index: NumpyHandOff.for_device(hand_off, index))
     target = resolve_target("auto", "framework")
     assert isinstance(target.engine, HostEngine)
     assert [note.why for note in target.decisions] == ["no GPU to feed: NumPy has no arrays on devices"]
 
 
-def test_a_framework_that_is_unknown_is_not_taken_for_a_missing_gpu():
+def test_an_unknown_framework_is_not_reported_as_a_missing_gpu():
     with pytest.raises(FrameworkError, match="cannot feed 'nothing'"):
         resolve_target("auto", "nothing")
 
 
-def test_an_engine_of_the_users_own_is_taken_as_it_is(framework):
+def test_an_engine_of_the_user_is_used_unchanged(framework):
     engine = HostEngine()
     target = resolve_target(engine, "framework")
     assert target.engine is engine

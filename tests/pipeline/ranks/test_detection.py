@@ -1,4 +1,4 @@
-"""Who tells a rank, what if they disagree, and what a pipeline makes of it."""
+"""Rank detection: which launcher reports it, what if they disagree, and how a pipeline uses it."""
 
 import json
 
@@ -13,40 +13,40 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
 
 
 @pytest.fixture(autouse=True)
-def nobody_tells(monkeypatch):
+def no_launcher(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "TF_CONFIG"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def torchrun(monkeypatch):
-    def tell(rank, count):
+    def launch(rank, count):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", str(count))
 
-    return tell
+    return launch
 
 
 @pytest.fixture
 def tf_config(monkeypatch):
-    def tell(kind, index, cluster=CLUSTER):
+    def launch(kind, index, cluster=CLUSTER):
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
 
-    return tell
+    return launch
 
 
 def numbers(rows=12):
     return fb.from_arrays(np.arange(rows))
 
 
-def test_nobody_tells_and_there_is_one_shard():
+def test_without_a_launcher_there_is_one_shard():
     assert detect_rank() == Rank(0, 1, "")
     feed = numbers().shard("auto").batch(5).feed("numpy")
     assert [len(batch) for batch in feed] == [5, 5, 2]
     assert "the only one" in feed.explain()
 
 
-def test_torchrun_tells_by_its_variables(torchrun):
+def test_torchrun_reports_its_rank_in_variables(torchrun):
     torchrun(1, 3)
     assert detect_rank() == Rank(1, 3, "RANK and WORLD_SIZE")
 
@@ -57,7 +57,7 @@ def test_a_chief_is_the_first_of_the_workers(tf_config, kind, index, rank):
     assert detect_rank() == Rank(rank, 3, "TF_CONFIG")
 
 
-def test_an_evaluator_is_no_rank(tf_config):
+def test_an_evaluator_has_no_rank(tf_config):
     tf_config("evaluator", 0)
     assert detect_rank() == Rank(0, 1, "")
 
@@ -68,13 +68,13 @@ def test_parameter_servers_are_refused(tf_config):
         detect_rank()
 
 
-def test_two_that_agree_are_both_named(torchrun, tf_config):
+def test_two_launchers_that_agree_are_both_named(torchrun, tf_config):
     torchrun(2, 3)
     tf_config("worker", 1)
     assert detect_rank() == Rank(2, 3, "RANK and WORLD_SIZE and TF_CONFIG")
 
 
-def test_two_that_disagree_are_refused_with_both_values(torchrun, tf_config):
+def test_two_launchers_that_disagree_are_refused_with_both_values(torchrun, tf_config):
     torchrun(2, 4)
     tf_config("worker", 1)
     with pytest.raises(PipelineError, match=r"2 of 4 by RANK and WORLD_SIZE, 2 of 3 by TF_CONFIG.*shard\(index"):
@@ -89,13 +89,13 @@ def test_a_broken_tf_config_is_shown(monkeypatch, config):
 
 
 @pytest.mark.parametrize(("rank", "count"), [("x", "2"), ("2", "2"), ("-1", "2"), ("0", "0")])
-def test_a_rank_that_cannot_be_is_shown(torchrun, rank, count):
+def test_an_impossible_rank_is_shown(torchrun, rank, count):
     torchrun(rank, count)
     with pytest.raises(PipelineError, match=f"rank '?{rank}'? of '?{count}"):
         detect_rank()
 
 
-def test_the_rank_is_read_when_the_feed_is_made(torchrun):
+def test_the_rank_is_detected_when_the_feed_starts(torchrun):
     pipeline = numbers().shard("auto").batch(2)
     torchrun(1, 2)
     assert np.concatenate(list(pipeline.feed("numpy"))).tolist() == [1, 3, 5, 7, 9, 11]
@@ -106,10 +106,10 @@ def test_sharding_by_rank_and_by_numbers_is_refused():
         numbers().shard("auto").shard(0, 2)
 
 
-@pytest.mark.parametrize("said", [("automatic",), ("auto", 2), (1,)])
-def test_half_of_a_shard_or_another_word_is_refused_with_both_ways_to_say_it(said):
+@pytest.mark.parametrize("arguments", [("automatic",), ("auto", 2), (1,)])
+def test_an_incomplete_shard_is_refused_with_both_valid_forms(arguments):
     with pytest.raises(PipelineError, match=r"use shard\(index, count\), or shard\('auto'\) alone"):
-        numbers().shard(*said)
+        numbers().shard(*arguments)
 
 
 def test_fewer_rows_than_ranks_are_refused_on_every_rank(torchrun):
@@ -127,7 +127,7 @@ def test_a_state_that_leaves_fewer_rows_than_ranks_is_refused(torchrun):
         ranked.load_state_dict(feed.state_dict())
 
 
-def test_the_same_state_is_taken_where_the_remainder_is_dropped(torchrun):
+def test_the_same_state_is_accepted_if_the_remainder_is_dropped(torchrun):
     feed = numbers(11).batch(10).feed("numpy")
     next(feed)
     torchrun(0, 2)
@@ -144,7 +144,7 @@ def test_a_stream_over_ranks_must_drop_its_remainder(torchrun):
     assert [batch.tolist() for batch in stream.batch(2, drop_remainder=True).feed("numpy")] == [[0, 2], [4, 6]]
 
 
-def test_ready_made_batches_are_not_shared_out_by_rank(torchrun):
+def test_ready_made_batches_cannot_be_sharded_by_rank(torchrun):
     torchrun(0, 2)
     with pytest.raises(PipelineError, match="ready-made batches"):
         fb.from_batches([np.arange(3)]).shard("auto").feed("numpy")
