@@ -26,8 +26,8 @@ from typing import Any
 
 from forebay.core.machine import Machine, installed_versions
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.diagnosis.diagnose import diagnose
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
 TURNS, TURN_SECONDS = 15, 0.1
@@ -113,7 +113,7 @@ def rows_of(framework: str, asked: argparse.Namespace) -> list[Row]:
 
 
 def report(found: dict[str, list[Row]], asked: argparse.Namespace) -> None:
-    machine, versions = Machine.here(), installed_versions()
+    machine, versions = Machine.detect(), installed_versions()
     print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; {TURNS} turns of {TURN_SECONDS} s, medians")
     print(f"by the {asked.clock} clock; whole runs of {asked.run_seconds} s")
     print(f"\n{'loop':34}{'ops':>4}{'us an op':>10}{'cost':>8}{'watched':>9}{'it says':>9}{'a minute':>9}")
@@ -149,7 +149,7 @@ def alternating(loop: Loop, clock: Clock) -> tuple[list[float], list[float]]:
     count = calibrated(step)
     for _ in range(TURNS):
         bare.append(kept_seconds(step, count, clock))
-        session = Session(Stepping(**FOR_EVER))
+        session = Session(StepDetector(**FOR_EVER))
         session.start()
         try:
             watched = loop.make()
@@ -181,7 +181,7 @@ def whole_run(loop: Loop, steps: int, clock: Clock) -> tuple[float, float | None
     finally:
         session.stop()
     after = seconds_of(loop.make(), steps - steps // 2, clock)
-    return watched - before - after, judge(session.capture(loop.name)).case.overhead
+    return watched - before - after, diagnose(session.capture(loop.name)).view.profiling_overhead
 
 
 def seconds_of(step: Step, count: int, clock: Clock = time.perf_counter) -> float:

@@ -31,7 +31,7 @@ def doctor(*arguments, cwd, **settings):
 @pytest.fixture
 def folder(tmp_path):
     """A folder with the capture of a run, and scripts of several tempers."""
-    samples.ordinary().case.capture.save(tmp_path / "run.gz")
+    samples.ordinary().view.capture.save(tmp_path / "run.gz")
     (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
     (tmp_path / "raises.py").write_text("raise ValueError('no such column')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
@@ -46,7 +46,7 @@ def test_a_capture_gives_every_kind_of_report(folder):
     done = doctor(*outputs, "run.gz", cwd=folder)
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "A step takes 10.9 ms" in done.stdout
+    assert "Step time 10.9 ms" in done.stdout
     assert done.stderr.count("wrote") == 4
     jsonschema.validate(json.loads((folder / "a.json").read_text()), SCHEMA)
     assert (folder / "a.html").read_text().startswith("<!doctype html>")
@@ -78,8 +78,8 @@ def test_a_script_that_raises_is_shown_and_reported(folder):
     assert done.stderr.endswith("ValueError: no such column\n")
     told = " ".join(done.stdout.split())
     assert "The script ended with ValueError: no such column" in told
-    assert "It had not imported a framework yet." in told
-    assert "Give it the script that trains" not in told
+    assert "The script had not imported a framework yet." in told
+    assert "Give the doctor the script that trains" not in told
 
 
 def test_a_script_that_exits_is_reported(folder):
@@ -158,19 +158,19 @@ def test_a_script_may_close_its_output(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to run: give a script"),
-        (["tran.py"], "there is no script 'tran.py': is it train.py?"),
-        (["nothing.txt"], "give the path of one, or -m"),
-        (["."], ". is a directory: give the script in it"),
+        ([], "nothing to run. Pass a script"),
+        (["tran.py"], "there is no script 'tran.py'. Did you mean train.py?"),
+        (["nothing.txt"], "Pass its path, or -m"),
+        (["."], ". is a directory. Pass the script in it"),
         (["-m", "no_such_module"], "there is no module 'no_such_module'"),
         (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
         (["--json", ".", "train.py"], "--json . is a directory"),
-        (["--html", "./train.py", "train.py"], "train.py would overwrite what is to be read"),
-        (["run.gz", "--html", "a.html"], "put '--html a.html' in front of it"),
-        (["--compare", "run.gz", "missing.json"], "missing.json cannot be read as a verdict"),
-        (["--compare", "run.gz", "train.py"], "train.py cannot be read as a verdict"),
-        (["--html", "a.html", "--compare", "run.gz", "run.gz"], "leave --html out"),
-        (["--compare", "run.gz", "run.gz", "train.py"], "leave train.py out"),
+        (["--html", "./train.py", "train.py"], "train.py would overwrite the input"),
+        (["run.gz", "--html", "a.html"], "Put '--html a.html' before it"),
+        (["--compare", "run.gz", "missing.json"], "missing.json cannot be read as a document of the doctor"),
+        (["--compare", "run.gz", "train.py"], "train.py cannot be read as a document of the doctor"),
+        (["--html", "a.html", "--compare", "run.gz", "run.gz"], "Omit --html"),
+        (["--compare", "run.gz", "run.gz", "train.py"], "Omit train.py"),
         (["--steps", "2", "train.py"], "'2' is not a whole number of at least 4"),
         (["--warm-up", "x", "train.py"], "'x' is not a whole number of at least 1"),
     ],
@@ -187,12 +187,12 @@ def test_a_full_disk_takes_neither_the_screen_nor_the_other_files(folder):
     done = doctor("--json", "/dev/full", "--html", "a.html", "run.gz", cwd=folder)
     assert done.returncode == 2
     assert "No space left on device" in done.stderr
-    assert "A step takes 10.9 ms" in done.stdout
+    assert "Step time 10.9 ms" in done.stdout
     assert (folder / "a.html").exists()
 
 
 def test_two_runs_are_compared_by_verdict_or_capture(folder):
-    samples.cured().case.capture.save(folder / "cured.gz")
+    samples.cured().view.capture.save(folder / "cured.gz")
     doctor("--json", "cured.json", "cured.gz", cwd=folder)
     done = doctor("--compare", "run.gz", "cured.json", cwd=folder)
     assert done.returncode == 0
@@ -201,7 +201,7 @@ def test_two_runs_are_compared_by_verdict_or_capture(folder):
 
 @pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("moderate", 1), ("severe", 1)])
 def test_a_run_that_became_slower_fails_where_that_was_asked_for(folder, fail_on, code):
-    samples.cured().case.capture.save(folder / "cured.gz")
+    samples.cured().view.capture.save(folder / "cured.gz")
     assert doctor("--fail-on", fail_on, "--compare", "cured.gz", "run.gz", cwd=folder).returncode == code
 
 

@@ -8,7 +8,7 @@ from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
 from tests.doctor.rules.rule_near_misses import NEAR_MISSES
 
 from forebay.doctor.model.capture import Window
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["captures", "events"]
 
@@ -41,8 +41,8 @@ details = st.fixed_dictionaries(
     },
 )
 events = st.builds(
-    lambda length, **given: Event(end=given["start"] + length, **given),
-    kind=st.sampled_from([kind.value for kind in Kind]),
+    lambda length, **given: LedgerEvent(end=given["start"] + length, **given),
+    kind=st.sampled_from([kind.value for kind in EventKind]),
     api=st.sampled_from(APIS),
     line=st.sampled_from([-1, 0, 1, STEP_LINE, 10_000]),
     thread=st.sampled_from([LOOP, LOOP, LOOP, OTHER]),
@@ -78,7 +78,7 @@ def _again(event, times):
 
 
 def _marks(number):
-    return [Event("step", "optimizer.step", STEP_LINE, LOOP, at * MS, at * MS) for at in range(number)]
+    return [LedgerEvent("step", "optimizer.step", STEP_LINE, LOOP, at * MS, at * MS) for at in range(number)]
 
 
 def _mixed(first, second, **given):

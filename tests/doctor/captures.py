@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from forebay.doctor.model.capture import Capture, Window
-from forebay.doctor.model.events import Event, Kind, Line
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 MS = 1_000_000  # nanoseconds
 LOOP, OTHER = 1, 2  # threads
@@ -40,7 +40,7 @@ def by_turns(different: int) -> Callable[[int], str]:
 class Happening:
     """Something that a step does. A detail that can be called is asked with the number of the event."""
 
-    kind: Kind
+    kind: EventKind
     api: str
     ms: float
     line: int
@@ -60,47 +60,49 @@ def happening(kind, api, ms=1.0, *, line=0, nbytes=0, times=1, every=1, thread=L
 
 
 def upload(api="torch.tensor", ms=1.0, **given):
-    return happening(Kind.UPLOAD, api, ms, **{"key": fresh, "dtype": "float32", "nbytes": MiB} | given)
+    return happening(EventKind.UPLOAD, api, ms, **{"key": fresh, "dtype": "float32", "nbytes": MiB} | given)
 
 
 def download(api="Tensor.item", ms=1.0, **given):
-    return happening(Kind.DOWNLOAD, api, ms, **{"device": "cuda:0", "nbytes": 4} | given)
+    return happening(EventKind.DOWNLOAD, api, ms, **{"device": "cuda:0", "nbytes": 4} | given)
 
 
 def batch(api="DataLoader", ms=1.0, **given):
-    return happening(Kind.INPUT, api, ms, **{"loader": api} | given)
+    return happening(EventKind.INPUT, api, ms, **{"loader": api} | given)
 
 
 def prepare(what="row", ms=1.0, **given):
-    return happening(Kind.PREPARE, what, ms, what=what, **given)
+    return happening(EventKind.PREPARE, what, ms, what=what, **given)
 
 
 def compile_(api="tf.function", ms=1.0, **given):
-    return happening(Kind.COMPILE, api, ms, **given)
+    return happening(EventKind.COMPILE, api, ms, **given)
 
 
 def build(api="DataLoader", ms=1.0, **given):
-    return happening(Kind.BUILD, api, ms, **{"what": api} | given)
+    return happening(EventKind.BUILD, api, ms, **{"what": api} | given)
 
 
 def run(api="tf.function", ms=1.0, **given):
-    return happening(Kind.RUN, api, ms, **given)
+    return happening(EventKind.RUN, api, ms, **given)
 
 
 def transform(api="jax.grad", ms=1.0, **given):
-    return happening(Kind.TRANSFORM, api, ms, **given)
+    return happening(EventKind.TRANSFORM, api, ms, **given)
 
 
 def ops(operations, ms=1.0, api="tf.ops", **given):
-    return happening(Kind.OPS, api, ms, count=operations, **given)
+    return happening(EventKind.OPS, api, ms, count=operations, **given)
 
 
 def move(api="NonZero", ms=1.0, **given):
-    return happening(Kind.MOVE, api, ms, **{"op": api, "source": "GPU:0", "target": "CPU:0", "nbytes": MiB} | given)
+    return happening(
+        EventKind.MOVE, api, ms, **{"op": api, "source": "GPU:0", "target": "CPU:0", "nbytes": MiB} | given
+    )
 
 
 def sync(api="torch.cuda.synchronize", ms=1.0, **given):
-    return happening(Kind.SYNC, api, ms, **given)
+    return happening(EventKind.SYNC, api, ms, **given)
 
 
 def loop(
@@ -120,7 +122,7 @@ def loop(
             now = _add(events, happened, now, numbers) if step % happened.every == 0 else now
         now = max(now, start + int(ms * MS))
         if marked:
-            events.append(Event(Kind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
+            events.append(LedgerEvent(EventKind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
     return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
 
 
@@ -155,6 +157,8 @@ def _add_once(events, happened, now, numbers):
     number = next(numbers)
     detail = {name: value(number) if callable(value) else value for name, value in happened.detail.items()}
     events.append(
-        Event(happened.kind, happened.api, happened.line, happened.thread, now, end, happened.nbytes, detail or None)
+        LedgerEvent(
+            happened.kind, happened.api, happened.line, happened.thread, now, end, happened.nbytes, detail or None
+        )
     )
     return end if happened.thread == LOOP else now

@@ -11,8 +11,8 @@ import numpy as np
 from tests.doctor.captures import LINES, LOOP, OTHER, STEP_LINE, capture_of
 
 from forebay.doctor.model.capture import Window
-from forebay.doctor.model.device_records import RECORD, CopyKind, MemoryKind, Recorded, RecordKind, in_order
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.model.device_records import RECORD, CopyKind, DeviceRecords, MemoryKind, RecordKind, sort_by_start
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
 US = 1_000  # nanoseconds
 PAGEABLE, PINNED = 8e9, 55e9  # bytes a second
@@ -58,7 +58,7 @@ class Rig:
     def wait_for_input(self, us, *, line=1):
         began = self.now
         self.now += us * US
-        self._event(Kind.INPUT, "DataLoader", line, began)
+        self._event(EventKind.INPUT, "DataLoader", line, began)
 
     def upload(
         self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0, early_us=-1
@@ -78,7 +78,7 @@ class Rig:
         self.now += 2 * US
         if told:
             detail = {"device": "cuda:0", "pinned": pinned, "non_blocking": pinned, "dtype": "float32"}
-            self._event(Kind.UPLOAD, "Tensor.to", line, began, nbytes, detail)
+            self._event(EventKind.UPLOAD, "Tensor.to", line, began, nbytes, detail)
 
     def read(self, nbytes=4, *, line=3, api="Tensor.item", stream=STREAM, thread=LOOP):
         began = self.now
@@ -93,7 +93,7 @@ class Rig:
         self.now = max(self.now, done) + 3 * US
         self._wait(ApiCall.STREAM_SYNCHRONIZE, waited, thread, stream)
         self.now += 2 * US
-        self._event(Kind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
+        self._event(EventKind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
 
     def send_by_another(self, nbytes, *, ready_us, line=2):
         """The call returns at once; another thread makes the data ready, for so long, and only then copies it."""
@@ -106,7 +106,7 @@ class Rig:
         to_device = CopyKind.HOST_TO_DEVICE, lasts, COPY_STREAM, nbytes, MemoryKind.PINNED, MemoryKind.DEVICE
         self._copy(*to_device, asked=ready + 5 * US)
         self.ready = ready
-        self._event(Kind.UPLOAD, "jax.device_put", line, began, nbytes, {"device": "cuda:0"})
+        self._event(EventKind.UPLOAD, "jax.device_put", line, began, nbytes, {"device": "cuda:0"})
 
     def call_compiled(self, us, *, line=5):
         """A program that waits, on the host, until what was sent is on its way."""
@@ -114,7 +114,7 @@ class Rig:
         self.now = max(self.now, self.ready) + 30 * US
         self.stream_waits(STREAM, COPY_STREAM)
         self.launch(us, host_us=20)
-        self._event(Kind.RUN, "train(x)", line, began)
+        self._event(EventKind.RUN, "train(x)", line, began)
 
     def call_fetching(self, nbytes, us, *, line=5, ahead=False):
         """A compiled function whose executor, on a thread of its own, takes the batch to the device and computes on it;
@@ -124,7 +124,7 @@ class Rig:
         if not ahead:
             self.upload(nbytes, thread=OTHER, told=False, stream=COPY_STREAM)
         self.launch(us, thread=OTHER)
-        self._event(Kind.RUN, "tf.function", line, began)
+        self._event(EventKind.RUN, "tf.function", line, began)
 
     def read_by_another(self, *, line=3):
         """Another thread asks for the value once it is there, and wakes the loop."""
@@ -134,13 +134,13 @@ class Rig:
         self._row(there, there + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
         back = CopyKind.DEVICE_TO_HOST, US, BACK_STREAM, 4, MemoryKind.DEVICE, MemoryKind.PINNED
         self.now = self._copy(*back, asked=there + 5 * US) + 50 * US
-        self._event(Kind.DOWNLOAD, "float(array)", line, began, 4, {"device": "cuda:0"})
+        self._event(EventKind.DOWNLOAD, "float(array)", line, began, 4, {"device": "cuda:0"})
 
     def synchronize(self, *, line=4):
         began = self.now
         self.now = max(self.now, *self.streams.values(), 0) + 3 * US
         self._wait(ApiCall.DEVICE_SYNCHRONIZE, began, LOOP)
-        self._event(Kind.SYNC, "torch.cuda.synchronize", line, began)
+        self._event(EventKind.SYNC, "torch.cuda.synchronize", line, began)
 
     def stream_waits(self, stream, other):
         """What comes next on this stream waits for what the other has been given."""
@@ -149,7 +149,7 @@ class Rig:
 
     def end_step(self):
         self.now += US
-        self._event(Kind.STEP, "optimizer.step", STEP_LINE, self.now - US)
+        self._event(EventKind.STEP, "optimizer.step", STEP_LINE, self.now - US)
         return self.now
 
     def _operation(self, lasts, stream, *, asked=None, **fields):
@@ -175,7 +175,7 @@ class Rig:
             self.rows.append({"start": start, "end": end, "correlation": self._correlation, **fields})
 
     def _event(self, kind, api, line, began, nbytes=0, detail=None):
-        self.events.append(Event(kind, api, line, LOOP, began, self.now, nbytes, detail))
+        self.events.append(LedgerEvent(kind, api, line, LOOP, began, self.now, nbytes, detail))
 
 
 def run(program, *, launch_cost=0, frameworks=None):
@@ -210,7 +210,7 @@ def recorded(rows):
     records = np.zeros(len(rows), RECORD)
     for field in sorted({name for row in rows for name in row}):
         records[field] = [row.get(field, 0) for row in rows]
-    return Recorded(in_order(records), ("", "gemm"), 0, 26)
+    return DeviceRecords(sort_by_start(records), ("", "gemm"), 0, 26)
 
 
 def _done(rig):
@@ -236,11 +236,11 @@ def many(steps, kernels):
     calls["what"], calls["thread"] = ApiCall.LAUNCH_KERNEL, LOOP
     done["start"], done["end"], done["kind"] = starts + gap // 3, starts + gap // 2, RecordKind.CONCURRENT_KERNEL
     calls["correlation"] = done["correlation"] = np.arange(len(starts))
-    events = [Event("step", "optimizer.step", STEP_LINE, LOOP, int(edge) - US, int(edge)) for edge in edges]
-    events += [Event("run", "step(x)", 5, LOOP, int(edge), int(edge) + 450 * US) for edge in edges[:-1]]
+    events = [LedgerEvent("step", "optimizer.step", STEP_LINE, LOOP, int(edge) - US, int(edge)) for edge in edges]
+    events += [LedgerEvent("run", "step(x)", 5, LOOP, int(edge), int(edge) + 450 * US) for edge in edges[:-1]]
     window = Window(int(edges[0]), int(edges[-1]), ("step", "optimizer.step", STEP_LINE), (), tuple(edges.tolist()))
     capture = capture_of(events, window=window, lines=LINES)
-    return replace(capture, device=Recorded(in_order(np.concatenate([calls, done])), ("",), 0, 26))
+    return replace(capture, device=DeviceRecords(sort_by_start(np.concatenate([calls, done])), ("",), 0, 26))
 
 
 __all__ = [

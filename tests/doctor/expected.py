@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 from tests.doctor.rules.fault_lines import LINES
 
-from forebay.doctor.diagnosis.diagnose import RULES, Verdict, judge
+from forebay.doctor.diagnosis.diagnose import RULES, Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Finding
@@ -21,15 +21,15 @@ ALSO_CALLED = {  # another name for the same: which one comes first is a matter 
 TWIN = "_healthy"
 
 
-def judged(capture: Capture) -> Verdict:
+def judged(capture: Capture) -> Diagnosis:
     """Of a slow machine too: a step that has only Python in it is as long there as one that computes is here."""
     with patch.object(small_batch, "LONGEST_SECONDS", 60.0):
-        return judge(capture)
+        return diagnose(capture)
 
 
-def named(framework: str, name: str, verdict: Verdict) -> list[Finding]:
+def named(framework: str, name: str, diagnosis: Diagnosis) -> list[Finding]:
     """What the verdict says of the fault of this script, or of the twin of this script."""
-    return [finding for finding in verdict.findings if finding.rule in _rules_of(framework, name.removesuffix(TWIN))]
+    return [finding for finding in diagnosis.findings if finding.rule in _rules_of(framework, name.removesuffix(TWIN))]
 
 
 def as_expected(framework: str, name: str, capture: Capture) -> bool:

@@ -64,10 +64,10 @@ def _update(*, write: bool) -> None:
         now = seen(Path(folder), {})
     for name, told in now.items():
         snapshot = snapshots.setdefault(name, {"why": "", "cpu": {}, "gpu": {}})
-        verdict = compared(told, snapshot[machine])
-        if verdict != snapshot[machine]:
-            sys.stdout.write(f"{name}\n  was {snapshot[machine]}\n  is  {verdict}\n")
-            snapshot[machine] = verdict
+        diagnosis = compared(told, snapshot[machine])
+        if diagnosis != snapshot[machine]:
+            sys.stdout.write(f"{name}\n  was {snapshot[machine]}\n  is  {diagnosis}\n")
+            snapshot[machine] = diagnosis
     if write:
         SNAPSHOTS.write_text(_written({name: snapshots[name] for name in sorted(now)}))
 

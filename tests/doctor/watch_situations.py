@@ -17,27 +17,27 @@ from tests.doctor.watch_scripts import UNTIMED, recorded_to_its_end
 
 from forebay.doctor.capture.run_script import run_script
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.diagnosis.diagnose import Verdict, judge
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
 
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
 
 
-def verdict_of(script: Path) -> Verdict:
+def diagnosis_of(script: Path) -> Diagnosis:
     capture, _ = undisturbed(lambda: (see(script), None), partial(as_decided, script.stem))
-    return judge(capture)
+    return diagnose(capture)
 
 
 def as_decided(name: str, capture: Capture) -> bool:
     snapshot = kept()[name]["gpu" if ON_GPU else "cpu"]
-    return compared(told(judge(capture)), snapshot) == snapshot
+    return compared(told(diagnose(capture)), snapshot) == snapshot
 
 
 def see(script: Path) -> Capture:
     tf.compat.v1.reset_default_graph()
     gc.collect()
-    session = Session(Stepping() if ON_GPU else Stepping(**UNTIMED))
+    session = Session(StepDetector() if ON_GPU else StepDetector(**UNTIMED))
     session.start()
     try:
         ended = run_script(str(script), ())
@@ -46,13 +46,13 @@ def see(script: Path) -> Capture:
     return session.capture(script.name, ended=ended)
 
 
-def told(verdict: Verdict) -> dict[str, Any]:
+def told(diagnosis: Diagnosis) -> dict[str, Any]:
     """What of a verdict does not depend on how fast the machine is."""
     return {
-        "loop": verdict.case.steps is not None,
-        "findings": [(finding.rule, finding.line.text if finding.line else None) for finding in verdict.findings],
-        "ended": verdict.case.capture.ended,
-        "silent": list(verdict.silent),
+        "loop": diagnosis.view.steps is not None,
+        "findings": [(finding.rule, finding.line.text if finding.line else None) for finding in diagnosis.findings],
+        "ended": diagnosis.view.capture.ended,
+        "silent": list(diagnosis.failures),
     }
 
 
@@ -68,4 +68,4 @@ if __name__ == "__main__":
         with_a_second_device()
         recorded_to_its_end()
     scripts = [script for script in sorted(SITUATIONS.glob("s*.py")) if mode_of(script.stem) == mode]
-    Path(file).write_text(json.dumps({script.stem: told(verdict_of(script)) for script in scripts}))
+    Path(file).write_text(json.dumps({script.stem: told(diagnosis_of(script)) for script in scripts}))

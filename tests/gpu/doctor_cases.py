@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.doctor.capture.run_watched import Run, run_watched
+from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.report.terminal import render
 
@@ -51,8 +51,8 @@ only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFl
 
 def watched(script):
     """The capture of a script, which is ended as soon as enough was seen."""
-    session = Session(Stepping(**IMPATIENT), done=sys.exit)
-    return run_watched(Run(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
+    session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
+    return run_profiled(RunRequest(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,30 +64,33 @@ def stopwatch():
 
 
 @pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])
-def case(request):
+def view(request):
     """Each script is run once for all tests."""
-    return request.param, judge(watched(request.param.script))
+    return request.param, diagnose(watched(request.param.script))
 
 
 def test_the_script_ran_and_every_rule_could_be_asked(case):
-    _, verdict = case
-    assert verdict.case.capture.ended == "done"
-    assert verdict.silent == ()
-    assert not any("GPU" in note for note in verdict.case.capture.notes)
+    _, diagnosis = case
+    assert diagnosis.view.capture.ended == "done"
+    assert diagnosis.failures == ()
+    assert not any("GPU" in note for note in diagnosis.view.capture.notes)
 
 
 def test_the_device_is_recorded_with_the_names_of_its_kernels(case):
-    _, verdict = case
-    view = verdict.case.device
-    assert view is not None
-    assert view.kernels_per_step >= 1
-    assert any("gemm" in view.names[number] or "fusion" in view.names[number] for number in view.kernels["name"])
-    assert verdict.case.capture.device.dropped == 0
+    _, diagnosis = case
+    device_view = diagnosis.view.device
+    assert device_view is not None
+    assert device_view.kernels_per_step >= 1
+    assert any(
+        "gemm" in device_view.names[number] or "fusion" in device_view.names[number]
+        for number in device_view.kernels["name"]
+    )
+    assert diagnosis.view.capture.device.dropped == 0
 
 
 def test_uploads_are_known_by_size_and_memory(case):
-    fault, verdict = case
-    records = verdict.case.capture.device.records
+    fault, diagnosis = case
+    records = diagnosis.view.capture.device.records
     sent = records[(records["kind"] == RecordKind.MEMCPY) & (records["what"] == CopyKind.HOST_TO_DEVICE)]
     largest = sent[sent["nbytes"].argmax()]
     assert largest["nbytes"] == fault.nbytes
@@ -95,28 +98,28 @@ def test_uploads_are_known_by_size_and_memory(case):
 
 
 def test_uploads_are_known_by_their_line(case):
-    fault, verdict = case
-    sent = [copies for copies in verdict.case.device.copies if copies.direction == "host to device"]
+    fault, diagnosis = case
+    sent = [copies for copies in diagnosis.view.device.copies if copies.direction == "host to device"]
     most = max(sent, key=lambda copies: copies.nbytes)
-    assert verdict.case.line(most.line).text.startswith(fault.line)
+    assert diagnosis.view.line(most.line).text.startswith(fault.line)
 
 
 def test_what_crossed_is_explained_by_lines(case):
-    _, verdict = case
-    shares = [verdict.case.device.coverage(direction) for direction in ("host to device", "device to host")]
+    _, diagnosis = case
+    shares = [diagnosis.view.device.coverage(direction) for direction in ("host to device", "device to host")]
     assert min(share for share in shares if share is not None) >= 0.95
 
 
 def test_the_fault_comes_first_and_on_its_line(case):
-    fault, verdict = case
-    assert verdict.main.rule == fault.rule
-    assert verdict.main.line.text.startswith(fault.line)
+    fault, diagnosis = case
+    assert diagnosis.main.rule == fault.rule
+    assert diagnosis.main.line.text.startswith(fault.line)
 
 
 def test_the_report_says_what_watching_cost(case):
-    _, verdict = case
-    assert verdict.case.overhead is not None
-    assert "that nobody watched" in " ".join(render(verdict, width=80).plain.split())
+    _, diagnosis = case
+    assert diagnosis.view.profiling_overhead is not None
+    assert "unprofiled steps" in " ".join(render(diagnosis, width=80).plain.split())
 
 
 @only_torch
@@ -128,7 +131,7 @@ def test_a_profiler_of_torchs_keeps_its_records_and_the_report_says_so():
         capture = watched(FAULT.script)
     assert capture.device is None
     assert any("torch.profiler records it" in note for note in capture.notes)
-    assert judge(capture).main is not None
+    assert diagnose(capture).main is not None
     assert kernels_in(profile)
 
 
@@ -156,7 +159,7 @@ def test_a_profiler_of_tensorflows_keeps_its_records_and_the_report_says_so(tmp_
         tf.profiler.experimental.stop()
     assert capture.device is None
     assert any("tf.profiler records it" in note for note in capture.notes)
-    assert judge(capture).main is not None
+    assert diagnose(capture).main is not None
     assert [*tmp_path.rglob("*.xplane.pb")]
 
 

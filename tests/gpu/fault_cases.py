@@ -13,11 +13,11 @@ import pytest
 from tests.gpu.fault_expectations import expect_fault, expect_healthy, told
 from tests.gpu.fault_lines import LINES
 
-from forebay.doctor.capture.run_watched import Run, run_watched
+from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.report.document import document_of
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.report.document import to_document
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 KEEP = os.environ.get("FOREBAY_KEEP")
@@ -29,23 +29,23 @@ IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "patience_seconds"
 
 def verdict_on(name):
     """Of a script that is ended as soon as enough was seen."""
-    session = Session(Stepping(**IMPATIENT), done=sys.exit)
+    session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
     try:
-        capture = run_watched(Run(str(FOLDER / f"{name}.py")), session)
+        capture = run_profiled(RunRequest(str(FOLDER / f"{name}.py")), session)
     finally:
         leave_nothing()
-    verdict = judge(capture)
+    diagnosis = diagnose(capture)
     if KEEP:
-        keep(Path(KEEP) / FRAMEWORK, name, verdict)
-    return verdict
+        keep(Path(KEEP) / FRAMEWORK, name, diagnosis)
+    return diagnosis
 
 
-def keep(folder, name, verdict):
+def keep(folder, name, diagnosis):
     folder.mkdir(parents=True, exist_ok=True)
-    verdict.case.capture.save(folder / f"{name}.capture")
-    (folder / f"{name}.json").write_text(json.dumps(document_of(verdict), indent=1))
-    with (folder / "verdicts.txt").open("a") as verdicts:
-        verdicts.write(f"{name}\n{told(verdict)}\n\n")
+    diagnosis.view.capture.save(folder / f"{name}.capture")
+    (folder / f"{name}.json").write_text(json.dumps(to_document(diagnosis), indent=1))
+    with (folder / "verdicts.txt").open("a") as diagnoses:
+        diagnoses.write(f"{name}\n{told(diagnosis)}\n\n")
 
 
 def leave_nothing():

@@ -6,27 +6,27 @@ from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
 __all__ = ["expect_fault", "expect_healthy", "told"]
 
 
-def expect_fault(framework, rule, verdict):
+def expect_fault(framework, rule, diagnosis):
     """It comes first and on its line; of what may come the script is warned."""
-    found = [finding for finding in verdict.findings if finding.rule == rule]
-    _expect(found, verdict)
+    found = [finding for finding in diagnosis.findings if finding.rule == rule]
+    _expect(found, diagnosis)
     if rule not in WARNINGS:
-        first = verdict.main.rule if verdict.main else None
-        _expect(first in {rule} | ALSO_CALLED.get((framework, rule), set()), verdict)
-        _expect(_text_of(found[0]).startswith(LINES[framework][rule]), verdict)
-    assert verdict.silent == ()
+        first = diagnosis.main.rule if diagnosis.main else None
+        _expect(first in {rule} | ALSO_CALLED.get((framework, rule), set()), diagnosis)
+        _expect(_text_of(found[0]).startswith(LINES[framework][rule]), diagnosis)
+    assert diagnosis.failures == ()
 
 
-def expect_healthy(rule, verdict):
+def expect_healthy(rule, diagnosis):
     """It was seen to the end, and is not accused."""
-    _expect(verdict.case.capture.ended == "done", verdict)
-    _expect(rule not in {finding.rule for finding in verdict.findings}, verdict)
-    assert verdict.silent == ()
+    _expect(diagnosis.view.capture.ended == "done", diagnosis)
+    _expect(rule not in {finding.rule for finding in diagnosis.findings}, diagnosis)
+    assert diagnosis.failures == ()
 
 
-def told(verdict):
+def told(diagnosis):
     """All that was found, in lines, for whoever has to find out why it was not what it should be."""
-    case = verdict.case
+    case = diagnosis.view
     capture, view = case.capture, case.device
     parts = ", ".join(f"{part} {1e3 * spent:.2f}" for part, spent in case.step_parts.items() if spent > 1e-5)
     busy = f"{view.busy_share:.0%} busy, {view.kernels_per_step:.0f} kernels" if view else "not recorded"
@@ -35,18 +35,18 @@ def told(verdict):
             f"  ended: {capture.ended}; steps: {case.steps and (len(case.steps), case.steps.anchor[:2])}",
             f"  {1e3 * case.step_seconds:.2f} ms a step: {parts}; the device: {busy}",
             *(
-                f"  {found.rule} {verdict.share(found):.0%}, {found.title} | {_text_of(found)}"
-                for found in verdict.findings
+                f"  {found.rule} {diagnosis.share(found):.0%}, {found.title} | {_text_of(found)}"
+                for found in diagnosis.findings
             ),
-            *(f"  note: {note}" for note in (*capture.notes, *verdict.silent)),
+            *(f"  note: {note}" for note in (*capture.notes, *diagnosis.failures)),
         ]
     )
 
 
-def _expect(right, verdict):
+def _expect(right, diagnosis):
     """Else all that was found is told, and nothing of the code that asked: one run has to tell why."""
     if not right:
-        pytest.fail(told(verdict), pytrace=False)
+        pytest.fail(told(diagnosis), pytrace=False)
 
 
 def _text_of(finding):

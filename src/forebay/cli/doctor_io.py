@@ -1,4 +1,4 @@
-"""The files `forebay doctor` writes: checked before the script runs, named for its rank, written whatever fails."""
+"""Runs and output files of `forebay doctor`."""
 
 import argparse
 import json
@@ -19,86 +19,96 @@ from forebay.doctor.report.html import save_page
 from forebay.doctor.report.perfetto import save_trace
 from forebay.errors import CaptureError
 
-__all__ = ["OUTPUTS", "name_by_rank", "say", "settle_outputs", "verified", "watch", "write"]
+__all__ = [
+    "OUTPUTS",
+    "check_outputs",
+    "print_status",
+    "profile",
+    "rename_for_rank",
+    "verify_cure",
+    "write_outputs",
+]
 
 OUTPUTS = ("capture", "json", "html", "trace")  # options that name a file to write
 
 
-def settle_outputs(arguments: argparse.Namespace) -> None:
-    """What cannot be written is told before the script runs for an hour; and it may change its folder meanwhile."""
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Check that all files can be written before the script runs, and make their paths absolute.
+
+    The script may run for an hour, and may change its working directory.
+    """
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is None:
             continue
         if arguments.script and path.absolute() == Path(arguments.script).absolute():
-            raise CaptureError(f"--{name} {path} would overwrite what is to be read: give the name of another file.")
+            raise CaptureError(f"--{name} {path} would overwrite the input. Choose another file.")
         if path.is_dir():
-            raise CaptureError(f"--{name} {path} is a directory: give the name of a file in it.")
+            raise CaptureError(f"--{name} {path} is a directory. Pass the name of a file.")
         if not path.absolute().parent.is_dir():
             raise CaptureError(
-                f"--{name} {path} cannot be written: there is no directory {path.parent}. Make it first."
+                f"--{name} {path} cannot be written, because there is no directory {path.parent}. Create it first."
             )
         setattr(arguments, name, path.absolute())
 
 
-def name_by_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """All ranks of a run were given the same names: each writes files of its own."""
+def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
+    """Add the rank to the file names, because all ranks of a run receive the same options."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
             setattr(arguments, name, path.with_suffix(f".rank{rank}{path.suffix}"))
 
 
-def write(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: RankComparison | None = None) -> bool:
-    """Every file that was asked for; one that fails does not take the others with it."""
-    ways: dict[str, Callable[[Path], None]] = {
+def write_outputs(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: RankComparison | None = None) -> bool:
+    """Write all requested files, and return whether all of them were written."""
+    writers: dict[str, Callable[[Path], None]] = {
         "capture": diagnosis.view.capture.save,
         "json": lambda path: _save_json(diagnosis, path, ranks),
         "html": lambda path: save_page(diagnosis, path),
         "trace": lambda path: save_trace(diagnosis.view, path),
     }
-    written = True
-    for name, save in ways.items():
+    all_written = True
+    for name, save in writers.items():
         path: Path | None = getattr(arguments, name)
         if path is None:
             continue
         try:
             save(path)
-            say(f"wrote {path}{_OPEN_WITH.get(name, '')}", style="dim")
+            print_status(f"wrote {path}{_HOW_TO_OPEN.get(name, '')}", style="dim")
         except OSError as error:
-            say(f"{path} could not be written: {error}", style="red")
-            written = False
-    return written
+            print_status(f"{path} could not be written: {error}", style="red")
+            all_written = False
+    return all_written
 
 
-_OPEN_WITH = {"html": " (open it in a browser)", "trace": " (open it in ui.perfetto.dev)"}
+_HOW_TO_OPEN = {"html": " (open it in a browser)", "trace": " (open it in ui.perfetto.dev)"}
 
 
-def say(words: str, *, style: str) -> None:
-    error_console().print(
-        f"forebay doctor: {words}", style=style, markup=False, soft_wrap=True
-    )  # a path stays one word
+def print_status(text: str, *, style: str) -> None:
+    # soft_wrap keeps long paths on one line, so that they can be copied.
+    error_console().print(f"forebay doctor: {text}", style=style, markup=False, soft_wrap=True)
 
 
 def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -> None:
     path.write_text(json.dumps(to_document(diagnosis, ranks), indent=1) + "\n", encoding="utf-8")
 
 
-def watch(arguments: argparse.Namespace) -> Capture:
-    """Apart where it is to be run again, for a second run needs the memory that the first has taken."""
-    return (profile_in_subprocess if arguments.verify else profile_run)(_run_of(arguments))
+def profile(arguments: argparse.Namespace) -> Capture:
+    """Profile the script; with --verify in a subprocess, because the second run needs the memory of the first."""
+    return (profile_in_subprocess if arguments.verify else profile_run)(_run_request(arguments))
 
 
-def verified(diagnosis: Diagnosis, arguments: argparse.Namespace, say: Callable[[str], None]) -> Diagnosis:
-    """The same verdict with what came of trying its cure."""
+def verify_cure(diagnosis: Diagnosis, arguments: argparse.Namespace, report: Callable[[str], None]) -> Diagnosis:
+    """Run the script again with its main cure emulated, and add the result to the diagnosis."""
 
     def begin(kind: EmulationKind) -> None:
-        say(f"running the script again, files it writes and all, with {kind.description}")
+        report(f"running the script again, which also writes its files again: {kind.description}")
 
-    return replace(diagnosis, verification=verify(diagnosis, _run_of(arguments), begin=begin))
+    return replace(diagnosis, verification=verify(diagnosis, _run_request(arguments), begin=begin))
 
 
-def _run_of(arguments: argparse.Namespace) -> RunRequest:
+def _run_request(arguments: argparse.Namespace) -> RunRequest:
     return RunRequest(
         arguments.script,
         tuple(arguments.arguments),

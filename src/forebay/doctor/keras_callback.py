@@ -1,4 +1,4 @@
-"""`KerasWatch`: the doctor as a callback of Keras, on any backend."""
+"""`KerasWatch`: the doctor as a Keras callback, on any backend."""
 
 import sys
 import warnings
@@ -9,7 +9,7 @@ from weakref import ref
 
 import keras
 
-from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.watch_context import Watch, watch
 from forebay.errors import CaptureError
@@ -18,83 +18,89 @@ __all__ = ["KerasWatch"]
 
 
 class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Watches a `fit` until enough steps were seen, and shows the report when it ends.
+    """Profiles a `fit` until enough steps were recorded, and shows the report at its end.
 
         seen = KerasWatch(html="report.html")
         model.fit(x, y, callbacks=[seen])
-        seen.verdict.main
+        seen.diagnosis.main
 
-    The watch begins when the callback is made, for `fit` makes its input pipeline before it calls anybody; a `fit`
-    that is called with the same callback later is watched anew, from when it asks for the callback first.
+    Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
+    A later `fit` with the same callback is profiled separately, from its first call of the callback.
     """
 
-    _latest: ClassVar["ref[KerasWatch] | None"] = None  # who began to watch last
+    _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that started to profile last
 
     def __init__(self, *, html: str | Path | None = None, warm_up: int = 10, steps: int = 50) -> None:
         super().__init__()
         self._html = html
-        self._steps = {"warm_up": warm_up, "steps": steps}
+        self._options = {"warm_up": warm_up, "steps": steps}
         self._watch: Watch | None = None
-        self._going_on = ExitStack()
-        self._is_watching = False
-        self._begin()
+        self._exit_stack = ExitStack()
+        self._is_profiling = False
+        self._start()
 
     @property
     def capture(self) -> Capture:
-        return self._ended().capture
+        return self._last_watch().capture
 
     @property
-    def verdict(self) -> Verdict:
-        return self._ended().verdict
+    def diagnosis(self) -> Diagnosis:
+        return self._last_watch().diagnosis
+
+    @property
+    def verdict(self) -> Diagnosis:
+        """Deprecated name of `diagnosis`."""
+        warnings.warn("KerasWatch.verdict is deprecated. Use KerasWatch.diagnosis.", DeprecationWarning, stacklevel=2)
+        return self.diagnosis
 
     def set_model(self, model: Any) -> None:
         """Called by `fit` before it compiles the step."""
         super().set_model(model)
-        before = KerasWatch._latest() if KerasWatch._latest is not None else None
-        if before is not None and before is not self:
-            before.close()  # its `fit` has failed, or never came
-        self._begin()
+        previous = KerasWatch._latest() if KerasWatch._latest is not None else None
+        if previous is not None and previous is not self:
+            previous.close()  # its `fit` has failed or was never called
+        self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if not self._is_watching:
-            warnings.warn("forebay: something else is being watched, so this `fit` is not.", stacklevel=2)
+        if not self._is_profiling:
+            warnings.warn("forebay: another watch is running, so this `fit` is not profiled.", stacklevel=2)
 
     def on_train_end(self, logs: Any = None) -> None:
-        if not self._is_watching:
+        if not self._is_profiling:
             return
         self.close()
-        found = self._ended()
+        found = self._last_watch()
         if self._html is not None:
             found.save_html(self._html)
         _show(found)
 
     def close(self) -> None:
-        """End the watch without a report, where `fit` came to no end of its own."""
-        self._is_watching = False
-        self._going_on.close()
+        """Stop profiling without a report, for a `fit` that did not end normally."""
+        self._is_profiling = False
+        self._exit_stack.close()
 
     def __del__(self) -> None:
-        if "_going_on" in vars(self):
+        if "_exit_stack" in vars(self):
             self.close()
 
-    def _begin(self) -> None:
-        """Unless this one watches already, or somebody else does."""
-        if self._is_watching:
+    def _start(self) -> None:
+        """Start to profile, unless this callback or another watch already does."""
+        if self._is_profiling:
             return
         try:
-            self._watch = self._going_on.enter_context(watch(**self._steps))
+            self._watch = self._exit_stack.enter_context(watch(**self._options))
         except RuntimeError:
             return
-        self._is_watching, KerasWatch._latest = True, ref(self)
+        self._is_profiling, KerasWatch._latest = True, ref(self)
 
-    def _ended(self) -> Watch:
+    def _last_watch(self) -> Watch:
         if self._watch is None:
-            raise CaptureError("nothing was watched: give this callback to `model.fit` first.")
+            raise CaptureError("nothing was profiled. Pass this callback to `model.fit` first.")
         return self._watch
 
 
 def _show(found: Watch) -> None:
-    """As a notebook shows things where this is one, else in words."""
+    """Display the report in a notebook, or print it in a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if type(shell).__name__ == "ZMQInteractiveShell":
         sys.modules["IPython"].display.display(found)

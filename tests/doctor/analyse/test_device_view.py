@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from tests.doctor import device_rig as rig
 from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.intervals import Intervals, inner
-from forebay.doctor.analyse.step_parts import parts_of
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.model.events import Event
-from forebay.doctor.report.sentences import made_of
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.intervals import Intervals, innermost
+from forebay.doctor.analyse.step_parts import split_recorded_step
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import LedgerEvent
+from forebay.doctor.report.sentences import parts_introduction
 
 MB = 1_000_000
 
 
 def view(program, **given):
-    return Case(rig.run(program, **given)).device
+    return CaptureView(rig.run(program, **given)).device
 
 
 def uploads_and_reads(machine):
@@ -55,14 +55,14 @@ def by_another_thread(machine):
 
 
 def test_without_records_there_is_no_view():
-    assert Case(rig.capture_of([])).device is None
+    assert CaptureView(rig.capture_of([])).device is None
 
 
 def test_whole_steps_are_taken_and_their_operations_counted():
     seen = view(uploads_and_reads)
     assert len(seen) == 10
     assert seen.kernels_per_step == 2
-    assert seen.are_launches.sum() == 20
+    assert seen.is_launch.sum() == 20
 
 
 def test_copies_are_told_by_line_direction_and_memory():
@@ -89,8 +89,8 @@ def test_copies_of_a_frameworks_own_thread_are_known_by_their_size():
 
 def test_a_copy_between_operations_that_were_counted_together_is_the_nearer_ones():
     capture = rig.run(lambda machine: machine.upload(8 * MB, told=False))
-    counted = [Event("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
-    seen = Case(replace(capture, events=(*capture.events, *counted))).device
+    counted = [LedgerEvent("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
+    seen = CaptureView(replace(capture, events=(*capture.events, *counted))).device
     assert seen.coverage("host to device") == 1.0
     assert set(seen.lines) == {6}
 
@@ -104,13 +104,13 @@ def test_a_step_is_no_shorter_than_what_its_device_does():
         if next(numbers) % 5 == 4:
             machine.synchronize()
 
-    case = Case(rig.run(program, launch_cost=100 * US))
-    assert median(case.untraced) < 750e-6
-    assert case.step_seconds == pytest.approx(800e-6)
+    view = CaptureView(rig.run(program, launch_cost=100 * US))
+    assert median(view.unprofiled_seconds) < 750e-6
+    assert view.step_seconds == pytest.approx(800e-6)
 
 
 def test_a_device_that_does_all_that_it_is_asked_for_has_done_every_step():
-    assert view(uploads_and_reads).done == len(view(uploads_and_reads)) == 10
+    assert view(uploads_and_reads).steps_done == len(view(uploads_and_reads)) == 10
 
 
 def test_a_device_that_a_loop_runs_ahead_of_has_done_fewer_steps_than_the_loop():
@@ -125,7 +125,7 @@ def test_a_device_that_a_loop_runs_ahead_of_has_done_fewer_steps_than_the_loop()
             machine.synchronize()
 
     seen = view(program)
-    assert (len(seen), seen.done) == (10, 6)
+    assert (len(seen), seen.steps_done) == (10, 6)
     assert seen.kernels_per_step == 1
 
 
@@ -137,19 +137,19 @@ def test_the_device_is_busy_while_it_copies_or_computes():
 
 
 def test_standing_still_is_charged_to_the_wait_that_made_it_so():
-    gaps = {(gap.cause, gap.line): gap.seconds for gap in view(uploads_and_reads).gaps}
+    gaps = {(gap.cause, gap.line): gap.seconds for gap in view(uploads_and_reads).idle_times}
     assert gaps["device to host", 3] == pytest.approx(200e-6, rel=0.1)
     assert ("Python", -1) not in gaps
 
 
 def test_standing_still_for_input_is_charged_to_the_input():
-    first = view(waits_for_input).gaps[0]
+    first = view(waits_for_input).idle_times[0]
     assert (first.cause, first.line) == ("waiting for input", 1)
     assert first.seconds == pytest.approx(700e-6)
 
 
 def test_a_launch_bound_loop_is_charged_for_launching():
-    gaps = {gap.cause: gap.seconds for gap in view(launch_bound).gaps}
+    gaps = {gap.cause: gap.seconds for gap in view(launch_bound).idle_times}
     assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of them until the device begins
 
 
@@ -159,8 +159,8 @@ def test_what_another_thread_launches_for_the_loop_is_launching_too():
             machine.python(3)
             machine.launch(2, host_us=4, thread=OTHER)
 
-    assert view(program).gaps[0].cause == "launching"
-    assert view(program).gaps[0].seconds == pytest.approx(50 * 5e-6, rel=0.02)
+    assert view(program).idle_times[0].cause == "launching"
+    assert view(program).idle_times[0].seconds == pytest.approx(50 * 5e-6, rel=0.02)
 
 
 def test_long_work_between_two_launches_is_python():
@@ -168,14 +168,14 @@ def test_long_work_between_two_launches_is_python():
         machine.launch(100)
         machine.python(900)
 
-    gaps = {gap.cause: gap.seconds for gap in view(program).gaps}
+    gaps = {gap.cause: gap.seconds for gap in view(program).idle_times}
     assert gaps["Python"] == pytest.approx(800e-6, rel=0.02)
 
 
 def test_gaps_and_busy_time_are_the_whole_step():
     for program in (uploads_and_reads, waits_for_input, launch_bound):
         seen = view(program)
-        idle = sum(gap.seconds for gap in seen.gaps)
+        idle = sum(gap.seconds for gap in seen.idle_times)
         assert idle + seen.busy_share * seen.seconds == pytest.approx(seen.seconds)
 
 
@@ -184,7 +184,7 @@ def test_a_step_whose_work_was_not_done_when_recording_ended_is_left_out():
     records = capture.device.records
     late = records["start"] >= capture.window.traced[-2]
     records["start"][late] += 10**12
-    assert len(Case(capture).device) == 9
+    assert len(CaptureView(capture).device) == 9
 
 
 def test_copies_on_a_stream_of_their_own_hide_behind_kernels():
@@ -199,11 +199,11 @@ def test_copies_on_a_stream_of_their_own_hide_behind_kernels():
 
 def test_two_hundred_thousand_records_are_taken_in():
     capture = rig.many(steps=50, kernels=2000)
-    seen = Case(capture).device
+    seen = CaptureView(capture).device
     assert len(capture.device.records) == 200_000
     assert seen.kernels_per_step == 2000
     assert np.count_nonzero(seen.lines == 5) == pytest.approx(100_000 / 2, rel=0.01)
-    assert sum(gap.seconds for gap in seen.gaps) == pytest.approx(1e-3 - 2000 * 75e-9, rel=0.01)
+    assert sum(gap.seconds for gap in seen.idle_times) == pytest.approx(1e-3 - 2000 * 75e-9, rel=0.01)
 
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
@@ -221,28 +221,28 @@ def of(pairs):
 def test_sets_of_moments_are_what_counting_each_moment_gives(some, others):
     mine, theirs = of(some), of(others)
     assert mine.length == len(moments(some))
-    assert mine.within(theirs).length == len(moments(some) & moments(others))
-    assert mine.without(theirs).length == len(moments(some) - moments(others))
-    assert mine.rest(0, 80).length == 80 - len(moments(some))
+    assert mine.intersection(theirs).length == len(moments(some) & moments(others))
+    assert mine.difference(theirs).length == len(moments(some) - moments(others))
+    assert mine.gaps_between(0, 80).length == 80 - len(moments(some))
     assert mine.covered([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
-    assert mine.holds(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
+    assert mine.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
 
 
 def test_of_nested_intervals_the_inner_one_holds_a_moment():
     starts, ends = np.array([0, 10, 30]), np.array([100, 20, 40])
-    assert inner(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
+    assert innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
 
 
 def shares(program, **given):
-    parts = Case(rig.run(program, **given)).step_parts
+    parts = CaptureView(rig.run(program, **given)).step_parts
     whole = sum(parts.values())
     return {name: value / whole for name, value in parts.items()}
 
 
 def test_parts_of_a_step_are_what_the_program_did():
-    case = Case(rig.run(uploads_and_reads))
-    parts = case.step_parts
-    assert sum(parts.values()) == pytest.approx(case.step_seconds)
+    view = CaptureView(rig.run(uploads_and_reads))
+    parts = view.step_parts
+    assert sum(parts.values()) == pytest.approx(view.step_seconds)
     assert parts["computing"] == pytest.approx(1e-3, rel=0.01)
     assert parts["host to device"] == pytest.approx(1e-3, rel=0.02)
     assert parts["device to host"] == pytest.approx(0.21e-3, rel=0.1)
@@ -257,17 +257,17 @@ def test_shares_of_a_launch_bound_step_are_right_in_spite_of_what_recording_cost
 
 @pytest.mark.parametrize("factor", [0.1, 0.3, 0.49, 0.7, 1.3])
 def test_no_part_is_less_than_nothing_however_short_the_step(factor):
-    case = Case(rig.run(launch_bound, launch_cost=5 * US))
-    assert min(parts_of(case.device, factor * case.device.seconds).values()) >= 0.0
+    view = CaptureView(rig.run(launch_bound, launch_cost=5 * US))
+    assert min(split_recorded_step(view.device, factor * view.device.seconds).values()) >= 0.0
 
 
 def test_it_is_told_where_recorded_steps_were_not_like_the_others():
     capture = rig.run(uploads_and_reads)
     slow = replace(capture.window, untraced=tuple(2 * seconds for seconds in capture.window.untraced))
-    assert ", which took " in made_of(judge(replace(capture, window=slow)))
-    assert ", which took " not in made_of(judge(capture))
+    assert ", which took " in parts_introduction(diagnose(replace(capture, window=slow)))
+    assert ", which took " not in parts_introduction(diagnose(capture))
 
 
 def test_without_the_device_a_step_is_made_of_what_the_loop_did():
     capture = rig.replace(rig.run(uploads_and_reads), device=None)
-    assert Case(capture).step_parts == Case(capture).parts
+    assert CaptureView(capture).step_parts == CaptureView(capture).host_parts

@@ -3,8 +3,8 @@
 import pytest
 from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.framework import bits_of, feeds, framework_of, is_device, uploads_to
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.framework import array_framework, dtype_bits, feed_framework, framework_of, is_device
 
 
 @pytest.mark.parametrize(
@@ -22,13 +22,13 @@ from forebay.doctor.analyse.framework import bits_of, feeds, framework_of, is_de
     ],
 )
 def test_a_call_belongs_to_a_framework(api, loaded, framework):
-    assert framework_of(Case(loop(frameworks=loaded)), api) == framework
+    assert framework_of(CaptureView(loop(frameworks=loaded)), api) == framework
 
 
 def test_a_loop_that_fit_drives_is_fed_by_keras():
-    case = Case(loop(batch("Model.fit"), frameworks=TENSORFLOW))
-    assert feeds(case, "tf.constant") == "keras"
-    assert uploads_to(case, "Model.fit") == "tensorflow"
+    view = CaptureView(loop(batch("Model.fit"), frameworks=TENSORFLOW))
+    assert feed_framework(view, "tf.constant") == "keras"
+    assert array_framework(view, "Model.fit") == "tensorflow"
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_the_host_is_no_device(name):
     ],
 )
 def test_a_type_has_a_family_and_a_width(dtype, bits):
-    assert bits_of(dtype) == bits
+    assert dtype_bits(dtype) == bits

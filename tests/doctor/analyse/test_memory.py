@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 from tests.doctor.captures import TENSORFLOW, GiB, MiB, by_turns, compile_, loop, same, upload
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.memory import Level, memory_of
-from forebay.doctor.capture.memory_samples import MemoryReadings, read_memory
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.memory import MemoryLevel, memory_usage
+from forebay.doctor.capture.memory_samples import MemorySampler, read_memory
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.report import side_notes
 
 ON_GPU = {"device": "cuda:0", "pinned": False}
 
 
 def spread(*happenings):
-    (found,) = memory_of(Case(loop(*happenings))).spreads
+    (found,) = memory_usage(CaptureView(loop(*happenings))).data_copies
     return found
 
 
@@ -38,11 +38,11 @@ def reading(steps, used, *, host=2 * GiB, mapped=0, peak=3 * GiB, **more):
 
 
 def read_as(*readings, **given):
-    return Case(loop(facts={"memory": list(readings)}, **given))
+    return CaptureView(loop(facts={"memory": list(readings)}, **given))
 
 
-def warnings(case):
-    return [finding.title for finding in judge(case.capture).findings]
+def warnings(view):
+    return [finding.title for finding in diagnose(view.capture).findings]
 
 
 # Copies of the same data
@@ -83,7 +83,7 @@ def test_a_list_takes_thirty_two_bytes_a_number():
 
 def test_what_is_only_looked_at_or_has_no_key_is_no_copy():
     views = loop(upload("torch.from_numpy", nbytes=0, copied=False), upload(key=""))
-    assert memory_of(Case(views)).spreads == ()
+    assert memory_usage(CaptureView(views)).data_copies == ()
 
 
 # Constants of graphs
@@ -91,7 +91,7 @@ def test_what_is_only_looked_at_or_has_no_key_is_no_copy():
 
 def test_constants_are_counted_in_every_graph_that_holds_them():
     traces = [compile_(line=3, constants_nbytes=MiB), compile_(line=3, constants_nbytes=2 * MiB)]
-    (found,) = memory_of(Case(loop(before=traces, frameworks=TENSORFLOW))).embedded
+    (found,) = memory_usage(CaptureView(loop(before=traces, frameworks=TENSORFLOW))).graph_constants
     assert (found.line.number, found.nbytes, found.times, found.total_nbytes) == (3, 2 * MiB, 2, 3 * MiB)
 
 
@@ -99,31 +99,33 @@ def test_constants_are_counted_in_every_graph_that_holds_them():
 
 
 def test_levels_are_those_of_the_loop_and_of_the_peak():
-    host, device = memory_of(read_as(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
-    assert host == Level("host", None, 2 * GiB, None, 3 * GiB, 32 * GiB, 0.0)
-    assert device == Level("cuda:0", "torch", 5 * GiB, 8 * GiB, 2 * GiB, 40 * GiB, 0.0)
+    host, device = memory_usage(read_as(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
+    assert host == MemoryLevel("host", None, 2 * GiB, None, 3 * GiB, 32 * GiB, 0.0)
+    assert device == MemoryLevel("cuda:0", "torch", 5 * GiB, 8 * GiB, 2 * GiB, 40 * GiB, 0.0)
 
 
 def test_what_is_mapped_from_files_is_not_the_process_s_own():
     files = read_as(reading(60, GiB, mapped=20 * GiB, peak=31 * GiB, host=4 * GiB))
-    assert memory_of(files).levels[0].peak_nbytes == 11 * GiB
+    assert memory_usage(files).levels[0].peak_nbytes == 11 * GiB
     assert warnings(files) == []
 
 
 def test_a_device_whose_size_its_framework_does_not_tell_is_as_large_as_its_driver_says():
-    case = read_as(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
-    case.capture.facts["gauges"] = [{"total_nbytes": 80 * GiB}]
-    assert memory_of(case).levels[1].total_nbytes == 80 * GiB
+    view = read_as(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
+    view.capture.facts["gauges"] = [{"total_nbytes": 80 * GiB}]
+    assert memory_usage(view).levels[1].total_nbytes == 80 * GiB
 
 
 def test_without_readings_nothing_is_said():
-    assert memory_of(Case(loop())).levels == ()
-    assert side_notes.memory(Case(loop())) == ""
+    assert memory_usage(CaptureView(loop())).levels == ()
+    assert side_notes.describe_memory(CaptureView(loop())) == ""
 
 
 def test_memory_that_grows_at_every_reading_is_a_warning():
     growing = read_as(reading(60, GiB), reading(70, GiB + 100 * MiB), reading(90, GiB + 300 * MiB))
-    assert warnings(growing) == ["cuda:0 of torch takes 10.0 MiB more with every step; 3,994 more steps fill it"]
+    assert warnings(growing) == [
+        "cuda:0 of torch needs 10.0 MiB more memory with every step; 3,994 more steps will fill it"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,15 @@ def test_memory_that_goes_up_and_down_or_grows_by_nothing_is_let_pass(readings):
 def test_the_peak_of_every_device_is_asked():
     full = reading(60, GiB) | {"devices": [{"framework": "jax", "device": "gpu:3", "used_nbytes": GiB}]}
     full["devices"][0] |= {"peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}
-    assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak, 39.0 GiB of 40.0 GiB"]
+    assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]
 
 
 def test_one_sentence_says_it():
-    case = Case(loop(upload("Tensor.to", key=same, **ON_GPU), facts={"memory": [reading(60, GiB)]}))
-    assert side_notes.memory(case) == (
-        "host 3.0 GiB of 32.0 GiB, cuda:0 2.0 GiB of 40.0 GiB (8.0 GiB reserved) at the peak; "
-        "1.0 MiB of data take 2.0 MiB (host, cuda:0); 50.0 MiB were copied for 1.0 MiB of it"
+    view = CaptureView(loop(upload("Tensor.to", key=same, **ON_GPU), facts={"memory": [reading(60, GiB)]}))
+    assert side_notes.describe_memory(view) == (
+        "peak use: host 3.0 GiB of 32.0 GiB, cuda:0 2.0 GiB of 40.0 GiB (8.0 GiB reserved); "
+        "1.0 MiB of data occupy 2.0 MiB (host, cuda:0); "
+        "the script copied 50.0 MiB in total for 1.0 MiB of distinct data"
     )
 
 
@@ -162,7 +165,7 @@ def test_the_process_is_read_without_any_framework():
 
 
 def test_a_reading_is_larger_by_what_the_process_has_taken():
-    readings = MemoryReadings()
+    readings = MemorySampler()
     readings.take("before")
     kept = mmap.mmap(-1, 64 * MiB)  # never what was taken before and given back
     kept.write(bytes([1]) * len(kept))
@@ -210,10 +213,10 @@ def test_a_framework_of_another_version_is_no_trouble(monkeypatch):
 
 
 def test_a_watch_reads_at_the_edges_of_its_window():
-    session = Session(Stepping(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
+    session = Session(StepDetector(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
     session.start()
     for _ in range(10):
-        session.ledger.add(Kind.STEP, "optimizer.step", 1, line=0)
+        session.ledger.add(EventKind.STEP, "optimizer.step", 1, line=0)
     session.stop()
     readings = session.capture("train.py").facts["memory"]
     taken = [(reading["when"], reading["steps"]) for reading in readings]

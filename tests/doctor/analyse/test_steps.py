@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.doctor.analyse.steps import PARTS, REST, find_steps, partition
+from forebay.doctor.analyse.steps import PARTS, REST, find_steps, split_step
 from forebay.doctor.model.capture import Capture, Window
-from forebay.doctor.model.events import Event
+from forebay.doctor.model.events import LedgerEvent
 
 MAIN, OTHER = 1, 2
 
@@ -15,7 +15,7 @@ def capture(events, window=None):
 
 
 def step(end, thread=MAIN):
-    return Event("step", "optimizer.step", 0, thread, end, end)
+    return LedgerEvent("step", "optimizer.step", 0, thread, end, end)
 
 
 def test_the_steps_of_the_window_are_taken():
@@ -32,29 +32,29 @@ def test_a_short_script_has_the_steps_it_has():
 
 
 def test_without_marks_a_line_that_comes_again_is_a_step():
-    uploads = [Event("upload", "tf.constant", 5, MAIN, at, at + 2) for at in range(0, 100, 10)]
-    other = [Event("download", "Tensor.numpy", 6, MAIN, at, at + 2) for at in range(0, 40, 10)]
+    uploads = [LedgerEvent("upload", "tf.constant", 5, MAIN, at, at + 2) for at in range(0, 100, 10)]
+    other = [LedgerEvent("download", "Tensor.numpy", 6, MAIN, at, at + 2) for at in range(0, 40, 10)]
     assert find_steps(capture(uploads + other)).anchor == ("upload", "tf.constant", 5)
 
 
 def test_a_script_without_a_loop_has_no_steps():
     assert find_steps(capture([])) is None
     assert find_steps(capture([step(1), step(2)])) is None
-    assert find_steps(capture([Event("build", "Dataset", 1, MAIN, at, at) for at in range(100)])) is None
+    assert find_steps(capture([LedgerEvent("build", "Dataset", 1, MAIN, at, at) for at in range(100)])) is None
 
 
 def test_a_loop_that_only_computes_has_spans_of_operations_for_steps():
-    spans = [Event("ops", "tf operations", 5, MAIN, at, at + 4) for at in range(0, 200, 5)]
-    few = [Event("ops", "tf operations", 6, MAIN, at, at + 4) for at in range(200, 290, 5)]
+    spans = [LedgerEvent("ops", "tf operations", 5, MAIN, at, at + 4) for at in range(0, 200, 5)]
+    few = [LedgerEvent("ops", "tf operations", 6, MAIN, at, at + 4) for at in range(200, 290, 5)]
     assert find_steps(capture(few)) is None
     assert find_steps(capture(spans + few)).edges == tuple(range(44, 200, 5))
 
 
 def test_other_threads_are_not_part_of_a_step():
     events = [step(end) for end in range(0, 100, 10)]
-    events += [Event("prepare", "row", 1, OTHER, 0, 90), Event("input", "DataLoader", 1, OTHER, 0, 90)]
+    events += [LedgerEvent("prepare", "row", 1, OTHER, 0, 90), LedgerEvent("input", "DataLoader", 1, OTHER, 0, 90)]
     steps = find_steps(capture(events))
-    assert partition(steps, events)[REST] == 10 / 1e9
+    assert split_step(steps, events)[REST] == 10 / 1e9
 
 
 @given(
@@ -65,8 +65,8 @@ def test_other_threads_are_not_part_of_a_step():
 )
 def test_parts_add_up_to_the_step_whatever_overlaps(events):
     marks = [step(end) for end in range(0, 110, 10)]
-    seen = [*marks, *(Event(kind, "api", 1, MAIN, start, start + length) for kind, start, length in events)]
+    seen = [*marks, *(LedgerEvent(kind, "api", 1, MAIN, start, start + length) for kind, start, length in events)]
     steps = find_steps(capture(marks))
-    parts = partition(steps, seen)
+    parts = split_step(steps, seen)
     assert abs(sum(parts.values()) - 10 / 1e9) < 1e-15
     assert all(value >= 0 for value in parts.values())

@@ -14,12 +14,12 @@ from tests.doctor.captures import TENSORFLOW_GPU, TORCH, TORCH_GPU, download, lo
 from tests.doctor.device_rig import run
 from tests.support.paths import DOCTOR, ROOT
 
-from forebay.doctor.capture import rank as rank_file
-from forebay.doctor.capture.rank import rank_here
+from forebay.core import launchers
+from forebay.core.launchers import detect_process_rank
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.report.document import document_of
+from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal_ranks import render_ranks
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.timeout(600)  # two processes import a framework
 
 def ranks_of(*captures, numbered=True):
     numbers = range(len(captures)) if numbered else [None] * len(captures)
-    verdicts = [judge(replace(capture, rank=number)) for capture, number in zip(captures, numbers, strict=True)]
-    return compare_ranks(verdicts)
+    diagnoses = [diagnose(replace(capture, rank=number)) for capture, number in zip(captures, numbers, strict=True)]
+    return compare_ranks(diagnoses)
 
 
-def together(us):
+def meets(us):
     """A step of so many microseconds of its own, and then whatever it takes until the slowest is done."""
 
     def program(rig):
@@ -60,35 +60,35 @@ def test_ranks_that_do_the_same_have_no_remark():
 def test_a_rank_that_lags_is_named_with_how_much():
     ranks = ranks_of(loop(ms=10), loop(ms=15), loop(ms=10))
     assert ranks.slowest.number == 1
-    assert ranks.remarks[0] == "rank 1 lags behind: 15.0 ms on a step, 50% more than they"
+    assert ranks.remarks[0] == "rank 1 is much slower than the others: 15.0 ms per step, 50% more"
 
 
 def test_a_rank_that_others_wait_for_is_the_one_that_waits_least():
     """All steps take the same time, since all ranks meet in each; the slow one has the shortest collectives."""
-    ranks = ranks_of(together(200), together(900), together(200))
+    ranks = ranks_of(meets(200), meets(900), meets(200))
     steps = [rank.step_seconds for rank in ranks.ranks]
     assert max(steps) == pytest.approx(min(steps), rel=0.01)
     assert ranks.slowest.number == 1
-    assert ranks.remarks[0].startswith("rank 1 lags behind: ")
-    assert "a step of its own" in ranks.remarks[0]
+    assert ranks.remarks[0].startswith("rank 1 is much slower than the others: ")
+    assert "per step without collectives" in ranks.remarks[0]
 
 
 def test_a_rank_whose_data_lies_elsewhere_is_named():
     there, here = upload(line=3, ms=0.1, device="cuda:0"), upload(line=3, ms=0.1, device="cpu")
     ranks = ranks_of(loop(there), loop(upload(line=3, ms=0.1, device="cuda:1")), loop(here))
-    told = "rank 2 has torch.tensor (train.py:3) on the host where its peers have it on cuda"
+    told = "rank 2 has the data of torch.tensor (train.py:3) on the host; the other ranks have it on cuda"
     assert ranks.remarks == (told,)
 
 
 def test_a_rank_that_moves_data_its_peers_do_not_is_named():
     plain, moving = loop(frameworks=TENSORFLOW_GPU), loop(move(ms=0.01, line=4), frameworks=TENSORFLOW_GPU)
     (told,) = ranks_of(plain, plain, moving).remarks
-    assert told == "rank 2 moves the data of NonZero to the host (train.py:4), unlike its peers"
+    assert told == "rank 2 moves the data of NonZero to the host (train.py:4), unlike the other ranks"
 
 
 def test_a_rank_that_sees_no_gpu_is_named():
     ranks = ranks_of(loop(frameworks=TORCH_GPU), loop(frameworks=TORCH_GPU), loop(frameworks=TORCH))
-    assert ranks.remarks == ("rank 2 sees no GPU, unlike its peers",)
+    assert ranks.remarks == ("rank 2 sees no GPU, unlike the other ranks",)
 
 
 def test_a_rank_that_runs_fewer_kernels_is_named():
@@ -96,12 +96,12 @@ def test_a_rank_that_runs_fewer_kernels_is_named():
         return run(lambda rig: [rig.launch(10) for _ in range(count)] + [rig.read(line=3)])
 
     (told,) = [told for told in ranks_of(kernels(20), kernels(20), kernels(8)).remarks if "kernels" in told]
-    assert told == "rank 2 runs 8 kernels a step where its peers run 20: the rest runs elsewhere"
+    assert told == "rank 2 runs 8 kernels per step; the others run 20, so some of its operations run elsewhere"
 
 
 def test_a_rank_that_is_held_back_by_something_else_is_named():
     ranks = ranks_of(loop(download(ms=3)), loop(download(ms=3)), loop(upload(ms=3, key=same)))
-    assert ranks.remarks[-1].startswith("rank 2 is held back by something else: torch.tensor uploads the same 1.0 MiB")
+    assert ranks.remarks[-1].startswith("rank 2 has another main finding: torch.tensor uploads the same 1.0 MiB")
 
 
 def test_only_the_first_rank_that_logs_is_no_remark():
@@ -119,14 +119,14 @@ def test_the_table_fits_and_has_a_row_for_each():
     ranks = ranks_of(*[loop(download(ms=3))] * 20)
     lines = render_ranks(ranks).plain.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "20 ranks; the slowest is rank 0"
+    assert lines[0] == "20 ranks. Rank 0 is the slowest."
     assert "     0    10.0 ms        0 s           -  read_back" in lines
-    assert "  4 more ranks: --json FILE has all." in lines
+    assert "  4 more ranks. Use --json FILE to see all." in lines
 
 
 def test_the_document_of_ranks_is_as_the_schema_says():
     ranks = ranks_of(loop(ms=10), loop(download(ms=3), ms=15))
-    document = json.loads(json.dumps(document_of(ranks.slowest.verdict, ranks), allow_nan=False))
+    document = json.loads(json.dumps(to_document(ranks.slowest.diagnosis, ranks), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert document["ranks"]["slowest"] == document["rank"] == 1
     assert [each["rule"] for each in document["ranks"]["each"]] == [None, "read_back"]
@@ -156,16 +156,16 @@ def test_the_document_of_ranks_is_as_the_schema_says():
     ],
 )
 def test_a_rank_is_what_its_launcher_says(monkeypatch, environment, rank):
-    monkeypatch.setattr(rank_file.os, "environ", environment)
+    monkeypatch.setattr(launchers.os, "environ", environment)
     monkeypatch.delitem(sys.modules, "jax._src.distributed", raising=False)
-    assert rank_here() == rank
+    assert detect_process_rank() == rank
 
 
 def test_jax_tells_its_rank_once_it_was_started(monkeypatch):
-    monkeypatch.setattr(rank_file.os, "environ", {})
+    monkeypatch.setattr(launchers.os, "environ", {})
     state = SimpleNamespace(client=object(), num_processes=2, process_id=1)
     monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
-    assert rank_here() == 1
+    assert detect_process_rank() == 1
 
 
 # A run of two
@@ -190,11 +190,11 @@ def test_each_rank_writes_a_file_of_its_own(two_ranks):
     assert Capture.load(two_ranks / "run.rank1.gz").rank == 1
 
 
-def test_the_captures_of_a_run_are_read_together(two_ranks):
+def test_the_captures_of_a_run_are_read_meets(two_ranks):
     command = [sys.executable, "-m", "forebay", "doctor", "--json", "all.json", "run.rank1.gz", "run.rank0.gz"]
     done = subprocess.run(command, cwd=two_ranks, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 ranks; the slowest is rank ")
+    assert done.stdout.startswith("2 ranks. Rank ")
     document = json.loads((two_ranks / "all.json").read_text())
     assert [each["rank"] for each in document["ranks"]["each"]] == [0, 1]
     assert document["rank"] == document["ranks"]["slowest"]

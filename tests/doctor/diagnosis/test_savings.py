@@ -4,17 +4,17 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.doctor import device_rig as rig
 from tests.doctor.captures import STEP_LINE
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.predict.changes import defer_waits
-from forebay.doctor.predict.machines import DEVICES, LINKS, figures_of, name_of, on_another
-from forebay.doctor.predict.timeline import Action, Operation, Timeline, run
+from forebay.doctor.predict.machines import DEVICES, LINKS, find_gpu, on_other_machine, speeds_of_gpu
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
 from forebay.doctor.predict.upload_changes import overlap_copies, remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.errors import CaptureError
@@ -39,49 +39,49 @@ UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
 
 
 def test_a_cure_wins_what_the_cured_program_shows():
-    case = Case(rig.run(trains))
-    (cure,) = Simulation.of(case).settled(UPLOAD).cures
-    truly = case.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
+    view = CaptureView(rig.run(trains))
+    (cure,) = Simulation.of(view).with_predicted_gain(UPLOAD).cures
+    truly = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
     assert cure.low <= truly <= cure.high
-    assert "run again" in cure.how
+    assert "a simulation of the recorded steps" in cure.basis
 
 
 def test_cures_together_take_what_the_program_with_both_takes():
-    simulation = Simulation.of(Case(rig.run(trains)))
-    both = simulation.together([simulation.settled(UPLOAD), simulation.settled(READ)])
+    simulation = Simulation.of(CaptureView(rig.run(trains)))
+    both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
     truly = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
     assert both.low <= truly <= both.high
 
 
 def test_one_cure_is_nothing_to_combine():
-    assert Simulation.of(Case(rig.run(trains))).together([UPLOAD]) is None
+    assert Simulation.of(CaptureView(rig.run(trains))).predict_all_cures([UPLOAD]) is None
 
 
 def test_without_records_of_the_device_bounds_stay():
-    simulation = Simulation.of(Case(replace(rig.run(trains), device=None)))
-    assert simulation.settled(UPLOAD) == UPLOAD
-    assert simulation.doubt == "the GPU was not recorded"
+    simulation = Simulation.of(CaptureView(replace(rig.run(trains), device=None)))
+    assert simulation.with_predicted_gain(UPLOAD) == UPLOAD
+    assert simulation.unreliable_reason == "the GPU was not recorded"
 
 
 def test_a_script_without_a_gpu_is_not_reckoned_for_another_and_told_why():
     without = {"frameworks": {"torch": {"gpus": 0}}}
-    verdict = judge(replace(rig.run(trains), device=None, facts=without), device="h100")
-    assert (verdict.elsewhere.step, verdict.elsewhere.doubt) == (None, "the script ran without a GPU")
+    diagnosis = diagnose(replace(rig.run(trains), device=None, facts=without), device="h100")
+    assert (diagnosis.other_machine.step, diagnosis.other_machine.reason) == (None, "the script ran without a GPU")
 
 
 def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
-    simulation = Simulation.of(Case(replace(capture, window=window)))
-    (cure,) = simulation.settled(UPLOAD).cures
+    simulation = Simulation.of(CaptureView(replace(capture, window=window)))
+    (cure,) = simulation.with_predicted_gain(UPLOAD).cures
     assert (cure.low, cure.high) == (0.0, 1e-3)
-    assert "bounds only: run again, the recorded steps miss the measured one by" in cure.how
+    assert "These are only bounds, because the simulated step differs from the measured step by" in cure.basis
 
 
 def test_a_machine_that_drifts_a_little_is_believed():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
-    assert Simulation.of(Case(replace(capture, window=window))).believed
+    assert Simulation.of(CaptureView(replace(capture, window=window))).is_reliable
 
 
 def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured():
@@ -91,7 +91,7 @@ def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured
         machine.read(4)
         machine.python(300)
 
-    model = Simulation.of(Case(rig.run(program))).model
+    model = Simulation.of(CaptureView(rig.run(program))).model
     assert model.structure_error < 0.01
     assert model.pace_error < 0.01
     assert model.cost_error > 0.1
@@ -107,9 +107,9 @@ def test_where_the_device_bounds_a_loop_its_own_steps_tell_the_hosts_pace():
         if next(numbers) % 10 == 9:
             machine.synchronize()
 
-    case = Case(rig.run(program, launch_cost=400 * rig.US))
-    (cure,) = Simulation.of(case).settled(finding(2, overlap_copies(2))).cures
-    truly = case.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
+    view = CaptureView(rig.run(program, launch_cost=400 * rig.US))
+    (cure,) = Simulation.of(view).with_predicted_gain(finding(2, overlap_copies(2))).cures
+    truly = view.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
     assert cure.low <= truly <= cure.high
 
 
@@ -123,10 +123,10 @@ def test_a_loop_that_runs_ahead_goes_at_the_pace_of_its_device():
         if next(numbers) % 20 == 19:
             machine.synchronize()
 
-    case = Case(rig.without_calls(rig.run(program)))
-    assert case.device.lags
-    assert case.step_seconds == pytest.approx(rig.step_seconds(program), rel=0.01)
-    assert Simulation.of(case).believed
+    view = CaptureView(rig.without_calls(rig.run(program)))
+    assert view.device.lags_behind
+    assert view.step_seconds == pytest.approx(rig.step_seconds(program), rel=0.01)
+    assert Simulation.of(view).is_reliable
 
 
 def test_a_loop_that_stands_still_in_launches_has_time_left():
@@ -135,8 +135,8 @@ def test_a_loop_that_stands_still_in_launches_has_time_left():
         machine.launch(1000)
         machine.wait_for_room(1981)
 
-    simulation = Simulation.of(Case(rig.without_calls(rig.run(program))))
-    (cure,) = simulation.settled(finding(2, overlap_copies(2))).cures
+    simulation = Simulation.of(CaptureView(rig.without_calls(rig.run(program))))
+    (cure,) = simulation.with_predicted_gain(finding(2, overlap_copies(2))).cures
     assert cure.low <= 1e-3 - 20e-6 <= cure.high
 
 
@@ -164,27 +164,26 @@ def at(first, *, start, lasts, **fields):
 
 
 @given(records)
-@settings(deadline=None)
 def test_whatever_was_recorded_a_verdict_comes_of_it(rows):
     capture = rig.run(trains)
     first = capture.window.traced[0]
-    verdict = judge(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
-    assert verdict.silent == ()
-    assert all(0 <= cure.low <= cure.high for found in verdict.findings for cure in found.cures)
-    assert sum(verdict.case.step_parts.values()) == pytest.approx(verdict.case.step_seconds)
+    diagnosis = diagnose(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
+    assert diagnosis.failures == ()
+    assert all(0 <= cure.low <= cure.high for found in diagnosis.findings for cure in found.cures)
+    assert sum(diagnosis.view.step_parts.values()) == pytest.approx(diagnosis.view.step_seconds)
 
 
 def test_a_verdict_has_the_step_on_another_machine():
-    verdict = judge(rig.run(trains), device="a100", link="pcie3")
-    assert verdict.elsewhere.told == "a100 behind pcie3"
-    assert verdict.elsewhere.step.low > verdict.case.step_seconds
-    assert judge(rig.run(trains)).elsewhere is None
+    diagnosis = diagnose(rig.run(trains), device="a100", link="pcie3")
+    assert diagnosis.other_machine.machine == "a100 with pcie3"
+    assert diagnosis.other_machine.step.low > diagnosis.view.step_seconds
+    assert diagnose(rig.run(trains)).other_machine is None
 
 
 def test_another_machine_without_records_is_not_reckoned():
-    verdict = judge(replace(rig.run(trains), device=None), device="a100")
-    assert verdict.elsewhere.step is None
-    assert verdict.elsewhere.doubt == "the GPU was not recorded"
+    diagnosis = diagnose(replace(rig.run(trains), device=None), device="a100")
+    assert diagnosis.other_machine.step is None
+    assert diagnosis.other_machine.reason == "the GPU was not recorded"
 
 
 @pytest.mark.parametrize(
@@ -204,19 +203,23 @@ def test_another_machine_without_records_is_not_reckoned():
     ],
 )
 def test_gpus_are_known_by_what_their_drivers_call_them(gpu, name):
-    assert name_of(gpu) == name
+    assert find_gpu(gpu) == name
 
 
 def test_figures_say_where_they_come_from():
-    assert figures_of("NVIDIA H200").source == "measured on an NVIDIA H200"
-    assert "in proportion" in figures_of("NVIDIA A100-SXM4-80GB").source
-    assert figures_of("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
+    assert speeds_of_gpu("NVIDIA H200").source == "measured on an NVIDIA H200"
+    assert "in proportion" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").source
+    assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
 
 
 def test_products_scale_by_arithmetic_and_the_rest_by_memory():
-    operations = (Operation(1e-3, multiplies=True), Operation(1e-3), Operation(1e-3, engine="host to device"))
-    timeline = Timeline((Action(0.0, (0, 1, 2), ends_step=True),), operations)
-    fast, slow = on_another(timeline, "h200", device="h100", link="pcie4")
+    operations = (
+        DeviceOperation(1e-3, multiplies=True),
+        DeviceOperation(1e-3),
+        DeviceOperation(1e-3, engine="host to device"),
+    )
+    timeline = Timeline((HostAction(0.0, (0, 1, 2), ends_step=True),), operations)
+    fast, slow = on_other_machine(timeline, "h200", device="h100", link="pcie4")
     for other in (fast, slow):
         product, rest, copy = (operation.seconds for operation in other.operations)
         assert product == pytest.approx(1e-3)
@@ -225,17 +228,19 @@ def test_products_scale_by_arithmetic_and_the_rest_by_memory():
 
 
 def test_the_same_machine_changes_nothing():
-    timeline = Timeline((Action(0.0, (0,), line=STEP_LINE, ends_step=True),), (Operation(1e-3),))
-    assert {run(other) for other in on_another(timeline, "h200", device="h200")} == {run(timeline)}
+    timeline = Timeline((HostAction(0.0, (0,), line=STEP_LINE, ends_step=True),), (DeviceOperation(1e-3),))
+    assert {simulate_steps(other) for other in on_other_machine(timeline, "h200", device="h200")} == {
+        simulate_steps(timeline)
+    }
 
 
 def test_a_machine_that_is_not_known_is_refused_with_those_that_are():
     with pytest.raises(CaptureError, match=r"no device 'h900' is known: give one of .*h100"):
-        judge(rig.run(trains), device="h900")
+        diagnose(rig.run(trains), device="h900")
     assert all(device.link in LINKS for device in DEVICES.values())
 
 
 def test_a_cause_costs_no_less_than_its_cure_wins():
-    settled = Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=1e-6))
-    assert settled.seconds == settled.win
-    assert Simulation.of(Case(rig.run(trains))).settled(replace(UPLOAD, seconds=0.0)).seconds == 0.0
+    settled = Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
+    assert settled.seconds == settled.gain
+    assert Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds == 0.0

@@ -4,13 +4,13 @@ import pytest
 from tests.doctor import device_rig as rig
 from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.predict.build_timeline import build
-from forebay.doctor.predict.calibrate import model_of
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.predict.build_timeline import build_timeline
+from forebay.doctor.predict.calibrate import calibrate
 from forebay.doctor.predict.changes import defer_waits, prefetch_input
-from forebay.doctor.predict.simulate import MOST_ERROR
-from forebay.doctor.predict.timeline import run, steady
-from forebay.doctor.predict.upload_changes import copy_faster, overlap_copies, remove_uploads, send_ahead
+from forebay.doctor.predict.simulate import LARGEST_ERROR
+from forebay.doctor.predict.timeline import simulate_steps, steady_step_seconds
+from forebay.doctor.predict.upload_changes import overlap_copies, page_lock_copies, prefetch_uploads, remove_uploads
 
 MB = 1_000_000
 
@@ -109,23 +109,25 @@ PROGRAMS = [
 
 
 def simulated(program, *changes, **given):
-    case = Case(rig.run(program, **given))
-    timeline = model_of(case, build(case)).timeline
+    view = CaptureView(rig.run(program, **given))
+    timeline = calibrate(view, build_timeline(view)).timeline
     for change in changes:
         timeline = change(timeline)
-    return steady(timeline)
+    return steady_step_seconds(timeline)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_timeline_that_nobody_changed_takes_what_the_script_took(program):
-    case = Case(rig.run(program))
-    assert steady(build(case)) == pytest.approx(rig.step_seconds(program), rel=0.01)
+    view = CaptureView(rig.run(program))
+    assert steady_step_seconds(build_timeline(view)) == pytest.approx(rig.step_seconds(program), rel=0.01)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_records_of_calls_it_takes_what_the_script_took_too(program):
     capture = rig.without_calls(rig.run(program))
-    assert steady(build(Case(capture))) == pytest.approx(rig.step_seconds(program), rel=0.03)
+    assert steady_step_seconds(build_timeline(CaptureView(capture))) == pytest.approx(
+        rig.step_seconds(program), rel=0.03
+    )
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -145,14 +147,14 @@ def test_without_the_read_it_takes_what_the_script_without_it_takes():
 
 def test_page_locked_it_takes_what_the_page_locked_script_takes():
     cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, pinned=True))
-    assert simulated(uploads_and_reads, copy_faster(2, bytes_per_second=55e9)) == pytest.approx(cured, rel=0.03)
+    assert simulated(uploads_and_reads, page_lock_copies(2, bytes_per_second=55e9)) == pytest.approx(cured, rel=0.03)
 
 
 def test_cures_together_take_what_the_script_with_all_of_them_takes():
     def program(machine):
         uploads_and_reads(machine, pinned=True, stream=COPY_STREAM, reads=False)
 
-    changes = defer_waits(3), copy_faster(2, bytes_per_second=55e9), overlap_copies(2)
+    changes = defer_waits(3), page_lock_copies(2, bytes_per_second=55e9), overlap_copies(2)
     assert simulated(uploads_and_reads, *changes) == pytest.approx(rig.step_seconds(program), rel=0.03)
 
 
@@ -168,7 +170,7 @@ def test_sent_ahead_data_is_there_when_the_device_wants_it():
 
 def test_a_compiled_call_no_longer_waits_for_a_batch_that_was_sent_ahead():
     cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, ahead=True))
-    sent = send_ahead(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
+    sent = prefetch_uploads(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
     assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
 
 
@@ -178,13 +180,13 @@ def test_work_that_was_faster_while_it_was_recorded_is_as_slow_as_it_was_before(
         machine.launch(300)
         machine.python(500 if machine.tracing else 1200)
 
-    model = model_of(Case(rig.run(program)), build(Case(rig.run(program))))
-    assert model.error <= MOST_ERROR
-    assert steady(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
+    model = calibrate(CaptureView(rig.run(program)), build_timeline(CaptureView(rig.run(program))))
+    assert model.error <= LARGEST_ERROR
+    assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
 def test_the_first_step_waits_for_the_last_of_the_round_before():
-    lengths = run(build(Case(rig.run(as_jax_does))), rounds=3)
+    lengths = simulate_steps(build_timeline(CaptureView(rig.run(as_jax_does))), rounds=3)
     assert lengths[-10:] == pytest.approx([rig.step_seconds(as_jax_does)] * 10, rel=0.01)
 
 
@@ -206,15 +208,17 @@ def test_a_wait_for_what_was_done_by_then_is_a_wait_once_it_is_not():
 
 
 def test_a_gpu_that_was_not_recorded_leaves_nothing_to_run_again():
-    assert build(Case(rig.replace(rig.run(device_bound), device=None))) is None
+    assert build_timeline(CaptureView(rig.replace(rig.run(device_bound), device=None))) is None
 
 
 def test_without_a_gpu_every_call_takes_what_it_took():
     capture = rig.replace(rig.run(device_bound, frameworks={"torch": {"gpus": 0}}), device=None)
-    assert steady(build(Case(capture))) == pytest.approx(rig.step_seconds(device_bound), rel=0.01)
+    assert steady_step_seconds(build_timeline(CaptureView(capture))) == pytest.approx(
+        rig.step_seconds(device_bound), rel=0.01
+    )
 
 
 def test_a_long_recording_becomes_a_short_timeline():
-    timeline = build(Case(rig.many(steps=50, kernels=2000)))
+    timeline = build_timeline(CaptureView(rig.many(steps=50, kernels=2000)))
     assert timeline.steps == 5
     assert len(timeline.operations) == 10_000

@@ -7,10 +7,10 @@ from tests.doctor import device_rig as rig
 from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical
 
 from forebay.doctor.diagnosis import savings
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.predict.check_changes import check_on_device, spent_behind
-from forebay.doctor.predict.simulate import UNCERTAIN_WIN
-from forebay.doctor.predict.timeline import Action, Operation
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.predict.check_changes import check_on_device, check_seconds
+from forebay.doctor.predict.simulate import UNCERTAIN_GAIN
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction
 
 MB, GB = 1_000_000, 1_000_000_000
 THERE = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=True)
@@ -21,14 +21,14 @@ DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True,
 def checks(first, *, then="launch"):
     """Computes for 4, pulls for 3 and looks at it for 5 on the host, which then calls again for 0.5."""
     actions = [
-        Action(0.5, (first,), kind="launch"),
-        Action(0.0, (first + 1,), line=READ, kind="download"),
-        Action(1.0, awaits=(first + 1,), line=READ, kind="download"),
-        Action(5.0),
-        Action(0.5, line=UPLOAD, kind=then, ends_step=True),
+        HostAction(0.5, (first,), kind="launch"),
+        HostAction(0.0, (first + 1,), line=READ, kind="download"),
+        HostAction(1.0, awaits=(first + 1,), line=READ, kind="download"),
+        HostAction(5.0),
+        HostAction(0.5, line=UPLOAD, kind=then, ends_step=True),
     ]
-    copy = Operation(3.0, engine="device to host", line=READ, nbytes=10 * GB, pageable=True)
-    return actions, [Operation(4.0), copy]
+    copy = DeviceOperation(3.0, engine="device to host", line=READ, nbytes=10 * GB, pageable=True)
+    return actions, [DeviceOperation(4.0), copy]
 
 
 def pulls(machine, *, looks_there=False):
@@ -44,8 +44,8 @@ def pulls(machine, *, looks_there=False):
 
 
 def cure_in(capture, beginning):
-    verdict = judge(capture, ["host_check"])
-    return next(cure for cure in verdict.main.cures if cure.title.startswith(beginning)), verdict.case.step_seconds
+    diagnosis = diagnose(capture, ["host_check"])
+    return next(cure for cure in diagnosis.main.cures if cure.title.startswith(beginning)), diagnosis.view.step_seconds
 
 
 def test_what_the_host_does_with_what_it_pulled_goes_with_the_pull():
@@ -58,39 +58,39 @@ def test_who_learns_of_it_later_waits_for_nothing():
 
 
 def test_with_doubts_a_part_of_it_stays_and_the_device_looks_more_often():
-    left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_WIN + 0.5
+    left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_GAIN + 0.5
     assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
 
 
 def test_what_takes_longer_than_any_check_of_so_many_bytes_may_be_something_else():
     def waits_on(first):
         actions, operations = checks(first)
-        return [*actions[:3], Action(200.0), actions[-1]], operations
+        return [*actions[:3], HostAction(200.0), actions[-1]], operations
 
-    assert spent_behind(steps(waits_on), READ) == pytest.approx((10.0, 200.0))
+    assert check_seconds(steps(waits_on), READ) == pytest.approx((10.0, 200.0))
 
 
 def test_in_front_of_an_upload_all_of_it_may_be_for_that():
     timeline = steps(lambda first: checks(first, then="upload"))
-    assert spent_behind(timeline, READ) == pytest.approx((0.0, 5.0))
+    assert check_seconds(timeline, READ) == pytest.approx((0.0, 5.0))
     assert typical(DOUBTED(timeline)) == pytest.approx(0.5 + 4.0 + 4 * 0.1 + 5.0 + 0.5, abs=0.01)
 
 
 def test_what_comes_behind_the_next_call_is_not_the_checks():
     def works_on(first):
         actions, operations = checks(first)
-        return [*actions[:-1], replace(actions[-1], ends_step=False), Action(2.0, ends_step=True)], operations
+        return [*actions[:-1], replace(actions[-1], ends_step=False), HostAction(2.0, ends_step=True)], operations
 
-    assert spent_behind(steps(works_on), READ) == pytest.approx((5.0 * (1 - UNCERTAIN_WIN), 5.0))
+    assert check_seconds(steps(works_on), READ) == pytest.approx((5.0 * (1 - UNCERTAIN_GAIN), 5.0))
 
 
 def test_what_another_thread_sends_meanwhile_is_no_call_of_the_loops():
     def fed(first):
         actions, operations = checks(first)
-        sent = Action(0.0, (first + 2,), kind="launch")
-        return [*actions[:3], sent, *actions[3:]], [*operations, Operation(1.0, 5, "host to device")]
+        sent = HostAction(0.0, (first + 2,), kind="launch")
+        return [*actions[:3], sent, *actions[3:]], [*operations, DeviceOperation(1.0, 5, "host to device")]
 
-    assert spent_behind(steps(fed), READ)[1] == pytest.approx(5.0)
+    assert check_seconds(steps(fed), READ)[1] == pytest.approx(5.0)
 
 
 def test_a_step_that_ends_with_the_pull_is_looked_at_in_the_next():
@@ -98,48 +98,48 @@ def test_a_step_that_ends_with_the_pull_is_looked_at_in_the_next():
         (launch, queue, wait, look, call), operations = checks(first)
         return [look, replace(call, ends_step=False), launch, queue, replace(wait, ends_step=True)], operations
 
-    assert spent_behind(steps(ends_with_it), READ)[1] == pytest.approx(5.0)
+    assert check_seconds(steps(ends_with_it), READ)[1] == pytest.approx(5.0)
     assert typical(THERE(steps(ends_with_it))) == pytest.approx(0.5 + 0.5 + 4.0 + 0.1, abs=0.01)
 
 
 def test_a_line_that_pulls_nothing_has_nothing_behind():
-    assert spent_behind(steps(checks), UPLOAD) == (0.0, 0.0)
+    assert check_seconds(steps(checks), UPLOAD) == (0.0, 0.0)
 
 
 def test_the_cure_wins_what_the_cured_program_shows():
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
     assert cure.low <= truly <= cure.high
-    assert cure.how.startswith("the recorded steps run again with it")
-    assert cure.how.endswith(
-        "assumed: what the host does behind it until its next call, 2.00 ms a step, is the check and goes with it"
+    assert cure.basis.startswith("a simulation of the recorded steps")
+    assert cure.basis.endswith(
+        ". Assumption: the host work between this copy and the next call (2.00 ms per step) is the check and is removed with it"
     )
 
 
 def test_bounds_hold_what_the_cured_program_shows_where_running_again_is_not_believed(monkeypatch):
-    monkeypatch.setattr("forebay.doctor.diagnosis.savings.MOST_ERROR", -1.0)
+    monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
     assert cure.low <= truly <= cure.high
-    assert "bounds only: run again, the recorded steps miss" in cure.how
-    assert cure.how.endswith("is the check and goes with it")
+    assert "These are only bounds, because the simulated step differs" in cure.basis
+    assert cure.basis.endswith("is the check and is removed with it")
 
 
 def test_where_the_device_was_not_recorded_nothing_is_assumed():
     cure, _ = cure_in(replace(rig.run(pulls), device=None), "reduce it")
-    assert "assumed" not in cure.how
+    assert "Assumption" not in cure.basis
     assert cure.low == pytest.approx(16 * MB / 60e9, rel=0.01)
 
 
 def test_no_bound_promises_a_step_that_is_shorter_than_what_the_device_computes(monkeypatch):
-    monkeypatch.setattr("forebay.doctor.diagnosis.savings.MOST_ERROR", -1.0)
-    cure, step = cure_in(rig.run(pulls), "look for NaN")
+    monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
+    cure, step = cure_in(rig.run(pulls), "check for NaN")
     assert step - cure.high == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("wait_us", [2_000, 20_000])
 def test_what_a_loop_waits_for_input_is_not_promised(monkeypatch, wait_us):
-    monkeypatch.setattr(savings, "MOST_ERROR", -1.0)  # bounds only
+    monkeypatch.setattr(savings, "LARGEST_ERROR", -1.0)  # bounds only
 
     def waits(machine):
         machine.launch(900)
@@ -147,8 +147,8 @@ def test_what_a_loop_waits_for_input_is_not_promised(monkeypatch, wait_us):
         machine.wait_for_input(wait_us)
         machine.launch(100)
 
-    verdict = judge(rig.run(waits))
-    assert verdict.main.rule == "input_bound"
-    (check,) = (finding for finding in verdict.findings if finding.rule == "host_check")
+    diagnosis = diagnose(rig.run(waits))
+    assert diagnosis.main.rule == "input_bound"
+    (check,) = (finding for finding in diagnosis.findings if finding.rule == "host_check")
     assert max(cure.high for cure in check.cures) < 1.5e-3
-    assert not any("assumed" in cure.how for cure in check.cures)
+    assert not any("Assumption" in cure.basis for cure in check.cures)

@@ -6,22 +6,24 @@ import pytest
 from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical, uploads
 
 from forebay.doctor.predict.changes import move_to_device
-from forebay.doctor.predict.timeline import Action, Operation, steady
-from forebay.doctor.predict.upload_changes import gather_on_device, send_ahead
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, steady_step_seconds
+from forebay.doctor.predict.upload_changes import gather_on_device, prefetch_uploads
 
 
 def calls(first):
     """A compiled call computes for 1 and copies for 3 to the CPU, which works for 2; back it goes for 3, and the device
     computes for 1."""
     actions = [
-        Action(0.5, (first,), kind="run"),
-        Action(0.0, (first + 1,), kind="run"),
-        Action(3.0 + 2.0, (first + 2,), kind="run"),
-        Action(3.0, (first + 3,), kind="run"),
-        Action(0.0, awaits=(first + 3,), ends_step=True),
+        HostAction(0.5, (first,), kind="run"),
+        HostAction(0.0, (first + 1,), kind="run"),
+        HostAction(3.0 + 2.0, (first + 2,), kind="run"),
+        HostAction(3.0, (first + 3,), kind="run"),
+        HostAction(0.0, awaits=(first + 3,), ends_step=True),
     ]
-    there, back = (Operation(3.0, engine=way, line=READ, nbytes=300) for way in ("device to host", "host to device"))
-    return actions, [Operation(1.0), there, back, Operation(1.0)]
+    there, back = (
+        DeviceOperation(3.0, engine=way, line=READ, nbytes=300) for way in ("device to host", "host to device")
+    )
+    return actions, [DeviceOperation(1.0), there, back, DeviceOperation(1.0)]
 
 
 def pulls(first):
@@ -33,14 +35,14 @@ def pulls(first):
 def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
     def moves(first):
         actions = [
-            Action(0.0, (first,), line=READ, kind="move"),
-            Action(0.0, awaits=(first,), line=READ, kind="move"),
-            Action(2.0),
-            Action(0.0, (first + 1,), line=UPLOAD, kind="move"),
-            Action(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
-            Action(0.5, ends_step=True),
+            HostAction(0.0, (first,), line=READ, kind="move"),
+            HostAction(0.0, awaits=(first,), line=READ, kind="move"),
+            HostAction(2.0),
+            HostAction(0.0, (first + 1,), line=UPLOAD, kind="move"),
+            HostAction(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
+            HostAction(0.5, ends_step=True),
         ]
-        return actions, [Operation(3.0, engine="device to host"), Operation(3.0, engine="host to device")]
+        return actions, [DeviceOperation(3.0, engine="device to host"), DeviceOperation(3.0, engine="host to device")]
 
     assert typical(steps(moves)) == pytest.approx(8.5)
     assert typical(move_to_device(READ, UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(0.5, abs=0.01)
@@ -49,11 +51,11 @@ def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
 def test_what_the_loop_does_once_something_else_is_launched_stays():
     def moves(first):
         actions = [
-            Action(0.0, (first,), line=READ, kind="move"),
-            Action(0.0, (first + 1,), kind="launch"),
-            Action(2.0, ends_step=True),
+            HostAction(0.0, (first,), line=READ, kind="move"),
+            HostAction(0.0, (first + 1,), kind="launch"),
+            HostAction(2.0, ends_step=True),
         ]
-        return actions, [Operation(1.0, engine="device to host"), Operation(0.1)]
+        return actions, [DeviceOperation(1.0, engine="device to host"), DeviceOperation(0.1)]
 
     assert typical(move_to_device(READ)(steps(moves))) == pytest.approx(2.0, abs=0.01)
 
@@ -61,11 +63,11 @@ def test_what_the_loop_does_once_something_else_is_launched_stays():
 def test_an_operation_placed_where_its_data_is_moves_nothing():
     def moves(first):
         actions = [
-            Action(1.0, (first,), line=UPLOAD, kind="move"),
-            Action(0.0, awaits=(first,), line=UPLOAD, kind="move"),
-            Action(0.5, (first + 1,), kind="launch", ends_step=True),
+            HostAction(1.0, (first,), line=UPLOAD, kind="move"),
+            HostAction(0.0, awaits=(first,), line=UPLOAD, kind="move"),
+            HostAction(0.5, (first + 1,), kind="launch", ends_step=True),
         ]
-        return actions, [Operation(3.0, engine="device to host", line=UPLOAD), Operation(1.0)]
+        return actions, [DeviceOperation(3.0, engine="device to host", line=UPLOAD), DeviceOperation(1.0)]
 
     assert typical(steps(moves)) == pytest.approx(4.5)
     assert typical(move_to_device(UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(1.1, abs=0.01)
@@ -93,16 +95,16 @@ def test_rows_that_an_operation_pulls_over_can_be_taken_on_the_device():
 
 
 def test_what_an_operation_pulls_over_can_be_sent_ahead():
-    fast = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(pulls))
-    slow = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(pulls))
-    assert steady(fast) == pytest.approx(4.5, abs=0.01)
-    assert steady(slow) == pytest.approx(6.0)
+    fast = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(pulls))
+    slow = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(pulls))
+    assert steady_step_seconds(fast) == pytest.approx(4.5, abs=0.01)
+    assert steady_step_seconds(slow) == pytest.approx(6.0)
 
 
 def test_what_a_compiled_call_does_in_the_next_step_is_not_for_what_was_moved_in_this_one():
     def calls_once(first):
-        actions = [Action(1.0, (first,), kind="run"), Action(0.0, awaits=(first,), ends_step=True)]
-        return actions, [Operation(0.5, engine="device to host", line=READ)]
+        actions = [HostAction(1.0, (first,), kind="run"), HostAction(0.0, awaits=(first,), ends_step=True)]
+        return actions, [DeviceOperation(0.5, engine="device to host", line=READ)]
 
     assert typical(steps(calls_once)) == pytest.approx(1.5)
     assert typical(move_to_device(READ)(steps(calls_once))) == pytest.approx(1.0)

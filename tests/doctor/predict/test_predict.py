@@ -6,50 +6,50 @@ from hypothesis import strategies as st
 from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical, uploads
 
 from forebay.doctor.predict.changes import (
+    chain,
     defer_waits,
-    launch_together,
-    one_after_the_other,
+    launch_as_graph,
     prefetch_input,
     remove_calls,
 )
 from forebay.doctor.predict.check_changes import check_on_device
 from forebay.doctor.predict.simulate import predict
-from forebay.doctor.predict.timeline import Action, Operation, Timeline, run, steady
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps, steady_step_seconds
 from forebay.doctor.predict.upload_changes import (
-    convert_ahead,
-    copy_faster,
     gather_on_device,
-    make_ahead,
-    narrow,
+    merge_uploads,
+    narrow_dtype,
     overlap_copies,
+    page_lock_copies,
+    prefetch_batches,
+    prefetch_conversion,
+    prefetch_uploads,
     remove_uploads,
-    send_ahead,
-    send_together,
 )
 
 
 def launch_bound(first):
     """The host needs 5 to queue what the device does in 2."""
-    return [Action(5.0, (first,), kind="launch", ends_step=True)], [Operation(2.0)]
+    return [HostAction(5.0, (first,), kind="launch", ends_step=True)], [DeviceOperation(2.0)]
 
 
 def device_bound(first):
     """Waits for the step before: the device needs 5."""
-    return [Action(1.0, (first,), awaits=(first - 1,), kind="launch", ends_step=True)], [Operation(5.0)]
+    return [HostAction(1.0, (first,), awaits=(first - 1,), kind="launch", ends_step=True)], [DeviceOperation(5.0)]
 
 
 def reads_back(first):
     """Queues 4 of work in 1, then waits for it, then 2 of Python."""
     actions = [
-        Action(1.0, (first,), kind="launch"),
-        Action(0.0, awaits=(first,), line=READ, kind="download"),
-        Action(2.0, ends_step=True),
+        HostAction(1.0, (first,), kind="launch"),
+        HostAction(0.0, awaits=(first,), line=READ, kind="download"),
+        HostAction(2.0, ends_step=True),
     ]
-    return actions, [Operation(4.0)]
+    return actions, [DeviceOperation(4.0)]
 
 
 def waits_for_input(first):
-    return [Action(6.0, kind="input"), Action(4.0, ends_step=True)], []
+    return [HostAction(6.0, kind="input"), HostAction(4.0, ends_step=True)], []
 
 
 def test_a_launch_bound_step_takes_what_the_host_takes():
@@ -65,15 +65,15 @@ def test_reading_back_adds_the_wait():
 
 
 def test_copies_of_one_direction_take_turns_and_kernels_of_two_streams_do_not():
-    copies = [Operation(2.0, stream=number, engine="host to device") for number in range(3)]
-    kernels = [Operation(2.0, stream=number) for number in range(3)]
-    assert run(Timeline((Action(0.0, (0, 1, 2), ends_step=True),), tuple(copies))) == (6.0,)
-    assert run(Timeline((Action(0.0, (0, 1, 2), ends_step=True),), tuple(kernels))) == (2.0,)
+    copies = [DeviceOperation(2.0, stream=number, engine="host to device") for number in range(3)]
+    kernels = [DeviceOperation(2.0, stream=number) for number in range(3)]
+    assert simulate_steps(Timeline((HostAction(0.0, (0, 1, 2), ends_step=True),), tuple(copies))) == (6.0,)
+    assert simulate_steps(Timeline((HostAction(0.0, (0, 1, 2), ends_step=True),), tuple(kernels))) == (2.0,)
 
 
 def test_an_operation_waits_for_another_stream():
-    operations = (Operation(3.0, stream=1), Operation(1.0, stream=2, after=(0,)))
-    assert run(Timeline((Action(0.0, (0, 1), ends_step=True),), operations)) == (4.0,)
+    operations = (DeviceOperation(3.0, stream=1), DeviceOperation(1.0, stream=2, after=(0,)))
+    assert simulate_steps(Timeline((HostAction(0.0, (0, 1), ends_step=True),), operations)) == (4.0,)
 
 
 def test_without_the_upload_only_the_computing_is_left():
@@ -84,7 +84,11 @@ def test_without_the_upload_only_the_computing_is_left():
 def test_half_the_uploads_gone_is_something_between():
     timeline = steps(uploads)
     half = remove_uploads(UPLOAD, share=0.5)(timeline)
-    assert sum(run(remove_uploads(UPLOAD)(timeline))) < sum(run(half)) < sum(run(timeline))
+    assert (
+        sum(simulate_steps(remove_uploads(UPLOAD)(timeline)))
+        < sum(simulate_steps(half))
+        < sum(simulate_steps(timeline))
+    )
 
 
 def test_a_read_that_is_not_waited_for_lets_host_and_device_work_side_by_side():
@@ -93,41 +97,41 @@ def test_a_read_that_is_not_waited_for_lets_host_and_device_work_side_by_side():
 
 def test_reading_every_tenth_step_costs_a_tenth():
     timeline = steps(reads_back, count=100)
-    now, never = sum(run(timeline)), sum(run(defer_waits(READ)(timeline)))
-    tenth = sum(run(defer_waits(READ, every=10)(timeline)))
+    now, never = sum(simulate_steps(timeline)), sum(simulate_steps(defer_waits(READ)(timeline)))
+    tenth = sum(simulate_steps(defer_waits(READ, every=10)(timeline)))
     assert never < tenth < never + (now - never) * 0.5
 
 
 def test_page_locked_copies_take_what_the_link_takes():
-    cured = copy_faster(UPLOAD, bytes_per_second=300.0)(steps(uploads))
+    cured = page_lock_copies(UPLOAD, bytes_per_second=300.0)(steps(uploads))
     assert typical(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
 
 
 def test_an_overlapped_copy_is_hidden_by_the_step():
-    fast = copy_faster(UPLOAD, bytes_per_second=100.0)
+    fast = page_lock_copies(UPLOAD, bytes_per_second=100.0)
     cured = overlap_copies(UPLOAD)(fast(steps(uploads)))
     assert typical(cured) < typical(fast(steps(uploads)))
 
 
 def test_input_made_meanwhile_costs_what_is_longer_than_the_step():
-    assert steady(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
-    assert steady(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
+    assert steady_step_seconds(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
+    assert steady_step_seconds(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
 
 
 def test_a_graph_leaves_what_the_device_needs():
-    assert typical(launch_together(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
+    assert typical(launch_as_graph(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
 
 
 def test_a_program_takes_what_calling_it_takes_where_that_is_longer():
-    called = launch_together(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
+    called = launch_as_graph(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
     assert typical(called) == pytest.approx(3.0)
-    assert typical(launch_together(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
+    assert typical(launch_as_graph(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
         steps(launch_bound)
     )
 
 
 def test_half_the_bytes_take_half_the_copy():
-    assert typical(narrow(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
+    assert typical(narrow_dtype(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
 
 
 def test_rows_taken_on_the_device_leave_the_computing_and_the_taking():
@@ -136,28 +140,30 @@ def test_rows_taken_on_the_device_leave_the_computing_and_the_taking():
 
 
 def test_what_is_sent_ahead_is_hidden_by_the_step_unless_making_it_takes_longer():
-    fast = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(uploads))
-    slow = send_ahead(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(uploads))
-    assert steady(fast) == pytest.approx(4.5, abs=0.01)
-    assert steady(slow) == pytest.approx(6.0)
+    fast = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(uploads))
+    slow = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(uploads))
+    assert steady_step_seconds(fast) == pytest.approx(4.5, abs=0.01)
+    assert steady_step_seconds(slow) == pytest.approx(6.0)
 
 
 def test_batches_that_others_make_cost_the_loop_nothing():
     def makes(first):
         done, queued = uploads(first)
-        return [Action(2.0), *done], queued
+        return [HostAction(2.0), *done], queued
 
-    assert steady(steps(makes)) == pytest.approx(10.0)
-    assert steady(make_ahead(UPLOAD, seconds=2.0, producer_seconds=0.5)(steps(makes))) == pytest.approx(8.0)
+    assert steady_step_seconds(steps(makes)) == pytest.approx(10.0)
+    assert steady_step_seconds(
+        prefetch_batches(UPLOAD, seconds=2.0, producer_seconds=0.5)(steps(makes))
+    ) == pytest.approx(8.0)
 
 
 def test_many_uploads_become_one():
     def several(first):
         parts = [uploads(first + 2 * number) for number in range(4)]
         actions = [action for done, _ in parts for action in done[:2]]
-        return [*actions, Action(0.0, ends_step=True)], [each for _, queued in parts for each in queued]
+        return [*actions, HostAction(0.0, ends_step=True)], [each for _, queued in parts for each in queued]
 
-    together = send_together(UPLOAD, bytes_per_second=300.0, host_bytes_per_second=1200.0)(steps(several))
+    together = merge_uploads(UPLOAD, bytes_per_second=300.0, host_bytes_per_second=1200.0)(steps(several))
     assert typical(steps(several)) == pytest.approx(4 * 3.5)
     assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
 
@@ -165,22 +171,22 @@ def test_many_uploads_become_one():
 def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
     def makes(first):
         actions = [
-            Action(2.0),
-            Action(1.5, line=UPLOAD, kind="upload"),
-            Action(0.0, (first,), line=UPLOAD, kind="upload"),
-            Action(0.0, ends_step=True),
+            HostAction(2.0),
+            HostAction(1.5, line=UPLOAD, kind="upload"),
+            HostAction(0.0, (first,), line=UPLOAD, kind="upload"),
+            HostAction(0.0, ends_step=True),
         ]
-        return actions, [Operation(0.1, engine="host to device", nbytes=100)]
+        return actions, [DeviceOperation(0.1, engine="host to device", nbytes=100)]
 
     there = gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3)
     assert typical(there(steps(makes))) == pytest.approx(0.5, abs=0.01)
 
 
 def test_what_other_threads_make_still_crosses_when_it_is_wanted():
-    made = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
+    made = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
     assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
-    slow = convert_ahead(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
-    assert steady(slow(steps(uploads))) == pytest.approx(8.0)
+    slow = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
+    assert steady_step_seconds(slow(steps(uploads))) == pytest.approx(8.0)
 
 
 def test_calls_that_are_made_once_are_gone():
@@ -188,19 +194,19 @@ def test_calls_that_are_made_once_are_gone():
 
 
 def test_a_model_that_misses_the_measurement_is_not_believed():
-    assert predict(steps(reads_back), [], measured=7.0).believed
-    assert not predict(steps(reads_back), [], measured=8.0).believed
+    assert predict(steps(reads_back), [], measured=7.0).is_reliable
+    assert not predict(steps(reads_back), [], measured=8.0).is_reliable
 
 
 def test_cures_are_combined_by_running_not_by_adding():
     timeline = steps(uploads)
-    both = [copy_faster(UPLOAD, bytes_per_second=300.0), remove_uploads(UPLOAD)]
+    both = [page_lock_copies(UPLOAD, bytes_per_second=300.0), remove_uploads(UPLOAD)]
     alone = predict(timeline, [remove_uploads(UPLOAD)], measured=8.0)
     assert predict(timeline, both, measured=8.0).low == pytest.approx(alone.low, rel=0.05)
 
 
 actions = st.builds(
-    Action,
+    HostAction,
     seconds=st.floats(0, 1),
     queues=st.lists(st.integers(0, 5), max_size=3).map(tuple),
     awaits=st.lists(st.integers(0, 5), max_size=2).map(tuple),
@@ -209,7 +215,7 @@ actions = st.builds(
     ends_step=st.booleans(),
 )
 operations = st.builds(
-    Operation,
+    DeviceOperation,
     seconds=st.floats(0, 1),
     stream=st.integers(0, 2),
     engine=st.sampled_from(["compute", "host to device", "device to host"]),
@@ -221,16 +227,16 @@ timelines = st.builds(
 CURES = [
     remove_uploads(UPLOAD),
     remove_calls(UPLOAD, ("upload", "input")),
-    narrow(UPLOAD, share=0.5),
-    convert_ahead(UPLOAD, making_bytes_per_second=1e3, producer_bytes_per_second=1e4),
+    narrow_dtype(UPLOAD, share=0.5),
+    prefetch_conversion(UPLOAD, making_bytes_per_second=1e3, producer_bytes_per_second=1e4),
     gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3),
-    make_ahead(UPLOAD, seconds=0.1, producer_seconds=0.1),
-    send_ahead(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),
-    one_after_the_other([defer_waits(READ), remove_uploads(UPLOAD)]),
+    prefetch_batches(UPLOAD, seconds=0.1, producer_seconds=0.1),
+    prefetch_uploads(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),
+    chain([defer_waits(READ), remove_uploads(UPLOAD)]),
     defer_waits(READ),
-    copy_faster(UPLOAD, bytes_per_second=1e4),
+    page_lock_copies(UPLOAD, bytes_per_second=1e4),
     prefetch_input(producer_seconds=0.1),
-    launch_together(seconds_each=1e-6),
+    launch_as_graph(seconds_each=1e-6),
     check_on_device(READ, bytes_per_second=1e4, passes=1, waits=False),
     check_on_device(READ, bytes_per_second=1e4, passes=4, waits=True, doubts=True),
 ]
@@ -238,9 +244,9 @@ CURES = [
 
 @given(timelines)
 def test_no_step_takes_less_than_nothing(timeline):
-    assert all(length >= 0 for length in run(timeline))
+    assert all(length >= 0 for length in simulate_steps(timeline))
 
 
 @given(timelines, st.sampled_from(CURES))
 def test_no_cure_makes_a_script_slower(timeline, cure):
-    assert sum(run(cure(timeline))) <= sum(run(timeline)) + 1e-9
+    assert sum(simulate_steps(cure(timeline))) <= sum(simulate_steps(timeline)) + 1e-9

@@ -17,7 +17,7 @@ import pytest
 from tests.doctor.cure_lines import CURES, FAULTS, HELD_OUT, UNRECORDED
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 
 FOLDER = DOCTOR / "recorded"
@@ -38,7 +38,7 @@ TWINS = [name for name in FAULTS if f"{name}_cured" in MEASURED]
 
 @cache
 def verdict_on(name):
-    return judge(Capture.load(FOLDER / f"{name}.gz"))
+    return diagnose(Capture.load(FOLDER / f"{name}.gz"))
 
 
 def cure_of(name):
@@ -47,7 +47,7 @@ def cure_of(name):
 
 def missed(name):
     """By how much of the twin's step the prediction misses it."""
-    predicted = verdict_on(name).case.step_seconds - cure_of(name).win
+    predicted = verdict_on(name).view.step_seconds - cure_of(name).gain
     return abs(predicted * 1e3 / MEASURED[f"{name}_cured"] - 1)
 
 
@@ -65,27 +65,27 @@ def test_a_fault_comes_first_and_on_its_line(name):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_a_cured_twin_is_not_held_back_by_it(name):
-    verdict = verdict_on(f"{name}_cured")
-    accused = verdict.main is not None and verdict.main.rule in FAULTS[name].rules
-    assert not accused or verdict.share(verdict.main) < LITTLE
+    diagnosis = verdict_on(f"{name}_cured")
+    accused = diagnosis.main is not None and diagnosis.main.rule in FAULTS[name].rules
+    assert not accused or diagnosis.share(diagnosis.main) < LITTLE
 
 
 @pytest.mark.parametrize("name", RUN_AGAIN)
 def test_what_the_cure_wins_comes_of_running_the_steps_again(name):
-    assert cure_of(name).how.startswith("the recorded steps run again with it")
+    assert cure_of(name).basis.startswith("a simulation of the recorded steps with this cure")
 
 
 @pytest.mark.parametrize("name", NOT_BELIEVED)
 def test_bounds_are_told_where_the_steps_run_again_are_not_believed(name):
-    assert "bounds only: run again, the recorded steps miss the measured one by" in cure_of(name).how
+    assert "These are only bounds, because the simulated step differs from the measured step by" in cure_of(name).basis
 
 
 @pytest.mark.parametrize("name", [name for name in CURES if "/host_check" in name])
 def test_what_the_host_computes_on_what_it_pulled_goes_with_the_pull_and_is_told(name):
     cure = cure_of(name)
-    best, worst = (verdict_on(name).case.step_seconds - np.array([cure.high, cure.low])) * 1e3
+    best, worst = (verdict_on(name).view.step_seconds - np.array([cure.high, cure.low])) * 1e3
     assert best * 0.98 <= MEASURED[f"{name}_cured"] <= worst  # of jax/host_check_field, 1 % better than any bound
-    assert "assumed: what the host does behind it until its next call, " in cure.how
+    assert "Assumption: the host work between this copy and the next call (" in cure.basis
 
 
 @pytest.mark.parametrize("name", [name for name in CURES if name != WIDELY_MISSED])
@@ -108,27 +108,27 @@ def test_a_loop_of_keras_is_told_to_read_less_often_as_nobody_can_change_its_cal
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_nearly_every_byte_that_crossed_is_some_lines(name):
-    view = verdict_on(name).case.device
-    assert (view.coverage("host to device") or 1.0) >= 0.95
-    assert (view.coverage("device to host") or 1.0) >= 0.95
+    device_view = verdict_on(name).view.device
+    assert (device_view.coverage("host to device") or 1.0) >= 0.95
+    assert (device_view.coverage("device to host") or 1.0) >= 0.95
 
 
 def test_shares_of_a_launch_bound_step_are_those_of_a_step_that_nobody_recorded():
-    case = verdict_on("torch/launch_bound").case
-    computing = case.device.working.length / 1e9 / len(case.device)
-    assert case.step_parts["computing"] / case.step_seconds == pytest.approx(computing / case.step_seconds, abs=0.05)
-    host = case.step_parts["launching"] + case.step_parts["Python"]
-    assert host / case.step_seconds == pytest.approx(1 - computing / case.step_seconds, abs=0.05)
+    view = verdict_on("torch/launch_bound").view
+    computing = view.device.working.length / 1e9 / len(view.device)
+    assert view.step_parts["computing"] / view.step_seconds == pytest.approx(computing / view.step_seconds, abs=0.05)
+    host = view.step_parts["launching"] + view.step_parts["Python"]
+    assert host / view.step_seconds == pytest.approx(1 - computing / view.step_seconds, abs=0.05)
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_every_rule_could_be_asked(name):
-    assert verdict_on(name).silent == ()
+    assert verdict_on(name).failures == ()
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_device_was_recorded_for_some_whole_steps(name):
-    view = verdict_on(name).case.device
-    assert view is not None
-    assert view.kernels_per_step >= 1
-    assert len(view) >= 4
+    device_view = verdict_on(name).view.device
+    assert device_view is not None
+    assert device_view.kernels_per_step >= 1
+    assert len(device_view) >= 4

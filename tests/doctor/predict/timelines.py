@@ -1,6 +1,6 @@
 """Timelines of equal steps, and what a clock would show of one."""
 
-from forebay.doctor.predict.timeline import Action, Operation, Timeline, run
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
 
 __all__ = ["READ", "STEPS", "UPLOAD", "steps", "typical", "uploads"]
 
@@ -19,16 +19,16 @@ def steps(make, count=STEPS):
 
 
 def typical(timeline):
-    lengths = sorted(run(timeline))
+    lengths = sorted(simulate_steps(timeline))
     return lengths[len(lengths) // 2]
 
 
 def uploads(first):
     """Copies for 3 while the host stands still, then computes for 4."""
     actions = [
-        Action(0.5, (first,), line=UPLOAD, kind="upload"),
-        Action(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
-        Action(0.5, (first + 1,), kind="launch"),
-        Action(0.0, awaits=(first + 1,), ends_step=True),
+        HostAction(0.5, (first,), line=UPLOAD, kind="upload"),
+        HostAction(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
+        HostAction(0.5, (first + 1,), kind="launch"),
+        HostAction(0.0, awaits=(first + 1,), ends_step=True),
     ]
-    return actions, [Operation(3.0, engine="host to device", line=UPLOAD, nbytes=300), Operation(4.0)]
+    return actions, [DeviceOperation(3.0, engine="host to device", line=UPLOAD, nbytes=300), DeviceOperation(4.0)]

@@ -1,14 +1,14 @@
-"""Captures made up for the reports, with verdicts that do not depend on which rules there are."""
+"""Synthetic captures for the report tests, with diagnoses that do not depend on the rules."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import Capture, Window
-from forebay.doctor.model.device_records import RECORD, CopyKind, Recorded, RecordKind, in_order
-from forebay.doctor.model.events import Event, Kind, Line
+from forebay.doctor.model.device_records import RECORD, CopyKind, DeviceRecords, RecordKind, sort_by_start
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 from forebay.doctor.rules.finding import Cure, Finding
 
 LAUNCH_KERNEL = 211  # CUPTI's number of cudaLaunchKernel
@@ -37,15 +37,15 @@ UPLOAD = Finding(
     LINES[1],
     0.00593,
     (
-        Cure("convert it before the loop", "images = ...   # move this line in front of the loop", 0.0053, 0.0059),
+        Cure("convert it before the loop", "images = ...   # move this line before the loop", 0.0053, 0.0059),
         Cure(
-            "or let the loop ask every step and upload once",
+            "use upload_once in the loop",
             'images = forebay.upload_once(images, to="torch")',
             0.005,
             0.0059,
         ),
     ),
-    ("1.0 times a step, 99% of them data that was uploaded before (1 different)",),
+    ("It runs 1.0 times per step; 99% of the uploads repeat earlier data (1 distinct array).",),
 )
 READ_BACK = Finding(
     "read_back",
@@ -54,35 +54,38 @@ READ_BACK = Finding(
     0.0011,
     (
         Cure(
-            "bring results back later, or every hundredth step",
+            "read results later, or every hundredth step",
             "readback = forebay.Readback()\n"
             "readback.put(loss, tag=step)        # in the loop: does not wait\n"
-            "for result in readback.ready(): ...  # whatever has arrived",
+            "for result in readback.ready(): ...  # results that have arrived",
             0.0005,
             0.0011,
-            "the waits it removes, as measured; work they hid may take their place",
+            "the measured time of the removed waits; hidden work may take their place",
         ),
     ),
-    ("4 B a step come back, 1.10 ms of waiting",),
+    ("The script reads back 4 B per step and waits 1.10 ms.",),
 )
 INPUT = Finding(
     "input_bound",
-    "the loop waits for DataLoader: rows are read one by one in Python, in the process that also trains",
+    "The loop waits for DataLoader: Python reads rows one by one, in the process that also trains",
     LINES[3],
     0.0031,
-    (Cure("let workers read ahead", "DataLoader(dataset, batch_size=256, num_workers=8)", 0.001, 0.003),),
-    ("0 workers; 3.10 ms of a step are spent waiting for the next batch", "Crops.__getitem__ takes 11.9 us a row"),
+    (Cure("use workers", "DataLoader(dataset, batch_size=256, num_workers=8)", 0.001, 0.003),),
+    (
+        "The loader has 0 workers. The loop waits 3.10 ms per step for the next batch.",
+        "Crops.__getitem__ takes 11.9 us per row.",
+    ),
 )
 
 
-def verdict_of(capture, *findings, silent=()):
-    return Verdict(Case(capture), findings, silent)
+def diagnosis_of(capture, *findings, failures=()):
+    return Diagnosis(CaptureView(capture), findings, failures)
 
 
 def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.py", untraced=(), **given):
     """A run whose window holds so many steps, marked by whatever its events call a step."""
     last = max((event.end for event in events), default=0)
-    anchor = (Kind.STEP.value, "optimizer.step", 4)
+    anchor = (EventKind.STEP.value, "optimizer.step", 4)
     window = Window(0, last, anchor if steps else None, untraced)
     facts = {"settings": {"OMP_NUM_THREADS": "8"}, "frameworks": {"torch": {"gpus": 1, "threads": 16}}}
     told = {"ended": "done", "seconds": 12.4, "facts": facts, "versions": {"numpy": "2.3.1", "torch": "2.13.0"}}
@@ -100,12 +103,14 @@ def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.
 def step_events(number, *, length=11 * MS):
     """One step of a loop: it waits for a batch, uploads it, reads the loss, steps; a worker prepares rows meanwhile."""
     start = number * length
-    yield Event("input", "DataLoader", 0, LOOP, start, start + 2 * MS, 0, {"workers": 0})
-    yield Event("prepare", "row", 3, LOOP, start + MS // 2, start + MS, 0, {"what": "row"})
-    yield Event("upload", "torch.tensor", 1, LOOP, start + 2 * MS, start + 8 * MS, 12_000_000, {"dtype": "float32"})
-    yield Event("prepare", "map", 3, WORKER, start + 3 * MS, start + 6 * MS, 0, {"what": "map"})
-    yield Event("download", "Tensor.item", 2, LOOP, start + 9 * MS, start + 10 * MS, 4, {"dtype": "float32"})
-    yield Event("step", "optimizer.step", 4, LOOP, start + length - 1000, start + length)
+    yield LedgerEvent("input", "DataLoader", 0, LOOP, start, start + 2 * MS, 0, {"workers": 0})
+    yield LedgerEvent("prepare", "row", 3, LOOP, start + MS // 2, start + MS, 0, {"what": "row"})
+    yield LedgerEvent(
+        "upload", "torch.tensor", 1, LOOP, start + 2 * MS, start + 8 * MS, 12_000_000, {"dtype": "float32"}
+    )
+    yield LedgerEvent("prepare", "map", 3, WORKER, start + 3 * MS, start + 6 * MS, 0, {"what": "map"})
+    yield LedgerEvent("download", "Tensor.item", 2, LOOP, start + 9 * MS, start + 10 * MS, 4, {"dtype": "float32"})
+    yield LedgerEvent("step", "optimizer.step", 4, LOOP, start + length - 1000, start + length)
 
 
 def steps_of(count, **options):
@@ -115,18 +120,18 @@ def steps_of(count, **options):
 def ordinary():
     """One severe cause, two others, and what watching cost."""
     capture = capture_of(steps_of(51), untraced=(0.0109, 0.0108, 0.011, 0.0109, 0.0109))
-    return verdict_of(capture, UPLOAD, INPUT, READ_BACK)
+    return diagnosis_of(capture, UPLOAD, INPUT, READ_BACK)
 
 
 def cured():
     """The same script after its main cause was cured."""
     kept = [event for event in steps_of(51) if event.kind != "upload"]
     halved = [event._replace(start=event.start // 2, end=event.end // 2) for event in kept]
-    return verdict_of(capture_of(halved, untraced=(0.0052, 0.0051, 0.0053, 0.0052, 0.0052)), INPUT)
+    return diagnosis_of(capture_of(halved, untraced=(0.0052, 0.0051, 0.0053, 0.0052, 0.0052)), INPUT)
 
 
 def healthy():
-    return verdict_of(capture_of(steps_of(30), untraced=(0.0109, 0.0108, 0.0109, 0.0109, 0.0108)))
+    return diagnosis_of(capture_of(steps_of(30), untraced=(0.0109, 0.0108, 0.0109, 0.0109, 0.0108)))
 
 
 def crowded():
@@ -136,11 +141,13 @@ def crowded():
         ended="ValueError: Using a target size (torch.Size([64, 1])) that is different to the input size is an error",
         notes=tuple(f"torch.thing{number} is not watched: torch has no thing{number}." for number in range(6)),
     )
-    return verdict_of(capture, UPLOAD, *[INPUT, READ_BACK] * 5, silent=("rule small_batch failed: KeyError: 'rows'",))
+    return diagnosis_of(
+        capture, UPLOAD, *[INPUT, READ_BACK] * 5, failures=("rule small_batch failed: KeyError: 'rows'",)
+    )
 
 
 def interrupted():
-    return verdict_of(capture_of(steps_of(12), ended="interrupted"), READ_BACK)
+    return diagnosis_of(capture_of(steps_of(12), ended="interrupted"), READ_BACK)
 
 
 def spoken_elsewhere():
@@ -152,15 +159,15 @@ def spoken_elsewhere():
         0.002,
         UPLOAD.cures,
     )
-    return verdict_of(capture_of(steps_of(12), script="/家/我/" + "训练" * 30 + ".py"), finding, READ_BACK)
+    return diagnosis_of(capture_of(steps_of(12), script="/家/我/" + "训练" * 30 + ".py"), finding, READ_BACK)
 
 
 def no_loop():
-    return verdict_of(capture_of(steps_of(2)[:4], steps=0, seconds=0.42))
+    return diagnosis_of(capture_of(steps_of(2)[:4], steps=0, seconds=0.42))
 
 
 def no_framework():
-    return verdict_of(capture_of((), steps=0, seconds=0.1, facts={"frameworks": {}}))
+    return diagnosis_of(capture_of((), steps=0, seconds=0.1, facts={"frameworks": {}}))
 
 
 def hostile():
@@ -178,7 +185,7 @@ def hostile():
         versions={bad: bad},
         facts={"settings": {bad: bad}, "frameworks": {bad: {bad: bad}}},
     )
-    return verdict_of(capture, finding, silent=(bad,))
+    return diagnosis_of(capture, finding, failures=(bad,))
 
 
 def streaming(kernels=3):
@@ -187,7 +194,7 @@ def streaming(kernels=3):
     traced = tuple(event.end for event in events if event.kind == "step")[20:]
     capture = capture_of(events[: 21 * 6])
     window = replace(capture.window, traced=traced)
-    return verdict_of(replace(capture, events=tuple(events), window=window, device=recorded(traced, kernels)), UPLOAD)
+    return diagnosis_of(replace(capture, events=tuple(events), window=window, device=recorded(traced, kernels)), UPLOAD)
 
 
 def recorded(edges, kernels):
@@ -203,22 +210,22 @@ def recorded(edges, kernels):
     records = np.zeros(len(rows), RECORD)
     for field, values in zip(fields, zip(*rows, strict=True), strict=True):
         records[field] = values
-    return Recorded(in_order(records), ("", "sgemm_128x128_nn"), 0, 26)
+    return DeviceRecords(sort_by_start(records), ("", "sgemm_128x128_nn"), 0, 26)
 
 
 def crowd(count, kind="upload"):
     """So many short events within one step."""
     starts = range(11 * MS, 11 * MS + count * 100, 100)
-    return [Event(kind, "call", 1, LOOP, start, start + 50) for start in starts]
+    return [LedgerEvent(kind, "call", 1, LOOP, start, start + 50) for start in starts]
 
 
 def wordy():
     """A thousand lines that cross, each a screenful long, and a hundred findings."""
     lines = tuple(Line(f"/home/me/{number}.py", number, "f", f"x{number} = " + "y" * 5000) for number in range(1000))
     uploads = [event._replace(line=at) for at, event in enumerate(crowd(1000))]
-    return verdict_of(capture_of([*steps_of(20), *uploads], lines=lines), *[READ_BACK] * 100)
+    return diagnosis_of(capture_of([*steps_of(20), *uploads], lines=lines), *[READ_BACK] * 100)
 
 
 def large(steps=4000):
     """Twenty thousand events, and as many more as asked for."""
-    return verdict_of(capture_of(steps_of(steps), steps=steps), UPLOAD)
+    return diagnosis_of(capture_of(steps_of(steps), steps=steps), UPLOAD)

@@ -6,12 +6,12 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from tests.doctor.report import report_samples as samples
 
-from forebay.doctor.report.html import card, save_page
+from forebay.doctor.report.html import render_card, save_page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
-LANES = "#lanes"
+TRACKS = "#tracks"
 expect.set_options(timeout=60_000)  # milliseconds, which a page is waited for at most
 
 
@@ -28,8 +28,8 @@ def opened(browser, tmp_path):
     """Opens a sample; whatever goes wrong in the page, or is asked of a network, is a failure."""
     troubles, pages = [], []
 
-    def open_sample(verdict, **options):
-        save_page(verdict, tmp_path / "report.html")
+    def open_sample(diagnosis, **options):
+        save_page(diagnosis, tmp_path / "report.html")
         page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}} | options)
         page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -48,7 +48,7 @@ def opened(browser, tmp_path):
 def shown(page):
     """Which ticks the timeline shows, once it has drawn."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    return page.evaluate("() => ['from', 'to'].map((end) => Number(document.getElementById('lanes').dataset[end]))")
+    return page.evaluate("() => ['from', 'to'].map((end) => Number(document.getElementById('tracks').dataset[end]))")
 
 
 def length(page):
@@ -56,7 +56,7 @@ def length(page):
     return end - start
 
 
-def colours(page):
+def colors(page):
     return page.evaluate(
         "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
     )
@@ -75,7 +75,7 @@ def test_every_page_opens_without_a_complaint_and_fits_its_window(opened, name, 
 @pytest.mark.parametrize("name", ["ordinary", "crowded", "wordy"])
 def test_every_number_of_a_crossing_is_in_sight_on_a_narrow_page(opened, name):
     page = opened(getattr(samples, name)(), viewport={"width": 360, "height": 800})
-    sides = page.locator(".crossings td").evaluate_all(
+    sides = page.locator(".transfers td").evaluate_all(
         "(cells) => cells.map((cell) => cell.getBoundingClientRect()).map((box) => [box.left, box.right])"
     )
     assert sides
@@ -90,31 +90,31 @@ def test_nothing_that_a_script_says_is_run(opened):
 
 
 def test_light_and_dark_follow_the_system_until_they_are_chosen(opened):
-    light = colours(opened(samples.ordinary(), color_scheme="light"))
+    light = colors(opened(samples.ordinary(), color_scheme="light"))
     page = opened(samples.ordinary(), color_scheme="dark")
-    dark = colours(page)
+    dark = colors(page)
     assert light != dark
     page.click("#theme")
     expect(page.locator("#theme")).to_have_text("Theme: light")
-    assert colours(page) == light
+    assert colors(page) == light
     page.click("#theme")
     expect(page.locator("#theme")).to_have_text("Theme: dark")
-    assert colours(page) == dark
+    assert colors(page) == dark
     page.click("#theme")
     expect(page.locator("#theme")).to_have_text("Theme: auto")
 
 
 def test_a_heading_sorts_the_table_and_sorts_it_back(opened):
     page = opened(samples.ordinary())
-    calls = page.locator(".crossings .call")
+    calls = page.locator(".transfers .call")
     expect(calls).to_contain_text(["torch.tensor", "DataLoader", "Tensor.item"])
-    page.get_by_role("button", name="Bytes a step").click()
+    page.get_by_role("button", name="Bytes per step").click()
     expect(calls).to_contain_text(["torch.tensor", "Tensor.item", "DataLoader"])
-    page.get_by_role("button", name="Bytes a step").click()
+    page.get_by_role("button", name="Bytes per step").click()
     expect(calls).to_contain_text(["DataLoader", "Tensor.item", "torch.tensor"])
-    expect(page.locator("th[aria-sort]")).to_have_text("Bytes a step")
+    expect(page.locator("th[aria-sort]")).to_have_text("Bytes per step")
     page.get_by_role("button", name="Line").click()
-    expect(page.locator(".crossings .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
+    expect(page.locator(".transfers .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
 
 
 def test_a_heading_is_reached_and_used_by_the_keyboard(opened):
@@ -138,24 +138,24 @@ def test_the_timeline_zooms_moves_and_shows_all(opened):
     few = length(page)
     page.click("[data-show=all]")
     assert shown(page) == [0, 51 * 110_000]
-    page.hover(LANES)
+    page.hover(TRACKS)
     page.mouse.wheel(0, -200)
     assert 0 < length(page) < 51 * 110_000
     page.click("[data-show=step]")
     assert 110_000 <= length(page) < few
     before = shown(page)
-    page.locator(LANES).press("ArrowRight")
+    page.locator(TRACKS).press("ArrowRight")
     assert shown(page) > before
-    page.locator(LANES).press("+")
+    page.locator(TRACKS).press("+")
     assert length(page) < before[1] - before[0]
-    page.locator(LANES).press("0")
+    page.locator(TRACKS).press("0")
     assert shown(page) == [0, 51 * 110_000]
 
 
 def test_a_wheel_over_the_whole_timeline_scrolls_the_page(opened):
     page = opened(samples.ordinary(), viewport={"width": 1200, "height": 500})
     page.click("[data-show=all]")
-    page.hover(LANES)
+    page.hover(TRACKS)
     before = page.evaluate("scrollY")
     page.mouse.wheel(0, 120)
     page.wait_for_function("(before) => scrollY > before", arg=before)
@@ -166,8 +166,8 @@ def test_dragging_moves_the_timeline(opened):
     page = opened(samples.ordinary())
     page.click("[data-show=step]")
     before = shown(page)
-    page.locator(LANES).scroll_into_view_if_needed()
-    box = page.locator(LANES).bounding_box()
+    page.locator(TRACKS).scroll_into_view_if_needed()
+    box = page.locator(TRACKS).bounding_box()
     page.mouse.move(box["x"] + 500, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 60, steps=5)
@@ -180,7 +180,7 @@ def test_dragging_moves_the_timeline(opened):
 def test_pointing_at_an_event_tells_what_it_is(opened):
     page = opened(samples.ordinary())
     page.click("[data-show=step]")
-    page.hover(LANES, position={"x": 400, "y": 60})
+    page.hover(TRACKS, position={"x": 400, "y": 60})
     expect(page.locator("#hover")).to_be_visible()
     expect(page.locator("#hover")).to_contain_text("torch.tensor")
     expect(page.locator("#hover")).to_contain_text("upload, 6 ms, 11.4 MiB")
@@ -193,7 +193,7 @@ def test_twenty_thousand_events_are_drawn_and_found(opened):
     page = opened(samples.large(3300))
     page.click("[data-show=all]")
     expect(page.locator("#timeline-told")).to_have_text("All 19,800 events of the run.")
-    page.hover(LANES, position={"x": 700, "y": 60})
+    page.hover(TRACKS, position={"x": 700, "y": 60})
     expect(page.locator("#hover")).to_be_visible()
 
 
@@ -201,12 +201,12 @@ def test_a_page_can_be_read_without_its_script(opened):
     page = opened(samples.ordinary(), java_script_enabled=False)
     expect(page.locator("h1")).to_be_visible()
     expect(page.locator(".finding")).to_have_count(3)
-    expect(page.locator(".crossings tbody tr")).to_have_count(3)
+    expect(page.locator(".transfers tbody tr")).to_have_count(3)
 
 
 def test_a_card_shows_in_a_cell(browser):
     page = browser.new_page()
-    page.set_content(card(samples.ordinary()))
+    page.set_content(render_card(samples.ordinary()))
     expect(page.locator(".headline")).to_be_visible()
     page.locator("summary").nth(1).click()
     expect(page.locator("details").nth(1)).to_contain_text("let workers read ahead")

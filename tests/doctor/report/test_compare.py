@@ -8,13 +8,13 @@ from rich.cells import cell_len
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.report.compare import compare, read_document
-from forebay.doctor.report.document import document_of
+from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal_compare import render_comparison
 from forebay.errors import CaptureError
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-ORDINARY, CURED = document_of(samples.ordinary()), document_of(samples.cured())
-CROWDED, HOSTILE = document_of(samples.crowded()), document_of(samples.hostile())
+ORDINARY, CURED = to_document(samples.ordinary()), to_document(samples.cured())
+CROWDED, HOSTILE = to_document(samples.crowded()), to_document(samples.hostile())
 
 
 def titles(findings):
@@ -41,38 +41,38 @@ def test_every_line_of_a_comparison_fits(before, after, width):
 
 def test_two_scripts_are_told_apart():
     other = render_comparison(compare(ORDINARY, CURED | {"script": "/home/me/other.py"}), ("a", "b")).plain
-    assert "These are two scripts: train.py, then other.py." in other
+    assert "The two runs are of different scripts: train.py and other.py." in other
     moved = render_comparison(compare(ORDINARY, CURED | {"script": "/elsewhere/train.py"}), ("a", "b")).plain
-    assert "two scripts" not in moved
+    assert "different scripts" not in moved
 
 
 def test_another_gpu_is_told():
     gpus = {"gpus": [{"name": "NVIDIA H200"}]}
-    assert compare(ORDINARY | gpus, CURED | {"gpus": []}).otherwise == ("GPU NVIDIA H200, then not known",)
-    assert compare(ORDINARY | gpus, CURED | gpus).otherwise == ()
+    assert compare(ORDINARY | gpus, CURED | {"gpus": []}).differences == ("GPU NVIDIA H200 before, unknown after",)
+    assert compare(ORDINARY | gpus, CURED | gpus).differences == ()
 
 
 def test_findings_go_come_and_stay():
     found = compare(ORDINARY, CURED)
-    assert titles(found.went) == ["repeated_upload", "read_back"]
-    assert titles(found.came) == []
-    assert titles(new for _, new in found.stayed) == ["input_bound"]
-    assert titles(compare(CURED, ORDINARY).came) == ["repeated_upload", "read_back"]
+    assert titles(found.resolved) == ["repeated_upload", "read_back"]
+    assert titles(found.new) == []
+    assert titles(new for _, new in found.remaining) == ["input_bound"]
+    assert titles(compare(CURED, ORDINARY).new) == ["repeated_upload", "read_back"]
 
 
 def test_a_finding_whose_line_moved_has_stayed():
     moved = ORDINARY | {"findings": [finding | {"line": 7, "file": "b.py"} for finding in ORDINARY["findings"]]}
-    assert len(compare(ORDINARY, moved).stayed) == 3
+    assert len(compare(ORDINARY, moved).remaining) == 3
 
 
 def test_a_finding_whose_line_was_rewritten_has_stayed():
     rewritten = ORDINARY | {"findings": [finding | {"text": "x = y"} for finding in ORDINARY["findings"]]}
-    assert len(compare(ORDINARY, rewritten).stayed) == 3
+    assert len(compare(ORDINARY, rewritten).remaining) == 3
 
 
 def test_a_second_finding_of_a_rule_has_come():
     found = compare(ORDINARY, ORDINARY | {"findings": [*ORDINARY["findings"], ORDINARY["findings"][0]]})
-    assert titles(found.came) == ["repeated_upload"]
+    assert titles(found.new) == ["repeated_upload"]
 
 
 def test_each_part_tells_how_it_changed():
@@ -87,8 +87,8 @@ def test_another_machine_or_version_is_told():
         "versions": CURED["versions"] | {"torch": "2.4.0"},
         "machine": CURED["machine"] | {"cores": 2},
     }
-    assert compare(ORDINARY, elsewhere).otherwise == ("cores 16, then 2", "torch 2.13.0, then 2.4.0")
-    assert compare(ORDINARY, CURED).otherwise == ()
+    assert compare(ORDINARY, elsewhere).differences == ("cores 16 before, 2 after", "torch 2.13.0 before, 2.4.0 after")
+    assert compare(ORDINARY, CURED).differences == ()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_another_machine_or_version_is_told():
     ],
 )
 def test_worse_is_a_finding_that_came_or_a_step_surely_slower(before, after, severity, worse):
-    assert compare(before, after).worse(severity) is worse
+    assert compare(before, after).is_worse(severity) is worse
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -114,11 +114,11 @@ def test_what_was_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as a verdict"),
-        ("[]", "is JSON, but no verdict"),
-        ('{"schema_version": 1}', "is JSON, but no verdict"),
-        (json.dumps(ORDINARY | {"schema_version": 99}), "has version 99"),
-        (json.dumps(document_of(samples.no_loop())), "no step was found"),
+        ("{", "cannot be read as a document of the doctor"),
+        ("[]", "is JSON, but not a document of the doctor"),
+        ('{"schema_version": 1}', "is JSON, but not a document of the doctor"),
+        (json.dumps(ORDINARY | {"schema_version": 99}), "has schema version 99"),
+        (json.dumps(to_document(samples.no_loop())), "the doctor found no step"),
     ],
 )
 def test_what_cannot_be_compared_is_told(tmp_path, text, message):

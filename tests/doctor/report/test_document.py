@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from tests.doctor.report import report_samples as samples
 
-from forebay.doctor.report.document import SCHEMA_VERSION, document_of
+from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "cured"]
@@ -16,7 +16,7 @@ OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" i
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_document_is_what_the_schema_says(name):
-    document = json.loads(json.dumps(document_of(getattr(samples, name)()), allow_nan=False))
+    document = json.loads(json.dumps(to_document(getattr(samples, name)()), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
 
 
@@ -33,7 +33,7 @@ def test_every_field_is_described_required_and_known(described):
 
 
 def test_what_was_not_measured_is_null_and_not_zero():
-    document = document_of(samples.no_loop())
+    document = to_document(samples.no_loop())
     assert document["step_seconds"] is None
     assert document["step_quartiles"] is None
     assert document["watching_cost"] is None
@@ -41,7 +41,7 @@ def test_what_was_not_measured_is_null_and_not_zero():
 
 
 def test_the_numbers_are_those_of_the_verdict():
-    document = document_of(samples.ordinary())
+    document = to_document(samples.ordinary())
     assert document["headline"] == "torch.tensor uploads the same 11.4 MiB again and again"
     assert document["steps"] == 50
     assert document["step_seconds"] == pytest.approx(0.0109)
@@ -53,7 +53,7 @@ def test_the_numbers_are_those_of_the_verdict():
 
 
 def test_crossings_are_by_line_and_the_longest_come_first():
-    crossings = document_of(samples.ordinary())["crossings"]
+    crossings = to_document(samples.ordinary())["crossings"]
     assert [crossing["api"] for crossing in crossings] == ["torch.tensor", "DataLoader", "Tensor.item"]
     assert crossings[0]["nbytes_per_step"] == 12_000_000
     assert crossings[0]["times_per_step"] == 1
@@ -61,7 +61,7 @@ def test_crossings_are_by_line_and_the_longest_come_first():
 
 
 def test_without_source_no_text_is_left():
-    verdict = samples.ordinary()
-    capture = verdict.case.capture.without_text()
-    document = document_of(samples.verdict_of(capture))
+    diagnosis = samples.ordinary()
+    capture = diagnosis.view.capture.without_text()
+    document = to_document(samples.diagnosis_of(capture))
     assert {crossing["text"] for crossing in document["crossings"]} == {None}

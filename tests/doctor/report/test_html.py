@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.doctor.report import report_samples as samples
 
-from forebay.doctor.report.html import card, page, save_page
+from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
 LARGEST = 2_000_000  # bytes of a page
@@ -32,20 +32,20 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_element_is_closed(name):
-    assert Elements(page(getattr(samples, name)())).open == []
-    assert Elements(card(getattr(samples, name)())).open == []
+    assert Elements(render_page(getattr(samples, name)())).open == []
+    assert Elements(render_card(getattr(samples, name)())).open == []
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_asks_nothing_of_anybody(name):
-    text = page(getattr(samples, name)())
+    text = render_page(getattr(samples, name)())
     assert re.findall(r"(?:https?:)?//[\w.-]+\.\w{2,}", text) == []
     assert re.findall(r"@import|url\(", text) == []
     links = [attributes.get("href") or attributes.get("src") for _, attributes in Elements(text).found]
     assert {link for link in links if link and not link.startswith(("#", "data:"))} == set()
 
 
-@pytest.mark.parametrize("made", [page, card])
+@pytest.mark.parametrize("made", [render_page, render_card])
 def test_nothing_that_a_script_says_becomes_an_element(made):
     text = made(samples.hostile())
     elements = Elements(text).found
@@ -56,28 +56,28 @@ def test_nothing_that_a_script_says_becomes_an_element(made):
 
 
 def test_only_the_pages_own_script_may_run():
-    text = page(samples.ordinary())
+    text = render_page(samples.ordinary())
     policy = next(a["content"] for tag, a in Elements(text).found if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     assert "'sha256-" in policy
     assert text.count("<script") == 2  # the data, and the code
 
 
-@pytest.mark.parametrize("verdict", [samples.large(30_000), samples.wordy()], ids=["many events", "long lines"])
-def test_a_page_stays_small(tmp_path, verdict):
-    save_page(verdict, tmp_path / "report.html")
+@pytest.mark.parametrize("diagnosis", [samples.large(30_000), samples.wordy()], ids=["many events", "long lines"])
+def test_a_page_stays_small(tmp_path, diagnosis):
+    save_page(diagnosis, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < LARGEST
 
 
 def test_a_card_is_short_and_runs_no_script():
-    text = card(samples.crowded())
+    text = render_card(samples.crowded())
     assert len(text) < 20_000
     assert "<script" not in text
     assert "7 more findings" in text
 
 
 def test_a_page_tells_the_verdict_the_line_and_the_cure():
-    text = page(samples.ordinary())
+    text = render_page(samples.ordinary())
     assert "<h1>torch.tensor uploads the same 11.4 MiB again and again.</h1>" in text
     assert "images = torch.tensor(images, device=&#34;cuda&#34;)" in text
     assert "forebay.upload_once(images, to=&#34;torch&#34;)" in text
@@ -86,5 +86,5 @@ def test_a_page_tells_the_verdict_the_line_and_the_cure():
 
 
 def test_what_was_not_seen_is_told():
-    assert "rule small_batch failed" in page(samples.crowded())
-    assert 'id="not-seen"' not in page(samples.ordinary())
+    assert "rule small_batch failed" in render_page(samples.crowded())
+    assert 'id="not-seen"' not in render_page(samples.ordinary())

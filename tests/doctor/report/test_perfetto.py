@@ -20,7 +20,7 @@ SAMPLES = ["ordinary", "crowded", "no_loop", "no_framework", "hostile", "streami
 
 @pytest.fixture
 def trace(tmp_path):
-    save_trace(samples.ordinary().case, tmp_path / "run.pftrace")
+    save_trace(samples.ordinary().view, tmp_path / "run.pftrace")
     return read_trace(tmp_path / "run.pftrace")
 
 
@@ -33,7 +33,7 @@ def test_fields_have_the_numbers_that_perfetto_gave_them(name):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_slice_begins_and_ends_on_its_track(tmp_path, name):
-    save_trace(getattr(samples, name)().case, tmp_path / "run.pftrace")
+    save_trace(getattr(samples, name)().view, tmp_path / "run.pftrace")
     trace = read_trace(tmp_path / "run.pftrace")
     assert trace.open == {}
     assert all(found.end >= found.start for found in trace.slices)
@@ -41,11 +41,11 @@ def test_every_slice_begins_and_ends_on_its_track(tmp_path, name):
 
 def test_a_thread_is_a_track_and_the_steps_are_one(trace):
     counts = Counter(found.track for found in trace.slices)
-    assert counts == {"steady steps": 50, "the loop": 3 * 51, "the loop, inside": 51, "thread 2": 51}
+    assert counts == {"steady steps": 50, "the loop": 3 * 51, "the loop, nested": 51, "thread 2": 51}
 
 
 def test_a_stream_of_the_device_is_a_track(tmp_path):
-    save_trace(samples.streaming().case, tmp_path / "run.pftrace")
+    save_trace(samples.streaming().view, tmp_path / "run.pftrace")
     trace = read_trace(tmp_path / "run.pftrace")
     counts = Counter((found.track, found.name) for found in trace.slices if "stream" in found.track)
     assert counts == {("cuda:0 stream 7", "copy"): 10, ("cuda:0 stream 13", "sgemm_128x128_nn"): 30}
@@ -71,13 +71,13 @@ def test_slices_of_a_track_do_not_overlap(trace):
 
 
 def test_every_name_is_written_once(tmp_path):
-    save_trace(samples.ordinary().case, tmp_path / "run.pftrace")
+    save_trace(samples.ordinary().view, tmp_path / "run.pftrace")
     assert (tmp_path / "run.pftrace").read_bytes().count(b"torch.tensor(images") == 1
 
 
 def test_events_that_take_no_time_are_instants(tmp_path):
     events = [event._replace(end=event.start) for event in samples.steps_of(2)]
-    save_trace(samples.verdict_of(samples.capture_of(events, steps=0)).case, tmp_path / "run.pftrace")
+    save_trace(samples.diagnosis_of(samples.capture_of(events, steps=0)).view, tmp_path / "run.pftrace")
     assert read_trace(tmp_path / "run.pftrace").instants == 10
 
 

@@ -12,10 +12,10 @@ from tests.doctor.analyse.test_memory import reading
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_html import Elements
 
-from forebay.doctor.analyse.memory import Spread
-from forebay.doctor.report.document import document_of
-from forebay.doctor.report.html import page
-from forebay.doctor.report.side_notes import spread
+from forebay.doctor.analyse.memory import DataCopies
+from forebay.doctor.report.document import to_document
+from forebay.doctor.report.html import render_page
+from forebay.doctor.report.side_notes import describe_data_copies
 from forebay.doctor.report.terminal import ROWS, render
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
@@ -23,20 +23,20 @@ DETAIL = {"key": "a", "device": "cuda:0", "dtype": "float32", "from_dtype": "flo
 
 
 @pytest.fixture(scope="module")
-def verdict():
+def diagnosis():
     """A run of which memory and a GPU were read, and that put a table into a graph."""
     events = [event._replace(detail=DETAIL) if event.kind == "upload" else event for event in samples.steps_of(51)]
     events.append(events[-1]._replace(kind="compile", api="tf.function", detail={"constants_nbytes": 5 << 20}))
     gauges = [GPU | {"samples": [SAMPLE | {"link_width": 8}]}]
     facts = {"memory": [reading(60, 5 << 30)], "gauges": gauges, "frameworks": {"torch": {"gpus": 1}}}
-    return samples.verdict_of(samples.capture_of(events, facts=facts), samples.UPLOAD)
+    return samples.diagnosis_of(samples.capture_of(events, facts=facts), samples.UPLOAD)
 
 
-def test_the_screen_has_a_paragraph_for_each(verdict):
-    lines = render(verdict).plain.splitlines()
+def test_the_screen_has_a_paragraph_for_each(diagnosis):
+    lines = render(diagnosis).plain.splitlines()
     text = " ".join(" ".join(lines).split())
-    assert "Memory host 3.0 GiB of 128.0 GiB, cuda:0 6.0 GiB of 40.0 GiB at the peak; 22.9 MiB of data take" in text
-    assert "5.0 MiB are constants of graphs" in text
+    assert "Memory peak use: host 3.0 GiB of 128.0 GiB, cuda:0 6.0 GiB of 40.0 GiB; 22.9 MiB of data occupy" in text
+    assert "5.0 MiB are constants in graphs" in text
     assert "GPU H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x8" in text
     assert "its link has 8 of 16 lanes" in text
     assert max(map(cell_len, lines)) <= 80
@@ -44,23 +44,25 @@ def test_the_screen_has_a_paragraph_for_each(verdict):
 
 
 def test_what_was_copied_for_several_pieces_is_not_of_one_of_them():
-    one = Spread(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
-    assert spread(one).endswith("5.0 MiB were copied for 1.0 MiB of it")
-    assert spread(replace(one, pieces=2, different_nbytes=2 << 20)).endswith("copied for 2.0 MiB of such data")
+    one = DataCopies(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
+    assert describe_data_copies(one).endswith("the script copied 5.0 MiB in total for 1.0 MiB of distinct data")
+    assert describe_data_copies(replace(one, pieces=2, different_nbytes=2 << 20)).endswith(
+        "for 2.0 MiB of distinct data"
+    )
 
 
-def test_the_page_has_a_table_and_what_the_gpu_says(verdict):
-    text = page(verdict)
+def test_the_page_has_a_table_and_what_the_gpu_says(diagnosis):
+    text = render_page(diagnosis)
     assert Elements(text).open == []
     assert '<td class="number">5.0 GiB</td>' in text
-    assert "5.0 MiB are constants of graphs: tf.function, 1 time, train.py:39." in text
+    assert "5.0 MiB are constants in graphs: tf.function, 1 graph, train.py:39." in text
     assert "H200: 50% busy" in text
 
 
-def test_the_document_is_as_the_schema_says_and_keeps_no_samples(verdict):
-    document = json.loads(json.dumps(document_of(verdict), allow_nan=False))
+def test_the_document_is_as_the_schema_says_and_keeps_no_samples(diagnosis):
+    document = json.loads(json.dumps(to_document(diagnosis), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert document["memory"]["copies"][0]["places"] == ["host", "cuda:0"]
     assert document["memory"]["constants"][0]["total_nbytes"] == 5 << 20
-    assert document["gpus"][0]["remarks"] == ["its link has 8 of 16 lanes: look at the slot and at the BIOS"]
+    assert document["gpus"][0]["remarks"] == ["its link has 8 of 16 lanes; check the slot and the BIOS settings"]
     assert document["facts"].keys() == {"frameworks"}

@@ -15,15 +15,15 @@ from rich.text import Text
 from tests.doctor.captures import TORCH, TORCH_GPU, loop
 from tests.doctor.report import report_samples as samples
 
-from forebay.doctor.diagnosis.diagnose import judge
-from forebay.doctor.model.formatting import plain
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.formatting import one_line
 from forebay.doctor.report.terminal import ROWS, render
-from forebay.doctor.report.terminal_layout import bar, between, code, wrapped
+from forebay.doctor.report.terminal_layout import bar, code_lines, place_left_and_right, wrap_lines
 from forebay.doctor.rules.finding import Cure
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
-PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(plain)
+PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(one_line)
 
 
 def drawn(text, **options):
@@ -57,76 +57,80 @@ def test_nothing_of_a_script_steers_the_terminal():
 
 
 def test_the_cure_that_wins_most_comes_first_as_on_the_page():
-    verdict = samples.ordinary()
-    finding = replace(verdict.main, cures=(Cure("the lesser", "a", 1e-4, 1e-4), Cure("the better", "b", 2e-4, 2e-4)))
-    screen = drawn(render(replace(verdict, findings=(finding,))))
+    diagnosis = samples.ordinary()
+    finding = replace(diagnosis.main, cures=(Cure("the lesser", "a", 1e-4, 1e-4), Cure("the better", "b", 2e-4, 2e-4)))
+    screen = drawn(render(replace(diagnosis, findings=(finding,))))
     assert screen.index("the better") < screen.index("the lesser")
 
 
 def test_colour_says_nothing_that_words_do_not():
-    verdict = samples.ordinary()
-    coloured = drawn(render(verdict), force_terminal=True, color_system="truecolor")
+    diagnosis = samples.ordinary()
+    coloured = drawn(render(diagnosis), force_terminal=True, color_system="truecolor")
     assert "\x1b[" in coloured
-    assert Text.from_ansi(coloured).plain.rstrip() == drawn(render(verdict), color_system=None).rstrip()
+    assert Text.from_ansi(coloured).plain.rstrip() == drawn(render(diagnosis), color_system=None).rstrip()
 
 
 def test_letters_that_take_two_columns_are_counted_as_such():
-    verdict = samples.spoken_elsewhere()
-    assert max(map(cell_len, render(verdict).plain.splitlines())) <= 80
+    diagnosis = samples.spoken_elsewhere()
+    assert max(map(cell_len, render(diagnosis).plain.splitlines())) <= 80
 
 
 @given(PRINTED, st.integers(20, 90), st.integers(0, 6), st.integers(0, 6))
 def test_wrapped_text_fits_and_loses_no_word(text, width, indent, hang):
-    lines = [line.plain for line in wrapped(Text(text), width, indent=indent, hang=hang)]
+    lines = [line.plain for line in wrap_lines(Text(text), width, indent=indent, hang=hang)]
     assert all(cell_len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
 @given(PRINTED, st.integers(30, 90))
 def test_code_fits_and_loses_no_letter(source, width):
-    lines = [line.plain for line in code(source, width, indent=6)]
+    lines = [line.plain for line in code_lines(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     assert sorted("".join("".join(lines).split())) == sorted("".join(source.split()))
 
 
 def test_a_remark_that_does_not_fit_stands_in_front_of_its_line():
     source = "    total.assign_add(loss)   # total = tf.Variable(0.0) in front of the loop"
-    lines = [line.plain for line in code(source, 60, indent=2)]
+    lines = [line.plain for line in code_lines(source, 60, indent=2)]
     assert lines == ["      # total = tf.Variable(0.0) in front of the loop", "      total.assign_add(loss)"]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80])
 def test_a_chain_that_does_not_fit_is_python_all_the_same(width):
     source = 'feed = fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256).feed("torch")'
-    lines = [line.plain for line in code(source, width, indent=6)]
+    lines = [line.plain for line in code_lines(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     assert ast.dump(ast.parse(dedent("\n".join(lines)))) == ast.dump(ast.parse(source))
 
 
 @given(PRINTED.filter(str.strip), st.integers(40, 90))
 def test_what_stands_right_stands_at_the_edge(text, width):
-    lines = [line.plain for line in between(Text(text), Text("1.5 ms"), width, indent=2, hang=4)]
+    lines = [line.plain for line in place_left_and_right(Text(text), Text("1.5 ms"), width, indent=2, hang=4)]
     assert cell_len(lines[0]) == width
     assert lines[0].endswith("  1.5 ms")
     assert all(cell_len(line) <= width for line in lines)
 
 
 def test_where_nothing_stands_right_no_space_is_left():
-    assert [line.plain for line in between(Text("a cure"), Text(), 40, indent=2)] == ["  a cure"]
+    assert [line.plain for line in place_left_and_right(Text("a cure"), Text(), 40, indent=2)] == ["  a cure"]
 
 
 @pytest.mark.parametrize(("frameworks", "said"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
 def test_a_script_without_a_gpu_is_told_so(frameworks, said):
-    screen = plain(render(judge(loop(ms=5, frameworks=frameworks))).plain)
-    assert ("No GPU is seen by torch: what the CPU computes is in these parts too." in screen) is said
+    screen = one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
+    assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is said
 
 
 @pytest.mark.parametrize(
     ("untraced_ms", "told"),
-    [(8, "took 25% longer."), (11, "took no longer."), (25, "took 60% less: steps differ much.")],
+    [
+        (8, "Profiling made steps 25% slower"),
+        (11, "Profiling did not make steps slower"),
+        (25, "Step times vary widely: profiled steps were 60% shorter"),
+    ],
 )
 def test_what_watching_cost_is_told_whatever_it_was(untraced_ms, told):
-    assert told in plain(render(judge(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+    assert told in one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

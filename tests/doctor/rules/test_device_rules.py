@@ -6,11 +6,11 @@ import pytest
 from tests.doctor.captures import OTHER, TENSORFLOW_GPU, batch, loop, prepare
 from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, dressed, feeding, tiny
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 
 
 def finding(capture, rule):
-    (found,) = import_module(f"forebay.doctor.rules.{rule}").examine(Case(capture))
+    (found,) = import_module(f"forebay.doctor.rules.{rule}").examine(CaptureView(capture))
     return found
 
 
@@ -56,7 +56,7 @@ def test_what_makes_a_batch_ready_to_cross_is_waited_for_as_its_copy_is():
 
     found = finding(dressed(program), "copy_not_overlapped")
     assert found.seconds == pytest.approx(1.5e-3, rel=0.02)
-    assert found.evidence[0] == "1.53 ms of 1.53 ms of sending a step, while no kernel ran"
+    assert found.evidence[0] == "No kernel ran during 1.53 ms of the 1.53 ms of copying per step."
 
 
 def test_what_makes_a_batch_ready_while_the_device_computes_is_not_waited_for():
@@ -71,7 +71,7 @@ def test_what_makes_a_batch_ready_while_the_device_computes_is_not_waited_for():
 
 def test_precision_is_no_cure_where_a_step_waits_for_something_else():
     examine = import_module("forebay.doctor.rules.tensor_cores").examine
-    assert [*examine(Case(dressed(computing(800, host_us=5_000), PLAIN)))] == []
+    assert [*examine(CaptureView(dressed(computing(800, host_us=5_000), PLAIN)))] == []
 
 
 def test_long_products_win_something_for_sure_and_short_ones_perhaps():
@@ -92,14 +92,14 @@ def test_the_kernel_that_takes_most_is_named():
 def test_collectives_are_moderate_or_severe_as_xprof_has_it():
     moderate = finding(dressed(computing(900, 100), "gemm", NCCL), "collectives")
     severe = finding(dressed(computing(900, 400), "gemm", NCCL), "collectives")
-    assert moderate.evidence[0].startswith("moderate: ")
-    assert severe.evidence[0].startswith("severe: ")
+    assert moderate.evidence[0].startswith("This is moderate. ")
+    assert severe.evidence[0].startswith("This is severe. ")
 
 
 def test_the_size_at_which_the_gpu_wins_is_told():
     """Twelve microseconds an operation: a fast core does over twenty thousand numbers in that time."""
     found = finding(dressed(tiny(20), grids=(FEW,)), "faster_on_cpu")
-    assert "it turns at about 2,000 to 20,000 numbers an operation" in found.evidence[1]
+    assert "The device becomes faster at about 2,000 to 20,000 numbers per operation" in found.evidence[1]
     assert 0 < found.cures[0].low < found.cures[0].high < 240e-6
 
 

@@ -9,7 +9,7 @@ from tests.gpu.fault_expectations import expect_fault, expect_healthy
 from tests.gpu.fault_lines import LINES
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.diagnosis.diagnose import judge
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 
 FOLDER = DOCTOR / "recorded" / "faults"
@@ -17,7 +17,7 @@ FAULTS = [(framework, rule) for framework, rules in LINES.items() for rule in ru
 
 
 def verdict_on(framework, name):
-    return judge(Capture.load(FOLDER / framework / f"{name}.gz"))
+    return diagnose(Capture.load(FOLDER / framework / f"{name}.gz"))
 
 
 def test_every_fault_and_every_healthy_twin_was_recorded():

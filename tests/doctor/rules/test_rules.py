@@ -25,13 +25,13 @@ from tests.doctor.captures import (
 from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
 from tests.doctor.rules.rule_near_misses import HEALTHY, NEAR_MISSES
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.diagnosis.diagnose import RULES, judge
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import RULES, diagnose
 from forebay.doctor.rules.precedence import PRECEDENCE
 
 
 def findings(capture, rule):
-    return list(import_module(f"forebay.doctor.rules.{rule}").examine(Case(capture)))
+    return list(import_module(f"forebay.doctor.rules.{rule}").examine(CaptureView(capture)))
 
 
 def cases(table):
@@ -41,25 +41,25 @@ def cases(table):
 @cases(FAULTS)
 def test_a_fault_is_named_first_and_alone_with_its_line(name):
     rule, capture, line = FAULTS[name]
-    verdict = judge(capture)
-    assert [finding.rule for finding in verdict.findings] == [rule]
-    assert (verdict.main.line.number if verdict.main.line else None) == line
-    assert not verdict.silent
+    diagnosis = diagnose(capture)
+    assert [finding.rule for finding in diagnosis.findings] == [rule]
+    assert (diagnosis.main.line.number if diagnosis.main.line else None) == line
+    assert not diagnosis.failures
 
 
 @cases(FAULTS)
 def test_what_is_won_can_be_had(name):
     _, capture, _ = FAULTS[name]
-    verdict = judge(capture)
-    assert 0 < verdict.main.seconds <= verdict.case.step_seconds
-    assert all(0 <= cure.low <= cure.high <= verdict.case.step_seconds for cure in verdict.main.cures)
-    assert all(cure.how and cure.code and cure.title for cure in verdict.main.cures)
+    diagnosis = diagnose(capture)
+    assert 0 < diagnosis.main.seconds <= diagnosis.view.step_seconds
+    assert all(0 <= cure.low <= cure.high <= diagnosis.view.step_seconds for cure in diagnosis.main.cures)
+    assert all(cure.basis and cure.code and cure.title for cure in diagnosis.main.cures)
 
 
 @cases(FAULTS)
 def test_a_title_is_one_sentence_and_there_is_evidence(name):
     _, capture, _ = FAULTS[name]
-    finding = judge(capture).main
+    finding = diagnose(capture).main
     assert not finding.title.endswith(".")
     assert "\n" not in finding.title
     assert finding.evidence
@@ -71,7 +71,7 @@ def test_a_warning_names_its_line_and_charges_nothing(name):
     rule, capture, line = WARNINGS[name]
     (finding,) = findings(capture, rule)
     assert (finding.line.number if finding.line else None) == line
-    assert finding.seconds == finding.win == 0
+    assert finding.seconds == finding.gain == 0
 
 
 @cases(NEAR_MISSES)
@@ -82,9 +82,9 @@ def test_what_only_looks_like_a_fault_is_let_pass(name):
 
 @cases(HEALTHY)
 def test_a_healthy_loop_is_left_alone(name):
-    verdict = judge(HEALTHY[name])
-    assert verdict.findings == ()
-    assert verdict.silent == ()
+    diagnosis = diagnose(HEALTHY[name])
+    assert diagnosis.findings == ()
+    assert diagnosis.failures == ()
 
 
 def test_every_rule_has_a_fault_and_a_near_miss():
@@ -98,14 +98,14 @@ def test_only_rules_that_are_asked_have_precedence():
 
 def test_findings_are_ordered_by_what_their_cures_win():
     capture = loop(upload(ms=6, line=1, key=same), download(ms=2, line=2), sync(ms=1, line=3))
-    verdict = judge(capture)
-    assert [finding.rule for finding in verdict.findings] == ["repeated_upload", "read_back", "sync"]
-    assert [verdict.severity(finding) for finding in verdict.findings] == ["severe", "moderate", "moderate"]
+    diagnosis = diagnose(capture)
+    assert [finding.rule for finding in diagnosis.findings] == ["repeated_upload", "read_back", "sync"]
+    assert [diagnosis.severity(finding) for finding in diagnosis.findings] == ["severe", "moderate", "moderate"]
 
 
 def test_the_cause_that_wins_most_comes_before_the_larger_share():
     capture = loop(download(ms=8, line=2), upload(ms=1.8, line=1, key=same))
-    assert [finding.rule for finding in judge(capture).findings] == ["repeated_upload", "read_back"]
+    assert [finding.rule for finding in diagnose(capture).findings] == ["repeated_upload", "read_back"]
 
 
 def test_a_win_is_the_time_that_repeated_uploads_take():
@@ -117,7 +117,7 @@ def test_a_win_is_the_time_that_repeated_uploads_take():
 def test_a_wait_that_hides_behind_nothing_wins_nothing():
     (finding,) = findings(loop(download(ms=10)), "read_back")
     assert finding.seconds == pytest.approx(10e-3)
-    assert finding.win == 0
+    assert finding.gain == 0
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_happens_now_and_then_is_a_share_of_the_run():
     """Three hundred milliseconds of compiling for every fifty of steps: without it the run is seven times as fast."""
     rule, capture, _ = FAULTS["a value compiled in, every fifth step"]
     (finding,) = findings(capture, rule)
-    step = Case(capture).step_seconds
+    step = CaptureView(capture).step_seconds
     assert step / (step - finding.seconds) == pytest.approx(7, rel=0.1)
 
 
@@ -192,13 +192,13 @@ def test_events_of_steps_that_watching_made_no_longer_count_as_they_are():
 
 def test_two_waits_in_a_step_tell_of_each_other():
     first, second = findings(loop(download(ms=3, line=1), download(ms=2, line=2)), "read_back")
-    assert "others wait in the same step (line 2)" in first.evidence[1]
+    assert "The same step has other waits (line 2)" in first.evidence[1]
     assert "line 1" in second.evidence[1]
 
 
 def test_a_copy_out_of_pageable_memory_is_charged_once():
     capture = loop(batch(ms=0.1, pinned=False), upload("Tensor.to", 4, nbytes=32 * MiB, device="cuda:0", pinned=False))
-    assert [finding.rule for finding in judge(capture).findings] == ["loader"]
+    assert [finding.rule for finding in diagnose(capture).findings] == ["loader"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_copy_out_of_pageable_memory_is_charged_once():
     ],
 )
 def test_a_cure_is_code_in_the_script_s_own_framework(capture, code):
-    assert any(code in cure.code for cure in judge(capture).main.cures)
+    assert any(code in cure.code for cure in diagnose(capture).main.cures)
 
 
 @pytest.mark.parametrize(

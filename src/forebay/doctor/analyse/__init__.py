@@ -1,1 +1,1 @@
-"""From a capture to findings: steps, what each is made of, and rules that name causes. Pure."""
+"""Analysis of a capture: steps, their parts, call sites, and the work of the device."""

@@ -1,4 +1,4 @@
-"""Copies that somebody stands still for: the call that copies, or the compiled call whose batch it is. Pure."""
+"""Copies that block a call: the call that copies, or a compiled call that fetches its batch."""
 
 from typing import Any
 
@@ -6,32 +6,41 @@ import numpy as np
 
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.device_records import ASYNC, CopyKind
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["SLACK", "are_blocking", "are_held"]
+__all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
-SLACK = 3_000  # nanoseconds that the clocks of host and device may be apart
-LITTLE = 64 << 10  # bytes out of ordinary memory that a copy to the device takes along, as CUDA's manual says
+CLOCK_SLACK_NS = 3_000  # largest difference between the clocks of host and device
+SMALL_COPY_NBYTES = 64 << 10  # bytes; CUDA stages smaller uploads from pageable memory without blocking (CUDA manual)
 
 
-def are_blocking(view: DeviceView) -> Any:
-    """Which copies their call stands still for: those that were asked for that way, and those of ordinary memory, out
-    of which CUDA takes only a little without holding the call. It is told that it is done a little before it is."""
-    copies, calls = view.operations, view.calls
+def mask_blocking_copies(device_view: DeviceView) -> Any:
+    """Return which copies block their call.
+
+    These are synchronous copies, and copies of pageable memory that are too large to stage. A call may return slightly
+    before its copy ends.
+    """
+    copies, calls = device_view.operations, device_view.calls
     to_device = copies["what"] == CopyKind.HOST_TO_DEVICE
-    held = view.are_pageable & ~(to_device & (copies["nbytes"] <= LITTLE))
+    held = device_view.is_pageable & ~(to_device & (copies["nbytes"] <= SMALL_COPY_NBYTES))
     if not len(calls):
         return np.zeros(len(copies), bool)
-    begun = (view.call_of >= 0) & (copies["start"] <= calls["end"][view.call_of] + SLACK)
-    return ~view.are_kernels & begun & (held | (copies["flags"] & ASYNC == 0))
+    begun = (device_view.call_of >= 0) & (copies["start"] <= calls["end"][device_view.call_of] + CLOCK_SLACK_NS)
+    return ~device_view.is_kernel & begun & (held | (copies["flags"] & ASYNC == 0))
 
 
-def are_held(view: DeviceView) -> Any:
-    """Which copies to the device a compiled call of the loop's stands still for: it fetches its batch by itself, and
-    launches nothing until that is there."""
-    runs = np.array([event.kind == Kind.RUN and event.thread == view.thread for event in view.events] + [False])
-    to_device = view.operations["what"] == CopyKind.HOST_TO_DEVICE
-    wanted = are_blocking(view) & to_device & runs[view.owners]
-    launched = np.sort(view.calls["start"][view.are_launches])
-    since, until = (np.searchsorted(launched, times) for times in (view.asked, view.operations["end"]))
+def mask_batch_fetches(device_view: DeviceView) -> Any:
+    """Return which uploads block a compiled call of the loop.
+
+    Such a call fetches its batch itself and launches nothing until the batch has arrived.
+    """
+    runs = np.array(
+        [event.kind == EventKind.RUN and event.thread == device_view.thread for event in device_view.events] + [False]
+    )
+    to_device = device_view.operations["what"] == CopyKind.HOST_TO_DEVICE
+    wanted = mask_blocking_copies(device_view) & to_device & runs[device_view.event_of]
+    launched = np.sort(device_view.calls["start"][device_view.is_launch])
+    since, until = (
+        np.searchsorted(launched, times) for times in (device_view.called_at, device_view.operations["end"])
+    )
     return wanted & (since == until)

@@ -1,70 +1,62 @@
-"""What events cost a step, and how much of it can be hidden: seconds of the loop's own thread, never twice. Pure."""
+"""The cost of events in a step of the loop's thread, and the time that overlap can save."""
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from statistics import fmean, median
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import REST, Steps
-from forebay.doctor.model.events import Event
+from forebay.doctor.model.events import LedgerEvent
 
-__all__ = ["cost_of", "rest_of", "unexplained", "won_by_not_waiting", "won_by_overlap"]
+__all__ = ["cost_of", "rest_of_step", "unexplained_seconds", "gain_without_wait", "gain_by_overlap"]
 
-ROUND_TRIP_SECONDS = 10e-6  # a few bytes back from a GPU and the wait for them, on the fastest one measured
-SHARE_SURELY_HIDDEN = 0.5  # of what could be hidden, where the device computes and the host's cores are free
+ROUND_TRIP_SECONDS = 10e-6  # to read a few bytes from a GPU; the fastest GPU that was measured
+SHARE_SURELY_HIDDEN = 0.5  # of the time that could overlap, if a device computes and host cores are free
 
 
-def cost_of(case: Case, events: Iterable[Event]) -> float:
-    """Seconds of a step; what it is of a run is the same share of it.
+def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
+    """Return the seconds per step that events cost.
 
-    Where steps took longer while they were watched, so did the events: then it is their share of a step that counts.
-    What happens only now and then is not in the step that is the median: it makes the run longer beside it.
+    Profiling makes events longer together with their step, so their share of a profiled step counts. Rare events are
+    not in the median step; their mean time is added to it.
     """
-    if not case.steps or not case.step_seconds:
+    if not view.steps or not view.step_seconds:
         return 0.0
-    watched = max(case.steps.seconds, case.step_seconds)
-    each = _each_step(case.steps, events)
+    profiled = max(view.steps.seconds, view.step_seconds)
+    each = _seconds_in_each_step(view.steps, events)
     mean = fmean(each)
-    beside = mean - min(mean, median(each))
-    return case.step_seconds * min(1.0, mean / (watched + beside))
+    rare = mean - min(mean, median(each))
+    return view.step_seconds * min(1.0, mean / (profiled + rare))
 
 
-def rest_of(case: Case, seconds: float) -> float:
-    """What is left of a step."""
-    return max(0.0, case.step_seconds - seconds)
+def rest_of_step(view: CaptureView, seconds: float) -> float:
+    return max(0.0, view.step_seconds - seconds)
 
 
-def unexplained(case: Case) -> float:
-    """Seconds of a step that no event stands for: Python, launches and, without a GPU, computing."""
-    whole = sum(case.parts.values())
-    return case.step_seconds * case.parts[REST] / whole if whole else 0.0
+def unexplained_seconds(view: CaptureView) -> float:
+    """Return the seconds per step without an event: Python, launches and, without a GPU, computation."""
+    whole = sum(view.host_parts.values())
+    return view.step_seconds * view.host_parts[REST] / whole if whole else 0.0
 
 
-def won_by_overlap(case: Case, seconds: float) -> tuple[float, float]:
-    """At least and at most, where this time were spent beside the rest of the step: it can hide behind no more.
+def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
+    """Return the least and the largest gain if this time overlaps the rest of the step.
 
-    Without a GPU both may want the same cores, and then nothing is won.
+    Without a GPU both may need the same cores, so the least gain is zero.
     """
-    most = min(seconds, rest_of(case, seconds))
-    return (most * SHARE_SURELY_HIDDEN if case.has_gpu else 0.0), most
+    most = min(seconds, rest_of_step(view, seconds))
+    return (most * SHARE_SURELY_HIDDEN if view.has_gpu else 0.0), most
 
 
-def won_by_not_waiting(case: Case, seconds: float, calls: float) -> tuple[float, float]:
-    """At least and at most, where nobody waited: the device needs its time all the same, but no longer stands still."""
-    most = min(seconds, rest_of(case, seconds))
-    return min(most, calls * ROUND_TRIP_SECONDS if case.has_gpu else 0.0), most
+def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[float, float]:
+    """Return the least and the largest gain without waits; the computation on the device remains."""
+    most = min(seconds, rest_of_step(view, seconds))
+    return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most
 
 
-def _each_step(steps: Steps, events: Iterable[Event]) -> list[float]:
-    """Seconds in every step; where events overlap, the time is counted once."""
-    found = [0] * len(steps)
-    reached = steps.start
-    for start, end in sorted((event.start, event.end) for event in events if event.thread == steps.thread):
-        start, end = max(start, reached), min(end, steps.end)
-        index = bisect_right(steps.edges, start) - 1
-        while start < end:
-            edge = min(end, steps.edges[index + 1])
-            found[index] += edge - start
-            start, index = edge, index + 1
-        reached = max(reached, end)
-    return [length / 1e9 for length in found]
+def _seconds_in_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> list[float]:
+    """Return the seconds of the events in each step; overlapping events count once."""
+    own = [event for event in events if event.thread == steps.thread]
+    intervals = Intervals([event.start for event in own], [event.end for event in own])
+    covered = intervals.covered(steps.edges[:-1], steps.edges[1:])
+    return [nanoseconds / 1e9 for nanoseconds in covered.tolist()]

@@ -1,6 +1,6 @@
-"""What some of the device's work takes, whose it is, and what less of it would win. Pure.
+"""The time of selected device work, its source line, and the gain of reducing it.
 
-A step is as long as the slower of host and device: where the device stands still anyway, saving it work wins nothing.
+A step is as long as the slower of host and device. While the device is idle anyway, less device work gains nothing.
 """
 
 import re
@@ -9,79 +9,84 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.intervals import Intervals
-from forebay.doctor.model.events import Kind, Line
+from forebay.doctor.model.events import EventKind, Line
 
 __all__ = [
     "COLLECTIVE",
-    "blocks_of",
-    "line_of",
-    "named",
-    "most_of",
-    "seconds_of",
-    "threads_of",
-    "when",
-    "won_on_device",
+    "count_blocks",
+    "main_line",
+    "mask_kernels_named",
+    "main_kernel",
+    "seconds_per_step",
+    "count_threads",
+    "intervals_of",
+    "gain_on_device",
 ]
 
-HARDLY = 0.05  # of a step: a device that stands still no longer is what the step waits for
-COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several devices work, and wait, together
+SMALL_IDLE_SHARE = 0.05  # of a step; a device that is idle for less determines the step time
+COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several devices communicate
 
 
-def named(view: DeviceView, matches: Callable[[str], object]) -> Any:
-    """Which of the operations are kernels with such a name."""
-    wanted = [place for place, name in enumerate(view.names) if name and matches(name)]
-    return view.are_kernels & np.isin(view.operations["name"], wanted)
+def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]) -> Any:
+    """Return which operations are kernels with a matching name."""
+    wanted = [place for place, name in enumerate(device_view.names) if name and matches(name)]
+    return device_view.is_kernel & np.isin(device_view.operations["name"], wanted)
 
 
-def when(view: DeviceView, wanted: Any) -> Intervals:
-    found, first, last = view.operations[wanted], view.edges[0], view.edges[-1]
+def intervals_of(device_view: DeviceView, wanted: Any) -> Intervals:
+    found, first, last = device_view.operations[wanted], device_view.edges[0], device_view.edges[-1]
     return Intervals(*(found[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
 
 
-def seconds_of(view: DeviceView, times: Intervals) -> float:
-    """Of a mean step."""
-    return times.length / 1e9 / view.done
+def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
+    """Return the seconds in a mean step."""
+    return times.length / 1e9 / device_view.steps_done
 
 
-def line_of(case: Case, view: DeviceView, wanted: Any) -> Line | None:
-    """The line that most of this time belongs to; None where it is nobody's."""
-    number = _largest(view, view.lines, wanted)
-    return None if number is None else case.line(number)
+def main_line(view: CaptureView, device_view: DeviceView, wanted: Any) -> Line | None:
+    """Return the line with most of this time; None if unknown."""
+    number = _longest_label(device_view, device_view.lines, wanted)
+    return None if number is None else view.line(number)
 
 
-def most_of(view: DeviceView, wanted: Any) -> str:
-    """The name of the kernel that takes most of this time."""
-    number = _largest(view, view.operations["name"].astype(np.int64), wanted)
-    return view.names[number] if number is not None else ""
+def main_kernel(device_view: DeviceView, wanted: Any) -> str:
+    """Return the name of the kernel with most of this time."""
+    number = _longest_label(device_view, device_view.operations["name"].astype(np.int64), wanted)
+    return device_view.names[number] if number is not None else ""
 
 
-def blocks_of(operations: Any) -> Any:
+def count_blocks(operations: Any) -> Any:
     return operations["grid"].astype(np.int64).prod(axis=1)
 
 
-def threads_of(operations: Any) -> Any:
-    return blocks_of(operations) * operations["block"].astype(np.int64).prod(axis=1)
+def count_threads(operations: Any) -> Any:
+    return count_blocks(operations) * operations["block"].astype(np.int64).prod(axis=1)
 
 
-def won_on_device(case: Case, view: DeviceView, low: float, high: float) -> tuple[float, float]:
-    """At least what is saved beyond the time that the device stands still anyway; at most, what somebody waits for."""
-    idle = max(0.0, case.step_seconds - seconds_of(view, view.busy))  # of a step that nobody recorded
+def gain_on_device(view: CaptureView, device_view: DeviceView, low: float, high: float) -> tuple[float, float]:
+    """Return the least and the largest gain of reducing device work by `low` to `high` seconds.
+
+    The least gain is what exceeds the idle time of the device. The largest adds the time of blocking calls.
+    """
+    idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unrecorded step
     beyond = max(0.0, high - idle)
-    most = high if idle <= HARDLY * case.step_seconds else min(high, beyond + _waited_for(case))
-    most = min(most, case.step_seconds)
+    most = high if idle <= SMALL_IDLE_SHARE * view.step_seconds else min(high, beyond + _blocking_seconds(view))
+    most = min(most, view.step_seconds)
     return min(most, max(0.0, low - idle)), most
 
 
-def _waited_for(case: Case) -> float:
-    """Seconds of a step in calls that return when the device has done what was queued before."""
-    return sum(site.seconds for site in case.of(Kind.DOWNLOAD, Kind.SYNC, Kind.UPLOAD, Kind.MOVE))
+def _blocking_seconds(view: CaptureView) -> float:
+    """Return the seconds per step in calls that wait for earlier device work."""
+    return sum(
+        site.seconds for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC, EventKind.UPLOAD, EventKind.MOVE)
+    )
 
 
-def _largest(view: DeviceView, labels: Any, wanted: Any) -> int | None:
-    found = view.operations[wanted]
+def _longest_label(device_view: DeviceView, labels: Any, wanted: Any) -> int | None:
+    found = device_view.operations[wanted]
     if not len(found):
         return None
     names, places = np.unique(labels[wanted], return_inverse=True)

@@ -1,25 +1,25 @@
-"""Which framework a call belongs to, where its data lies, and whether Python runs ahead of the work. Pure."""
+"""The framework of a call, the location of its data, and whether it runs asynchronously."""
 
 import re
 from functools import lru_cache
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.model.events import Kind
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.model.events import EventKind
 
 __all__ = [
-    "bits_of",
-    "copies",
-    "feeds",
+    "dtype_bits",
+    "is_copy",
+    "feed_framework",
     "framework_of",
     "is_device",
-    "is_python",
-    "on_device",
-    "runs_ahead",
-    "uploads_to",
+    "is_python_data",
+    "is_on_device",
+    "is_asynchronous",
+    "array_framework",
 ]
 
-# How calls begin, as users write them.
-_BEGINNINGS = {
+# First names of calls, as users write them.
+_FRAMEWORK_PREFIXES = {
     "tf": "tensorflow",
     "tensorflow": "tensorflow",
     "torch": "torch",
@@ -35,59 +35,62 @@ _BEGINNINGS = {
     "Model": "keras",
     "fit": "keras",
 }
-_PYTHON = frozenset({"list", "tuple", "float", "int", "bool", "dict", "object"})
+_PYTHON_TYPES = frozenset({"list", "tuple", "float", "int", "bool", "dict", "object"})
 
 
-def framework_of(case: Case, api: str) -> str:
-    """By the name of the call; where that could be anybody's, the framework that the script has loaded."""
+def framework_of(view: CaptureView, api: str) -> str:
+    """Return the framework of a call by its name; if ambiguous, the framework of the script."""
     beginning = re.split(r"[.( ]", api, maxsplit=1)[0]
-    loaded = list(case.frameworks)
-    named = _BEGINNINGS.get(beginning)
+    loaded = list(view.frameworks)
+    named = _FRAMEWORK_PREFIXES.get(beginning)
     if named is None or (beginning == "Tensor" and loaded and "torch" not in loaded):
         return loaded[0] if loaded else named or "numpy"
     return named
 
 
-def feeds(case: Case, api: str) -> str:
-    """Whom a feed would feed: the framework, or Keras where `fit` drives the loop."""
-    driven = any(framework_of(case, site.api) == "keras" for site in case.of(Kind.STEP, Kind.INPUT))
-    return "keras" if driven else framework_of(case, api)
+def feed_framework(view: CaptureView, api: str) -> str:
+    """Return the target of a feed: Keras if `fit` runs the loop, else the framework of the call."""
+    driven = any(framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT))
+    return "keras" if driven else framework_of(view, api)
 
 
-def uploads_to(case: Case, api: str) -> str:
-    """Whose arrays these are: Keras has none of its own."""
-    framework = framework_of(case, api)
-    return next(iter(case.frameworks), "tensorflow") if framework == "keras" else framework
+def array_framework(view: CaptureView, api: str) -> str:
+    """Return the framework that owns the arrays; Keras has no arrays of its own."""
+    framework = framework_of(view, api)
+    return next(iter(view.frameworks), "tensorflow") if framework == "keras" else framework
 
 
 def is_device(name: object) -> bool:
-    """Whether this names something else than the host, however the framework spells it."""
+    """Whether a device name of any framework means something else than the host."""
     return isinstance(name, str) and bool(name) and "cpu" not in name.lower()
 
 
-def on_device(site: Site) -> bool:
+def is_on_device(site: CallSite) -> bool:
     return any(is_device(name) for name in site.values("device"))
 
 
-def runs_ahead(case: Case, site: Site) -> bool:
-    """Whether asking for a value means waiting: PyTorch and TensorFlow on the CPU have it when a call returns."""
-    if on_device(site) or framework_of(case, site.api) in ("jax", "cupy"):
+def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
+    """Whether reading a value waits for computation.
+
+    On the CPU, PyTorch and TensorFlow have the value when the call returns.
+    """
+    if is_on_device(site) or framework_of(view, site.api) in ("jax", "cupy"):
         return True
-    return case.has_gpu and not site.values("device")
+    return view.has_gpu and not site.values("device")
 
 
-def is_python(site: Site) -> bool:
-    """Whether numbers come one by one, as Python's own objects."""
-    return any(str(kind) in _PYTHON for kind in site.values("from_dtype"))
+def is_python_data(site: CallSite) -> bool:
+    """Whether the data consists of Python objects, such as lists of numbers."""
+    return any(str(kind) in _PYTHON_TYPES for kind in site.values("from_dtype"))
 
 
-def copies(site: Site) -> bool:
-    """Whether data is copied, not only looked at in another way."""
+def is_copy(site: CallSite) -> bool:
+    """Whether the call copies data instead of creating a view."""
     return any(site.values("copied")) or not site.values("copied")
 
 
 @lru_cache(maxsize=64)
-def bits_of(dtype: str | None) -> tuple[str, int] | None:
-    """Family and width of a type: `torch.float64` is ("float", 64); None where it names none."""
+def dtype_bits(dtype: str | None) -> tuple[str, int] | None:
+    """Return family and width of a dtype: ("float", 64) for `torch.float64`; None if unknown."""
     found = re.search(r"(bfloat|float|uint|int|complex)(\d+)", dtype or "")
     return (found[1], int(found[2])) if found else None

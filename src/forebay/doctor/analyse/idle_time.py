@@ -1,7 +1,7 @@
-"""Who kept the device waiting: each moment it stood still is charged to what the loop was busy with. Pure.
+"""Attribution of the idle time of the device to what the loop did at that time.
 
-What a step does beside its calls, Python and launches, is charged to itself; but where the device fell idle while the
-loop was waiting for it, that wait is the reason: without it, the loop would have queued more work by then.
+Time outside of events is Python or launching. If the device became idle while the loop waited for it, that wait is the
+cause: without it, the loop would have queued more work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,102 +11,113 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.intervals import Intervals
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["CAUSES", "IDLE", "LAUNCHING", "PYTHON", "WAY", "Gap", "charge_gaps", "launching_between"]
+__all__ = [
+    "CAUSES",
+    "IDLE",
+    "LAUNCHING",
+    "PYTHON",
+    "CALL_LATENCY_NS",
+    "IdleTime",
+    "attribute_idle",
+    "launching_intervals",
+]
 
-# By which name a moment is charged; of several at once, the first.
+# Causes and their events. If several apply at once, the first counts.
 CAUSES: dict[str, frozenset[str]] = {
-    "compiling": frozenset({Kind.COMPILE}),
-    "building again": frozenset({Kind.BUILD}),
-    "waiting for input": frozenset({Kind.INPUT}),
-    "host to device": frozenset({Kind.UPLOAD, Kind.MOVE}),
-    "device to host": frozenset({Kind.DOWNLOAD, Kind.SYNC}),
+    "compiling": frozenset({EventKind.COMPILE}),
+    "building again": frozenset({EventKind.BUILD}),
+    "waiting for input": frozenset({EventKind.INPUT}),
+    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
+    "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
 }
 LAUNCHING, PYTHON, IDLE = "launching", "Python", "idle"
-WAITS, SENDS = "device to host", "host to device"
-LONGEST_LAUNCH = 200_000  # nanoseconds between two operations: Python that takes longer does something else
-WAY = 10_000  # nanoseconds from a call to the device and back, at most: so long no work lies there
-LAUNCHES = frozenset({Kind.RUN, Kind.TRANSFORM, Kind.OPS})
+READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"
+LONGEST_LAUNCH_NS = 200_000  # between two operations; a longer time is other Python code
+CALL_LATENCY_NS = 10_000  # from a call to the start of its operation, at most
+LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Time of a step in which the device stood still for one reason."""
+class IdleTime:
+    """Idle time of the device in a step, for one cause and line."""
 
-    cause: str  # of CAUSES; launching, Python; or idle: work was queued, and the device had not begun
-    line: int  # as events count them; -1 where nobody's
-    seconds: float  # of a mean step
-    per_step: float  # how often
+    cause: str  # a key of CAUSES, LAUNCHING, PYTHON, or IDLE: work was queued but had not begun
+    line: int  # index into the capture's lines; -1 if unknown
+    seconds: float  # in a mean step
+    per_step: float  # number of gaps in a mean step
 
 
-def charge_gaps(
+def attribute_idle(
     gaps: Intervals,
-    events: Sequence[Event],
+    events: Sequence[LedgerEvent],
     thread: int,
     steps: int,
     *,
     launching: Intervals,
     queued: Intervals,
-    pending: Mapping[int, Intervals],
-) -> tuple[Gap, ...]:
-    """Every moment of these gaps, once.
+    upload_preparations: Mapping[int, Intervals],
+) -> tuple[IdleTime, ...]:
+    """Attribute every moment of the gaps to exactly one cause.
 
-    `launching`: when operations were called, one after the other; `queued`: when something lay in the device's queue;
-    `pending`: by line, when data that was to be uploaded was made ready.
+    `launching` is when the host called operations one after the other, `queued` is when the queue of the device held
+    work, and `upload_preparations` is, by line, when data was prepared for an upload.
     """
     own = [event for event in events if event.thread == thread]
-    charges = [(cause, line, when) for cause, kinds in CAUSES.items() for line, when in _by_line(own, kinds).items()]
-    first = sum(cause != WAITS for cause, _, _ in charges)
-    charges[first:first] = [(SENDS, line, when) for line, when in pending.items()]
-    charges += [(WAITS, line, when) for line, when in _waited(gaps, own).items()]
-    charges.append((IDLE, -1, queued))
-    charges += [(LAUNCHING, line, when) for line, when in _by_line(own, LAUNCHES).items()]
-    charges.append((LAUNCHING, -1, launching if len(launching) else _short(gaps)))
+    candidates = [(cause, line, when) for cause, kinds in CAUSES.items() for line, when in _by_line(own, kinds).items()]
+    first = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
+    candidates[first:first] = [(UPLOAD_CAUSE, line, when) for line, when in upload_preparations.items()]
+    candidates += [(READ_BACK_CAUSE, line, when) for line, when in _gaps_after_waits(gaps, own).items()]
+    candidates.append((IDLE, -1, queued))
+    candidates += [(LAUNCHING, line, when) for line, when in _by_line(own, LAUNCHES).items()]
+    candidates.append((LAUNCHING, -1, launching if len(launching) else _short_gaps(gaps)))
     found, left = [], gaps
-    for cause, line, when in charges:
-        found.append((cause, line, left.within(when)))
-        left = left.without(when)
+    for cause, line, when in candidates:
+        found.append((cause, line, left.intersection(when)))
+        left = left.difference(when)
     found.append((PYTHON, -1, left))
-    return tuple(sorted(_added(found, steps), key=lambda gap: -gap.seconds))
+    return tuple(sorted(_sum_by_cause(found, steps), key=lambda gap: -gap.seconds))
 
 
-def launching_between(starts: Any, ends: Any) -> Intervals:
-    """Inside calls that queue something, and from one of them to the next where that follows soon: what a framework
-    does there it does to call an operation. Calls come in the order of time."""
+def launching_intervals(starts: Any, ends: Any) -> Intervals:
+    """Return the time in launching calls, and between two of them that follow each other closely.
+
+    The calls are sorted by time. Between close calls, the framework prepares the next operation.
+    """
     before = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
-    return Intervals(np.where(starts - before < LONGEST_LAUNCH, np.minimum(before, starts), starts), ends)
+    return Intervals(np.where(starts - before < LONGEST_LAUNCH_NS, np.minimum(before, starts), starts), ends)
 
 
-def _short(gaps: Intervals) -> Intervals:
-    """Where calls of CUDA's were not recorded: a loop that queues one operation after the other leaves such gaps."""
-    short = gaps.ends - gaps.starts < LONGEST_LAUNCH
+def _short_gaps(gaps: Intervals) -> Intervals:
+    """Return short gaps, which separate launches cause. Used if CUDA calls were not recorded."""
+    short = gaps.ends - gaps.starts < LONGEST_LAUNCH_NS
     return Intervals(gaps.starts[short], gaps.ends[short])
 
 
-def _by_line(events: Sequence[Event], kinds: frozenset[str]) -> dict[int, Intervals]:
-    lines: dict[int, list[Event]] = {}
+def _by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> dict[int, Intervals]:
+    lines: dict[int, list[LedgerEvent]] = {}
     for event in events:
         if event.kind in kinds:
             lines.setdefault(event.line, []).append(event)
     return {line: Intervals([e.start for e in same], [e.end for e in same]) for line, same in lines.items()}
 
 
-def _waited(gaps: Intervals, events: Sequence[Event]) -> dict[int, Intervals]:
-    """Gaps that began while the loop waited for the device, whole, by the line that waited."""
+def _gaps_after_waits(gaps: Intervals, events: Sequence[LedgerEvent]) -> dict[int, Intervals]:
+    """Return by line the whole gaps that began while the loop waited for the device."""
     found = {}
-    for line, when in _by_line(events, CAUSES[WAITS]).items():
-        during: Any = when.holds(gaps.starts)
+    for line, when in _by_line(events, CAUSES[READ_BACK_CAUSE]).items():
+        during: Any = when.contains(gaps.starts)
         found[line] = Intervals(gaps.starts[during], gaps.ends[during])
     return found
 
 
-def _added(found: list[tuple[str, int, Intervals]], steps: int) -> list[Gap]:
+def _sum_by_cause(found: list[tuple[str, int, Intervals]], steps: int) -> list[IdleTime]:
     sums: dict[tuple[str, int], list[Intervals]] = {}
     for cause, line, when in found:
         if len(when):
             sums.setdefault((cause, line), []).append(when)
     return [
-        Gap(cause, line, sum(when.length for when in same) / 1e9 / steps, sum(map(len, same)) / steps)
+        IdleTime(cause, line, sum(when.length for when in same) / 1e9 / steps, sum(map(len, same)) / steps)
         for (cause, line), same in sums.items()
     ]

@@ -1,1 +1,1 @@
-"""From findings to a diagnosis: which finding comes first, and what each cure saves."""
+"""The diagnosis: the order of the findings, and the predicted gain of each cure."""

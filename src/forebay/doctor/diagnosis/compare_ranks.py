@@ -1,171 +1,189 @@
-"""Several ranks of one run side by side: who is slow, and who does otherwise than its peers. Pure."""
+"""The comparison of the ranks of one run: the slowest rank, and differences between ranks."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.device_time import COLLECTIVE, named, seconds_of, when
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.device_time import COLLECTIVE, intervals_of, mask_kernels_named, seconds_per_step
 from forebay.doctor.analyse.framework import is_device
-from forebay.doctor.diagnosis.diagnose import Verdict
-from forebay.doctor.model.events import Kind
-from forebay.doctor.model.formatting import percent, seconds
+from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds
 
-__all__ = ["Rank", "Ranks", "compare_ranks"]
+__all__ = ["RankSummary", "RankComparison", "compare_ranks"]
 
-STRAGGLES, LAGS = 0.1, 0.2  # of its peers' step: TraceML's limits for a warning and for worse
-FEWER_KERNELS = 0.2  # than its peers': some of its operations run elsewhere
+SLOW_SHARE, VERY_SLOW_SHARE = 0.1, 0.2  # excess over the other ranks' step; the limits of TraceML
+FEWER_KERNELS_SHARE = 0.2  # share of kernels that a rank lacks; its other operations run elsewhere
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
-    """One process."""
+class RankSummary:
+    """The step of one rank."""
 
     number: int
-    verdict: Verdict
+    diagnosis: Diagnosis
     step_seconds: float
-    input_seconds: float  # of a step
-    collective_seconds: float | None  # of a step: work together, and waiting for whoever comes last
+    input_seconds: float  # per step
+    collective_seconds: float | None  # per step, with the wait for the slowest rank
 
     @property
     def own_seconds(self) -> float:
-        """A step without what it spends with the others."""
+        """The step without its collectives."""
         return max(0.0, self.step_seconds - (self.collective_seconds or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """All of them, by number, and what sets one apart."""
+class RankComparison:
+    """All ranks by number, and the differences between them."""
 
-    ranks: tuple[Rank, ...]
+    ranks: tuple[RankSummary, ...]
     remarks: tuple[str, ...]
 
     @property
-    def slowest(self) -> Rank:
-        return max(self.ranks, key=_pace(self.ranks))
+    def slowest(self) -> RankSummary:
+        return max(self.ranks, key=_comparison_key(self.ranks))
 
 
-def compare_ranks(verdicts: Sequence[Verdict]) -> Ranks:
-    """Numbers are those that were captured; places in the row where they were not, or twice the same."""
-    told = [verdict.case.capture.rank for verdict in verdicts]
-    numbers = [number for number in told if number is not None]
-    if len(set(numbers)) < len(verdicts):
-        numbers = [*range(len(verdicts))]
-    ranks = sorted((_rank(*pair) for pair in zip(numbers, verdicts, strict=True)), key=lambda rank: rank.number)
-    return Ranks(tuple(ranks), (*_slow(ranks), *_placed_otherwise(ranks), *_found_otherwise(ranks)))
+def compare_ranks(diagnoses: Sequence[Diagnosis]) -> RankComparison:
+    """Compare ranks. If captures lack rank numbers or repeat them, their order gives the numbers."""
+    recorded = [diagnosis.view.capture.rank for diagnosis in diagnoses]
+    numbers = [number for number in recorded if number is not None]
+    if len(set(numbers)) < len(diagnoses):
+        numbers = [*range(len(diagnoses))]
+    ranks = sorted((_summarise(*pair) for pair in zip(numbers, diagnoses, strict=True)), key=lambda rank: rank.number)
+    return RankComparison(
+        tuple(ranks), (*_find_slowest(ranks), *_find_placement_differences(ranks), *_find_finding_differences(ranks))
+    )
 
 
-def _rank(number: int, verdict: Verdict) -> Rank:
-    case = verdict.case
-    waits = sum(site.seconds for site in case.of(Kind.INPUT))
-    return Rank(number, verdict, case.step_seconds, waits, _collective_seconds(case))
+def _summarise(number: int, diagnosis: Diagnosis) -> RankSummary:
+    view = diagnosis.view
+    waits = sum(site.seconds for site in view.sites_of(EventKind.INPUT))
+    return RankSummary(number, diagnosis, view.step_seconds, waits, _collective_seconds(view))
 
 
-def _collective_seconds(case: Case) -> float | None:
-    """None where the device was not recorded, or did nothing together with others."""
-    view = case.device
-    if view is None:
+def _collective_seconds(view: CaptureView) -> float | None:
+    """Return the time in collectives; None without a device record or without collectives."""
+    device_view = view.device
+    if device_view is None:
         return None
-    together = named(view, COLLECTIVE.search)
-    return seconds_of(view, when(view, together)) if together.any() else None
+    together = mask_kernels_named(device_view, COLLECTIVE.search)
+    return seconds_per_step(device_view, intervals_of(device_view, together)) if together.any() else None
 
 
-def _slow(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Ranks go at the pace of the last: where they meet in collectives, it is the one that waits least there."""
-    slowest = max(ranks, key=_pace(ranks))
-    pace, others = _pace(ranks)(slowest), [_pace(ranks)(rank) for rank in ranks if rank is not slowest]
+def _find_slowest(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Report a slow rank.
+
+    All ranks run at the pace of the slowest one. If they use collectives, the slowest rank is the one that waits least.
+    """
+    slowest = max(ranks, key=_comparison_key(ranks))
+    pace, others = (
+        _comparison_key(ranks)(slowest),
+        [_comparison_key(ranks)(rank) for rank in ranks if rank is not slowest],
+    )
     usual = median(others) if others else 0.0
     more = pace / usual - 1 if usual else 0.0
-    if more < STRAGGLES:
+    if more < SLOW_SHARE:
         return
-    what = "on a step of its own" if _meet(ranks) else "on a step"
-    worse = "lags behind" if more >= LAGS else "is slower than its peers"
-    yield f"rank {slowest.number} {worse}: {seconds(pace)} {what}, {percent(more)} more than they"
+    what = "per step without collectives" if _share_collectives(ranks) else "per step"
+    worse = "is much slower than the others" if more >= VERY_SLOW_SHARE else "is slower than the others"
+    yield f"rank {slowest.number} {worse}: {format_seconds(pace)} {what}, {format_percent(more)} more"
 
 
-def _pace(ranks: Sequence[Rank]) -> Callable[[Rank], float]:
-    """By what ranks are compared: a step of each as long as the slowest makes it, unless that part is known."""
-    return _own if _meet(ranks) else _step
+def _comparison_key(ranks: Sequence[RankSummary]) -> Callable[[RankSummary], float]:
+    """Return the time to compare ranks by.
+
+    Whole steps are equally long on all ranks, because each waits for the slowest. Steps without collectives differ.
+    """
+    return _own_seconds if _share_collectives(ranks) else _step_seconds
 
 
-def _own(rank: Rank) -> float:
+def _own_seconds(rank: RankSummary) -> float:
     return rank.own_seconds
 
 
-def _step(rank: Rank) -> float:
+def _step_seconds(rank: RankSummary) -> float:
     return rank.step_seconds
 
 
-def _meet(ranks: Sequence[Rank]) -> bool:
+def _share_collectives(ranks: Sequence[RankSummary]) -> bool:
     return all(rank.collective_seconds is not None for rank in ranks)
 
 
-def _placed_otherwise(ranks: Sequence[Rank]) -> Iterator[str]:
-    """What a line does on one kind of device in most ranks and on another in some."""
-    seen = {rank.number: rank.verdict.case.has_gpu for rank in ranks}
-    for number in _odd(seen):
-        yield f"rank {number} sees {'a' if seen[number] else 'no'} GPU, unlike its peers"
-    placed = {rank.number: _places(rank.verdict.case) for rank in ranks}
+def _find_placement_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Report lines whose data is on another kind of device in a minority of ranks."""
+    seen = {rank.number: rank.diagnosis.view.has_gpu for rank in ranks}
+    for number in _minority(seen):
+        yield f"rank {number} sees {'a' if seen[number] else 'no'} GPU, unlike the other ranks"
+    placed = {rank.number: _data_locations(rank.diagnosis.view) for rank in ranks}
     for what in dict.fromkeys(name for places in placed.values() for name in places):
-        told = {number: places[what] for number, places in placed.items() if what in places}
-        for number in _odd(told):
-            peers = next(where for other, where in told.items() if where != told[number])
-            yield f"rank {number} has {what} on {told[number]} where its peers have it on {peers}"
-    yield from _moves_otherwise(ranks)
-    yield from _fewer_kernels(ranks)
+        devices = {number: places[what] for number, places in placed.items() if what in places}
+        for number in _minority(devices):
+            peers = next(where for other, where in devices.items() if where != devices[number])
+            yield f"rank {number} has the data of {what} on {devices[number]}; the other ranks have it on {peers}"
+    yield from _find_move_differences(ranks)
+    yield from _find_missing_kernels(ranks)
 
 
-def _places(case: Case) -> dict[str, str]:
-    """Where the data of each line lies: on the host, or on which kind of device. Numbers of devices differ anyway."""
+def _data_locations(view: CaptureView) -> dict[str, str]:
+    """Map each call to the host or the kind of its device. Device numbers differ between ranks."""
     found: dict[str, set[str]] = {}
-    for site in case.of(Kind.UPLOAD, Kind.DOWNLOAD):
-        names = {_kind(name) for name in site.values("device") if name}
+    for site in view.sites_of(EventKind.UPLOAD, EventKind.DOWNLOAD):
+        names = {_device_kind(name) for name in site.values("device") if name}
         if names:
             found.setdefault(f"{site.api} ({site.line or 'no line'})", set()).update(names)
     return {what: " and ".join(sorted(names)) for what, names in found.items()}
 
 
-def _kind(device: object) -> str:
-    """`/job:worker/task:1/device:GPU:0` is a GPU, as `cuda:3` is a cuda."""
+def _device_kind(device: object) -> str:
+    """Return GPU for `/job:worker/task:1/device:GPU:0`, and cuda for `cuda:3`."""
     name = str(device).rpartition("device:")[2]
     return name.partition(":")[0] if is_device(device) else "the host"
 
 
-def _moves_otherwise(ranks: Sequence[Rank]) -> Iterator[str]:
-    """An operation that only some ranks place elsewhere."""
-    moves = {rank.number: {_move(site) for site in rank.verdict.case.of(Kind.MOVE) if site.in_loop} for rank in ranks}
+def _find_move_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Report operations that only a minority of ranks moves to another device."""
+    moves = {
+        rank.number: {_describe_move(site) for site in rank.diagnosis.view.sites_of(EventKind.MOVE) if site.in_loop}
+        for rank in ranks
+    }
     for what in dict.fromkeys(name for found in moves.values() for name in found):
-        for number in _odd({number: what in found for number, found in moves.items()}):
+        for number in _minority({number: what in found for number, found in moves.items()}):
             does = "moves" if what in moves[number] else "does not move"
-            yield f"rank {number} {does} {what}, unlike its peers"
+            yield f"rank {number} {does} {what}, unlike the other ranks"
 
 
-def _move(site: Site) -> str:
+def _describe_move(site: CallSite) -> str:
     operation = next((name for name in site.values("op") if name), site.api)
-    target = next((_kind(name) for name in site.values("target") if name), "elsewhere")
+    target = next((_device_kind(name) for name in site.values("target") if name), "elsewhere")
     return f"the data of {operation} to {target} ({site.line or 'no line'})"
 
 
-def _fewer_kernels(ranks: Sequence[Rank]) -> Iterator[str]:
-    views = {rank.number: rank.verdict.case.device for rank in ranks}
-    counts = {number: view.kernels_per_step for number, view in views.items() if view is not None}
+def _find_missing_kernels(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    views = {rank.number: rank.diagnosis.view.device for rank in ranks}
+    counts = {number: device_view.kernels_per_step for number, device_view in views.items() if device_view is not None}
     for number, count in counts.items():
         usual = median([other for peer, other in counts.items() if peer != number] or [count])
-        if count < (1 - FEWER_KERNELS) * usual:
-            runs = f"runs {count:.0f} kernels a step where its peers run {usual:.0f}"
-            yield f"rank {number} {runs}: the rest runs elsewhere"
+        if count < (1 - FEWER_KERNELS_SHARE) * usual:
+            yield (
+                f"rank {number} runs {count:.0f} kernels per step; the others run "
+                f"{usual:.0f}, so some of its operations run elsewhere"
+            )
 
 
-def _found_otherwise(ranks: Sequence[Rank]) -> Iterator[str]:
-    main = {rank.number: rank.verdict.main.rule if rank.verdict.main else "" for rank in ranks}
-    for number in _odd(main):
-        finding = next(rank.verdict.main for rank in ranks if rank.number == number)
-        what = f"is held back by something else: {finding.title}" if finding else "is held back by nothing"
+def _find_finding_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    main = {rank.number: rank.diagnosis.main.rule if rank.diagnosis.main else "" for rank in ranks}
+    for number in _minority(main):
+        finding = next(rank.diagnosis.main for rank in ranks if rank.number == number)
+        what = (
+            f"has another main finding: {finding.title}" if finding else "has no main finding, unlike the other ranks"
+        )
         yield f"rank {number} {what}"
 
 
-def _odd(told: Mapping[int, Hashable]) -> list[int]:
-    """Ranks that say otherwise than most; of two that differ, the second."""
-    usual, _ = Counter(told.values()).most_common(1)[0] if told else (None, 0)
-    return [number for number, value in told.items() if value != usual]
+def _minority(values: Mapping[int, Hashable]) -> list[int]:
+    """Return the ranks whose value differs from the most common one; of two ranks, the second."""
+    usual, _ = Counter(values.values()).most_common(1)[0] if values else (None, 0)
+    return [number for number, value in values.items() if value != usual]

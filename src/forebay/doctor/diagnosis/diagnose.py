@@ -1,122 +1,95 @@
-"""All rules asked, and what they found put in order: the cause whose cure wins most comes first."""
+"""The diagnosis: the findings of all rules, ordered by the gain of their cures."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.verification import Verification
-from forebay.doctor.predict.machines import gpu_of
+from forebay.doctor.model.emulation import Verification
+from forebay.doctor.predict.machines import gpu_name
 from forebay.doctor.predict.simulate import Prediction
 from forebay.doctor.rules.finding import Finding
+from forebay.doctor.rules.registry import RULES, load_rule
 
-__all__ = ["RULES", "Elsewhere", "Verdict", "judge"]
+__all__ = ["LEAST_SHARE", "SEVERE", "Diagnosis", "OtherMachine", "diagnose"]
 
-RULES = (  # files of rules/, in the order of a step; which of them charges for an event, accusers.py says
-    "input_bound",
-    "loader",
-    "made_in_loop",
-    "repeated_upload",
-    "conversion_in_loop",
-    "pageable_upload",
-    "copy_not_overlapped",
-    "many_small_copies",
-    "wide_dtype",
-    "fits_on_device",
-    "placement",
-    "eager",
-    "tiny_ops",
-    "launch_bound",
-    "small_batch",
-    "low_occupancy",
-    "tensor_cores",
-    "faster_on_cpu",
-    "collectives",
-    "retracing",
-    "rebuilt",
-    "constants",
-    "read_back",
-    "host_check",
-    "sync",
-    "threads",
-    "out_of_memory",
-)
-
-WORTH_TELLING = 0.03  # of a step: less is not worth anybody's morning
-SEVERE = 0.2
+LEAST_SHARE = 0.03  # of a step; the report omits findings whose cure saves less
+SEVERE = 0.2  # of a step; a finding whose cure saves this much is severe
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The script as it is, on another machine."""
+class OtherMachine:
+    """The prediction for the unchanged script on another machine."""
 
-    told: str  # which, in words
-    step: Prediction | None  # None where the timeline cannot be run again
-    doubt: str = ""  # why not
+    machine: str
+    step: Prediction | None  # None if the timeline cannot be simulated
+    reason: str = ""  # why there is no prediction
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What holds a script back, if anything does."""
+class Diagnosis:
+    """The findings of one capture."""
 
-    case: Case
-    findings: tuple[Finding, ...]  # the one whose cure wins most first
-    silent: tuple[str, ...] = ()  # rules that could not be asked, and why
-    verification: Verification | None = None  # where the main cause's cure was tried
-    together: Prediction | None = None  # a step with the best cure of every finding
-    elsewhere: Elsewhere | None = None  # a step on another machine, where that was asked for
+    view: CaptureView
+    findings: tuple[Finding, ...]  # largest gain first
+    failures: tuple[str, ...] = ()  # rules that failed, with their error
+    verification: Verification | None = None  # with --verify
+    all_cures: Prediction | None = None  # a step with the best cure of every finding
+    other_machine: OtherMachine | None = None  # with --as or --link
 
     @property
     def main(self) -> Finding | None:
-        """What holds the script back; a warning of what may come does not."""
-        return self.findings[0] if self.findings and self.findings[0].win else None
+        """The finding with the largest gain; a warning is never the main finding."""
+        return self.findings[0] if self.findings and self.findings[0].gain else None
 
     def share(self, finding: Finding) -> float:
-        """Of a step that its best cure wins."""
-        return finding.win / self.case.step_seconds if self.case.step_seconds else 0.0
+        """Return the share of a step that the best cure saves."""
+        return finding.gain / self.view.step_seconds if self.view.step_seconds else 0.0
 
     def severity(self, finding: Finding) -> str:
-        if not finding.win:
+        if not finding.gain:
             return "warning"
         return "severe" if self.share(finding) >= SEVERE else "moderate"
 
 
-def judge(capture: Capture, rules: Iterable[str] = RULES, *, device: str = "", link: str = "") -> Verdict:
-    """Ask every rule, and run the recorded steps again with what it suggests; on another device or link too."""
-    case = Case(capture)
+def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: str = "", link: str = "") -> Diagnosis:
+    """Run the rules, and simulate the recorded steps with each cure.
+
+    With `device` or `link`, also predict the step on that machine.
+    """
+    view = CaptureView(capture)
     found: list[Finding] = []
-    silent = []
+    failures: list[str] = []
     for rule in rules:
         try:
-            found += _load(rule)(case)
-        except Exception as error:  # one rule must not take the others with it
-            silent.append(f"rule {rule} failed: {type(error).__name__}: {error}")
-    simulation = _simulation(case, silent)
-    found = [simulation.settled(finding) for finding in found]
-    limit = WORTH_TELLING * case.step_seconds
-    worth = [finding for finding in found if finding.win >= limit > 0 or not finding.seconds]
-    findings = tuple(sorted(worth, key=lambda finding: -finding.win))
-    elsewhere = _elsewhere(simulation, device, link) if device or link else None
-    return Verdict(case, findings, tuple(silent), together=simulation.together(findings), elsewhere=elsewhere)
+            found += load_rule(rule).examine(view)
+        except Exception as error:  # a failing rule must not stop the others
+            failures.append(f"rule {rule} failed: {type(error).__name__}: {error}")
+    simulation = _simulation(view, failures)
+    found = [simulation.with_predicted_gain(finding) for finding in found]
+    limit = LEAST_SHARE * view.step_seconds
+    reported = [finding for finding in found if finding.gain >= limit > 0 or not finding.seconds]
+    findings = tuple(sorted(reported, key=lambda finding: -finding.gain))
+    return Diagnosis(
+        view,
+        findings,
+        tuple(failures),
+        all_cures=simulation.predict_all_cures(findings),
+        other_machine=_predict_other_machine(simulation, device, link) if device or link else None,
+    )
 
 
-def _simulation(case: Case, silent: list[str]) -> Simulation:
-    """What cannot be run again leaves cures their bounds; it must not take the verdict with it."""
+def _simulation(view: CaptureView, failures: list[str]) -> Simulation:
+    """Build the simulation. If that fails, cures keep their bounds."""
     try:
-        return Simulation.of(case)
+        return Simulation.of(view)
     except Exception as error:
-        silent.append(f"cures have only bounds: running the steps again failed: {type(error).__name__}: {error}")
-        return Simulation(case)
+        failures.append(f"the simulation failed, so cures have only bounds: {type(error).__name__}: {error}")
+        return Simulation(view)
 
 
-def _elsewhere(simulation: Simulation, device: str, link: str) -> Elsewhere:
-    told = " behind ".join(name for name in (device or "this GPU", link) if name)
-    step = simulation.elsewhere(gpu_of(simulation.case), device=device, link=link)
-    return Elsewhere(told, step, "" if step else simulation.doubt)
-
-
-def _load(rule: str) -> Callable[[Case], Iterable[Finding]]:
-    examine: Callable[[Case], Iterable[Finding]] = import_module(f"forebay.doctor.rules.{rule}").examine
-    return examine
+def _predict_other_machine(simulation: Simulation, device: str, link: str) -> OtherMachine:
+    machine = " with ".join(name for name in (device or "this GPU", link) if name)
+    step = simulation.predict_other_machine(gpu_name(simulation.view), device=device, link=link)
+    return OtherMachine(machine, step, "" if step else simulation.unreliable_reason)

@@ -1,90 +1,93 @@
-"""What cures win, by running the timeline of a case again with each of them, and with all of them together. Pure."""
+"""Predicted gains: simulation of the recorded steps with each cure, and with all cures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.model.formatting import percent
-from forebay.doctor.predict.build_timeline import build
-from forebay.doctor.predict.calibrate import Model, model_of
-from forebay.doctor.predict.cure_changes import ASSUMED
-from forebay.doctor.predict.machines import name_of, on_another
-from forebay.doctor.predict.simulate import MOST_ERROR, Prediction, predict
-from forebay.doctor.predict.timeline import steady
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.formatting import format_percent
+from forebay.doctor.predict.build_timeline import build_timeline
+from forebay.doctor.predict.calibrate import CalibratedTimeline, calibrate
+from forebay.doctor.predict.cure_changes import ASSUMPTION
+from forebay.doctor.predict.machines import find_gpu, on_other_machine
+from forebay.doctor.predict.simulate import LARGEST_ERROR, Prediction, predict
+from forebay.doctor.predict.timeline import steady_step_seconds
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["Simulation"]
 
-FEWEST = 2  # findings, or nothing is to be combined
+FEWEST_CURES = 2  # with fewer there is nothing to combine
 
 
 class Simulation:
-    """A case that can be run again, or the reason why not."""
+    """Simulates the steps of a capture, or states why it cannot."""
 
-    def __init__(self, case: Case, model: Model | None = None) -> None:
-        self.case, self.model = case, model
+    def __init__(self, view: CaptureView, model: CalibratedTimeline | None = None) -> None:
+        self.view, self.model = view, model
 
     @classmethod
-    def of(cls, case: Case) -> "Simulation":
-        timeline = build(case) if case.step_seconds else None
-        return cls(case, model_of(case, timeline) if timeline is not None else None)
+    def of(cls, view: CaptureView) -> "Simulation":
+        timeline = build_timeline(view) if view.step_seconds else None
+        return cls(view, calibrate(view, timeline) if timeline is not None else None)
 
     @property
-    def believed(self) -> bool:
-        return self.model is not None and self.model.error <= MOST_ERROR
+    def is_reliable(self) -> bool:
+        return self.model is not None and self.model.error <= LARGEST_ERROR
 
     @property
-    def doubt(self) -> str:
-        """Why cures have only bounds, in words; nothing where they are simulated."""
-        if self.case.device is None:
-            return "the GPU was not recorded" if self.case.has_gpu else "the script ran without a GPU"
+    def unreliable_reason(self) -> str:
+        """Why cures have only bounds; empty if the simulation is reliable."""
+        if self.view.device is None:
+            return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
         if self.model is None:
             return "there is no timeline"
-        if self.believed:
+        if self.is_reliable:
             return ""
-        return f"run again, the recorded steps miss the measured one by {percent(self.model.error)}"
+        return f"the simulated step differs from the measured step by {format_percent(self.model.error)}"
 
-    def settled(self, finding: Finding) -> Finding:
-        """The same with what each cure wins, the best first; where its change is not known, its bounds stay.
+    def with_predicted_gain(self, finding: Finding) -> Finding:
+        """Return the finding with simulated gains, best cure first.
 
-        Where a cure wins more than the calls took, what else waited for them is part of what they cost.
+        A cure without a known change keeps its bounds. If a cure saves more than its calls took, other work waited for
+        those calls, and the finding costs that time too.
         """
         if not any(cure.changes for cure in finding.cures):
             return finding
-        settled = replace(finding, cures=tuple(map(self._settled, finding.cures)))
-        cured = replace(settled, cures=tuple(settled.best_first))
-        return replace(cured, seconds=max(finding.seconds, cured.win)) if finding.seconds else cured
+        simulated = replace(finding, cures=tuple(map(self._simulate, finding.cures)))
+        ordered = replace(simulated, cures=tuple(simulated.cures_by_gain))
+        return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
 
-    def together(self, findings: Sequence[Finding]) -> Prediction | None:
-        """The step with the best cure of every finding; None where fewer than two can be run together."""
-        best = [finding.best for finding in findings if finding.win]
+    def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
+        """Predict the step with the best cure of every finding; None with fewer than two."""
+        best = [finding.best_cure for finding in findings if finding.gain]
         changes = [cure.changes[0] for cure in best if cure.changes]
-        if self.model is None or not self.believed or len(changes) < FEWEST or self.case.device is None:
+        if self.model is None or not self.is_reliable or len(changes) < FEWEST_CURES or self.view.device is None:
             return None
         return predict(self.model.timeline, changes, measured=self.model.measured, error=self.model.error)
 
-    def elsewhere(self, gpu: str, *, device: str = "", link: str = "") -> Prediction | None:
-        """The step as it is, on another GPU or behind another link."""
-        if self.model is None or not self.believed or self.case.device is None:
+    def predict_other_machine(self, gpu: str, *, device: str = "", link: str = "") -> Prediction | None:
+        """Predict the unchanged step on another GPU or link."""
+        if self.model is None or not self.is_reliable or self.view.device is None:
             return None
-        now = steady(self.model.timeline)
+        now = steady_step_seconds(self.model.timeline)
         factor = self.model.measured / now if now else 0.0
         fast, slow = (
-            steady(timeline) * factor
-            for timeline in on_another(self.model.timeline, name_of(gpu) or "h200", device=device, link=link)
+            steady_step_seconds(timeline) * factor
+            for timeline in on_other_machine(self.model.timeline, find_gpu(gpu) or "h200", device=device, link=link)
         )
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
-    def _settled(self, cure: Cure) -> Cure:
-        """With what it wins when run again; what it assumes is told all the same."""
-        if not cure.changes or self.case.device is None:
+    def _simulate(self, cure: Cure) -> Cure:
+        """Replace the bounds of a cure by simulated ones; the basis keeps its assumption."""
+        if not cure.changes or self.view.device is None:
             return cure
-        if self.model is None or not self.believed:
-            bounds, *assumed = cure.how.partition(ASSUMED)
-            return replace(cure, how="".join([bounds, f"; bounds only: {self.doubt}", *assumed]))
+        if self.model is None or not self.is_reliable:
+            bounds, *assumption = cure.basis.partition(ASSUMPTION)
+            basis = "".join([bounds, f". These are only bounds, because {self.unreliable_reason}", *assumption])
+            return replace(cure, basis=basis)
         measured, error = self.model.measured, self.model.error
-        ways = [predict(self.model.timeline, [change], measured=measured, error=error) for change in cure.changes]
-        best, worst = min(way.low for way in ways), max(way.high for way in ways)
-        how = f"the recorded steps run again with it; run as they were, they miss the step by {percent(error)}"
-        how += "".join(cure.how.partition(ASSUMED)[1:])
-        return replace(cure, low=max(0.0, measured - worst), high=max(0.0, measured - best), how=how)
+        outcomes = [predict(self.model.timeline, [change], measured=measured, error=error) for change in cure.changes]
+        best, worst = min(outcome.low for outcome in outcomes), max(outcome.high for outcome in outcomes)
+        basis = "a simulation of the recorded steps with this cure. Without the cure, the simulated step differs "
+        basis += f"from the measured step by {format_percent(error)}"
+        basis += "".join(cure.basis.partition(ASSUMPTION)[1:])
+        return replace(cure, low=max(0.0, measured - worst), high=max(0.0, measured - best), basis=basis)

@@ -1,4 +1,4 @@
-"""A script watched in a process of its own: when that has ended, memory and devices are free for the next.
+"""Profiling in a subprocess, which frees memory and devices for the next run.
 
 python -m forebay.doctor.diagnosis.subprocess_run REQUEST CAPTURE
 """
@@ -11,78 +11,87 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from forebay.doctor.capture.run_watched import Run, watch_run
-from forebay.doctor.capture.sigterm import Terminated, terminable
+from forebay.doctor.capture.profiled_run import RunRequest, profile_run
+from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
 from forebay.doctor.emulate.rerun import StepEnd, rerun
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.emulation import Emulation
 from forebay.errors import CaptureError
 
-__all__ = ["rerun_apart", "watch_apart"]
+__all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0  # for the script to write its capture after SIGTERM
 
 
-def watch_apart(run: Run) -> Capture:
-    """What was seen of the script, which speaks and is spoken to as ever."""
+def profile_in_subprocess(run: RunRequest) -> Capture:
+    """Profile a script; it keeps its standard input and output."""
     return _run({"run": asdict(run)}, quiet=False)
 
 
-def rerun_apart(run: Run, emulation: Emulation, end: StepEnd, *, seconds: float) -> Capture:
-    """The same with a cure emulated: nobody hears the script, and it is ended after so many seconds."""
+def rerun_in_subprocess(run: RunRequest, emulation: Emulation, end: StepEnd, *, seconds: float) -> Capture:
+    """Profile a script with an emulated cure, without its output, for at most `seconds`."""
     request = {"run": asdict(run), "emulation": emulation.to_json(), "end": list(end)}
     return _run(request, quiet=True, seconds=seconds)
 
 
 def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None) -> Capture:
     with TemporaryDirectory(prefix="forebay-doctor-") as folder:
-        asked, seen = Path(folder, "request.json"), Path(folder, "run.gz")
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        command, to = [sys.executable, "-m", __name__, str(asked), str(seen)], subprocess.DEVNULL if quiet else None
+        request_path, capture_path = Path(folder, "request.json"), Path(folder, "run.gz")
+        request_path.write_text(json.dumps(request), encoding="utf-8")
+        command, to = (
+            [sys.executable, "-m", __name__, str(request_path), str(capture_path)],
+            subprocess.DEVNULL if quiet else None,
+        )
         process = subprocess.Popen(command, stdin=to, stdout=to, stderr=to)
         ended = _wait(process, seconds)
-        if seen.is_file():
-            return Capture.load(seen)
-        raise CaptureError(f"the script's process {ended} and left nothing to judge.")
+        if capture_path.is_file():
+            return Capture.load(capture_path)
+        raise CaptureError(
+            f"the process of the script {ended} and wrote no capture. Run the "
+            "script without the doctor to find the cause."
+        )
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
-    """How it ended, in words. Ctrl-C is the script's too, which ends by itself; whoever presses it again means it."""
+    """Wait for the process and say how it ended.
+
+    The script also receives Ctrl-C and ends by itself. A second Ctrl-C kills it.
+    """
     for _ in range(2):
         try:
-            with terminable():
+            with raise_on_sigterm():
                 code = process.wait(seconds)
-            return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         except KeyboardInterrupt:
             continue
-        except Terminated:
+        except SigtermReceived:
             _terminate(process)
         except subprocess.TimeoutExpired:
             break
     process.kill()
     process.wait()
-    return "was ended because it took too long" if seconds else "was ended"
+    return "was killed because it took too long" if seconds else "was killed"
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Whoever ends a whole group has told it already: it is writing down what it saw."""
+    """Send SIGTERM, unless the script received it with its process group and ends in time."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.terminate()
 
 
-def _main(asked: str, seen: str) -> None:
-    request = json.loads(Path(asked).read_text(encoding="utf-8"))
-    run = Run(**request["run"] | {"arguments": tuple(request["run"]["arguments"])})
+def _main(request_path: str, capture_path: str) -> None:
+    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    run = RunRequest(**request["run"] | {"arguments": tuple(request["run"]["arguments"])})
     if "emulation" in request:
         kind, api, file, number = request["end"]
         capture = rerun(run, Emulation.from_json(request["emulation"]), (kind, api, file, number))
     else:
-        capture = watch_run(run)
-    partial = Path(f"{seen}.part")
+        capture = profile_run(run)
+    partial = Path(f"{capture_path}.part")
     capture.save(partial)
-    partial.rename(seen)
+    partial.rename(capture_path)
 
 
 if __name__ == "__main__":

@@ -1,79 +1,86 @@
-"""The main cause's cure tried: the script is run again with it emulated, and its steps are timed.
+"""Verification: re-run the script with the main cure emulated, and time its steps.
 
-Only the line that is accused is changed. What the script computes then is stale or wrong, so only its speed counts.
+The emulation changes only the line of the finding. The results of that run are stale or wrong; only its speed counts.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.capture.run_watched import Run
-from forebay.doctor.diagnosis.diagnose import Verdict
-from forebay.doctor.diagnosis.emulations import emulation_of
-from forebay.doctor.diagnosis.subprocess_run import rerun_apart
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.capture.profiled_run import RunRequest
+from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.diagnosis.subprocess_run import rerun_in_subprocess
 from forebay.doctor.emulate.rerun import StepEnd
-from forebay.doctor.model.emulation import Emulation, Way
-from forebay.doctor.model.formatting import predicted
-from forebay.doctor.model.verification import Verification
+from forebay.doctor.model.emulation import EmulationKind, Verification
+from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.errors import CaptureError
 
 __all__ = ["verify"]
 
-LONGEST, LEAST_SECONDS = 3.0, 120.0  # times the first run, and at least so long: a cure may keep a loop from ending
+# Limits of the second run, because an emulated cure may keep a loop from ending.
+LONGEST_FACTOR = 3.0  # times the duration of the first run
+SHORTEST_LIMIT_SECONDS = 120.0
 
 
-def verify(verdict: Verdict, run: Run, *, begin: Callable[[Way], None] = lambda way: None) -> Verification:
-    """What came of it, whatever that is; `begin` is told when the script is about to be run again."""
-    case, finding = verdict.case, verdict.main
-    end = _end_of(case)
-    if case.capture.ended == "terminated":
-        return Verification(trouble="whoever has ended the script wants no other run of it")
+def verify(
+    diagnosis: Diagnosis, run: RunRequest, *, begin: Callable[[EmulationKind], None] = lambda kind: None
+) -> Verification:
+    """Try the main cure and return the result; `begin` is called before the script starts again."""
+    view, finding = diagnosis.view, diagnosis.main
+    end = _step_end(view)
+    if view.capture.ended == "terminated":
+        return Verification(trouble="the script was terminated, so the doctor does not run it again")
     if finding is None or end is None:
-        return Verification(trouble="there is no finding whose cure could be tried")
-    emulation = emulation_of(case, finding)
+        return Verification(trouble="there is no finding with a cure")
+    emulation = choose_emulation(view, finding)
     if isinstance(emulation, str):
-        return Verification(trouble=f"this cure is not emulated, because {emulation}")
-    begin(emulation.way)
+        return Verification(trouble=f"this cure cannot be emulated, because {emulation}")
+    begin(emulation.kind)
     try:
-        seen = rerun_apart(_shortened(run, case), emulation, end, seconds=_most_seconds(case))
+        capture = rerun_in_subprocess(_with_short_warm_up(run, view), emulation, end, seconds=_time_limit(view))
     except CaptureError as error:
-        return Verification(emulation.way, trouble=str(error).rstrip("."))
-    cure = _cure_of(finding, emulation.way)
-    return replace(_timed(emulation, Case(seen), end), predicted=predicted(cure.low, cure.high, case.step_seconds))
+        return Verification(emulation.kind, trouble=str(error).rstrip("."))
+    cure, rerun = _emulated_cure(finding, emulation.kind), CaptureView(capture)
+    trouble = _find_trouble(rerun, end)
+    return Verification(
+        emulation.kind,
+        predicted=predicted_step_seconds(cure.low, cure.high, view.step_seconds),
+        measured=None if trouble else rerun.step_seconds,
+        trouble=trouble,
+    )
 
 
-def _cure_of(finding: Finding, way: Way) -> Cure:
-    """Which of the cures was emulated: the best, but where that is two in one."""
-    return finding.cures[0] if way is Way.NARROW else finding.best
+def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
+    """Return the emulated cure: the best one. NARROW emulates only the first cure of `wide_dtype`."""
+    return finding.cures[0] if kind is EmulationKind.NARROW else finding.best_cure
 
 
-def _shortened(run: Run, case: Case) -> Run:
-    """A script of few steps has none to spare for a long warm-up."""
-    return replace(run, warm_up=min(run.warm_up, max(1, len(case.steps or ()) // 4)))
+def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
+    """Shorten the warm-up for scripts with few steps."""
+    return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 
-def _most_seconds(case: Case) -> float:
-    return max(LONGEST * case.capture.seconds, LEAST_SECONDS)
+def _time_limit(view: CaptureView) -> float:
+    return max(LONGEST_FACTOR * view.capture.seconds, SHORTEST_LIMIT_SECONDS)
 
 
-def _timed(emulation: Emulation, case: Case, end: StepEnd) -> Verification:
-    told, ended = case.capture.facts["emulated"], case.capture.ended
-    trouble = ""
-    if _end_of(case) != end:
+def _find_trouble(rerun: CaptureView, end: StepEnd) -> str:
+    """Say why the second run gives no step time; empty if it does."""
+    emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
+    if _step_end(rerun) != end:
         how = "had too few steps" if ended == "done" else f"ended too early: {ended}"
-        trouble = f"the run with the cure emulated {how}"
-    elif not told["replaced"]:
-        trouble = "; ".join(["nothing that the line calls could be done in another way", *told["notes"]])
-    if trouble:
-        return Verification(emulation.way, trouble=trouble)
-    return Verification(emulation.way, measured=case.step_seconds)
+        return f"the run with the emulated cure {how}"
+    if not emulated["replaced"]:
+        return "; ".join(["the emulation replaced no call on this line", *emulated["notes"]])
+    return ""
 
 
-def _end_of(case: Case) -> StepEnd | None:
-    """Where a step ends."""
-    if case.steps is None:
+def _step_end(view: CaptureView) -> StepEnd | None:
+    """Return the call that ends a step."""
+    if view.steps is None:
         return None
-    kind, api, number = case.steps.anchor
-    line = case.line(number)
+    kind, api, number = view.steps.anchor
+    line = view.line(number)
     return kind, api, line.file if line else "", line.number if line else 0

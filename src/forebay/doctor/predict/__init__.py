@@ -1,1 +1,1 @@
-"""What a cure would win: the captured timeline, changed as the cure would change it, and run again on paper. Pure."""
+"""Predictions: the recorded timeline, changed as a cure would change it, and simulated."""

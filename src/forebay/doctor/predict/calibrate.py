@@ -14,30 +14,30 @@ from statistics import fmean, median
 
 import numpy as np
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.model.events import Event
-from forebay.doctor.predict.build_timeline import typical_steps
-from forebay.doctor.predict.host_time import WAITS, WORK, pieces_of
-from forebay.doctor.predict.simulate import MOST_ERROR
-from forebay.doctor.predict.timeline import Operation, Timeline, steady
+from forebay.doctor.model.events import LedgerEvent
+from forebay.doctor.predict.build_timeline import select_typical_steps
+from forebay.doctor.predict.host_time import WAITS, WORK, host_intervals
+from forebay.doctor.predict.simulate import LARGEST_ERROR
+from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_step_seconds
 
-__all__ = ["Model", "model_of"]
+__all__ = ["CalibratedTimeline", "calibrate"]
 
 # Times as long: what differs by more is not the same work. Recording slows calls down threefold at most; what it keeps
 # in memory may also spare a loop the fresh pages of its batches, which took 2.5 times as long when nobody recorded.
-LEAST, MOST = 0.3, 3.0
-PACE_LEAST, PACE_MOST = 0.5, 1.5  # hooks that count every operation of TensorFlow's cost as much as the step
+LEAST_RATIO, MOST_RATIO = 0.3, 3.0
+LEAST_PACE, MOST_PACE = 0.5, 1.5  # hooks that count every operation of TensorFlow's cost as much as the step
 LAUNCH_SECONDS = 15e-6  # that PyTorch takes for an operation, with its part of the gradient
-CLOSE = 0.002  # of the step
+CLOSE_SHARE = 0.002  # of the step
 MOST_TRIES = 12
-MIDDLE = 0.25, 0.75  # between which half of all steps lie
+MIDDLE_QUANTILES = 0.25, 0.75  # between which half of all steps lie
 
-Site = tuple[str, int]  # kind and line
+SiteKey = tuple[str, int]  # kind and line
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CalibratedTimeline:
     """A timeline that can be believed as far as its errors are small."""
 
     timeline: Timeline
@@ -51,69 +51,81 @@ class Model:
         return max(self.structure_error, self.cost_error, self.pace_error)
 
 
-def model_of(case: Case, timeline: Timeline) -> Model:
+def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
     """The timeline of a case, at the pace of a step that nobody watched."""
-    measured = case.step_seconds
-    if case.device is None:
-        return Model(timeline, measured, 0.0, 0.0, _apart(steady(timeline), measured))
-    recorded = case.device.bound_seconds or _recorded_seconds(case.device)
-    structure_error = _apart(steady(timeline), recorded)
-    scaled = _scaled(timeline, _ratios(case, case.device))
-    paced = _paced(scaled, measured, median(case.untraced) if case.untraced else 0.0)
-    return Model(paced, measured, structure_error, _missed(steady(scaled), case), _apart(steady(paced), measured))
+    measured = view.step_seconds
+    if view.device is None:
+        return CalibratedTimeline(
+            timeline, measured, 0.0, 0.0, _relative_error(steady_step_seconds(timeline), measured)
+        )
+    recorded = view.device.bound_seconds or _recorded_seconds(view.device)
+    structure_error = _relative_error(steady_step_seconds(timeline), recorded)
+    scaled = _with_ratios(timeline, _recording_ratios(view, view.device))
+    paced = _with_measured_pace(scaled, measured, median(view.unprofiled_seconds) if view.unprofiled_seconds else 0.0)
+    return CalibratedTimeline(
+        paced,
+        measured,
+        structure_error,
+        _error_outside_measured(steady_step_seconds(scaled), view),
+        _relative_error(steady_step_seconds(paced), measured),
+    )
 
 
-def _apart(value: float, wanted: float) -> float:
+def _relative_error(value: float, wanted: float) -> float:
     return abs(value - wanted) / wanted if wanted else 1.0
 
 
-def _missed(seconds: float, case: Case) -> float:
+def _error_outside_measured(seconds: float, view: CaptureView) -> float:
     """How far this is from all that was measured of a step: the middle half of those that were watched, and of those
     that nobody watched, which differ by what hooks cost and by how the machine drifts."""
-    assert case.steps is not None
-    watched = np.diff(case.steps.edges) / 1e9
-    known = [case.step_seconds, *np.quantile(watched, MIDDLE), *np.quantile(case.untraced or watched, MIDDLE)]
-    return float(max(0.0, min(known) - seconds, seconds - max(known))) / case.step_seconds
+    assert view.steps is not None
+    watched = np.diff(view.steps.edges) / 1e9
+    known = [
+        view.step_seconds,
+        *np.quantile(watched, MIDDLE_QUANTILES),
+        *np.quantile(view.unprofiled_seconds or watched, MIDDLE_QUANTILES),
+    ]
+    return float(max(0.0, min(known) - seconds, seconds - max(known))) / view.step_seconds
 
 
-def _recorded_seconds(view: DeviceView) -> float:
-    return fmean(end - start for start, end in typical_steps(view)) / 1e9
+def _recorded_seconds(device_view: DeviceView) -> float:
+    return fmean(end - start for start, end in select_typical_steps(device_view)) / 1e9
 
 
-def _ratios(case: Case, view: DeviceView) -> dict[Site, float]:
+def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
     """For each line's calls of one kind, and for the loop's own work: watched against recorded.
 
     A loop that goes at the device's pace mostly stands still in launches, which look like work where calls were not
     recorded: then it is as much work as launches take.
     """
-    assert case.steps is not None
-    before = _each(case.capture.events, view.thread, case.steps.edges)
-    recorded = _each(view.events, view.thread, view.edges.tolist())
+    assert view.steps is not None
+    before = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
+    recorded = _median_seconds(device_view.events, device_view.thread, device_view.edges.tolist())
     ratios = {
-        site: min(MOST, max(LEAST, before[site] / seconds))
+        site: min(MOST_RATIO, max(LEAST_RATIO, before[site] / seconds))
         for site, seconds in recorded.items()
         if site in before and seconds > 0 and before[site] > 0 and site[0] not in WAITS
     }
     work = recorded.get((WORK, -1), 0.0)
-    if view.bound_seconds and not view.lags and not len(view.calls) and work:
-        ratios[WORK, -1] = min(ratios.get((WORK, -1), 1.0), view.kernels_per_step * LAUNCH_SECONDS / work)
+    if device_view.bound_seconds and not device_view.lags_behind and not len(device_view.calls) and work:
+        ratios[WORK, -1] = min(ratios.get((WORK, -1), 1.0), device_view.kernels_per_step * LAUNCH_SECONDS / work)
     return ratios
 
 
-def _each(events: Iterable[Event], thread: int, edges: Sequence[int]) -> dict[Site, float]:
+def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[int]) -> dict[SiteKey, float]:
     """Seconds of the median step, by kind and line."""
     inside = [event for event in events if event.thread == thread and event.end > edges[0] and event.start < edges[-1]]
-    steps: list[dict[Site, float]] = []
+    steps: list[dict[SiteKey, float]] = []
     for start, end in pairwise(edges):
-        sums: dict[Site, float] = {}
-        for piece in pieces_of(inside, thread, start, end):
+        sums: dict[SiteKey, float] = {}
+        for piece in host_intervals(inside, thread, start, end):
             sums[piece.kind, piece.line] = sums.get((piece.kind, piece.line), 0.0) + piece.seconds
         steps.append(sums)
     sites = {site for sums in steps for site in sums}
     return {site: median(sums.get(site, 0.0) for sums in steps) for site in sites}
 
 
-def _scaled(timeline: Timeline, ratios: dict[Site, float]) -> Timeline:
+def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
     work = ratios.get((WORK, -1), 1.0)
     actions = [
         replace(action, seconds=action.seconds * (work if action.kind == "launch" else ratios.get(site, 1.0)))
@@ -126,51 +138,51 @@ def _scaled(timeline: Timeline, ratios: dict[Site, float]) -> Timeline:
     return timeline.changed(actions=actions, operations=operations)
 
 
-def _copying_ratio(copy: Operation, ratios: dict[Site, float]) -> float:
+def _copying_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
     """That of the uploads of its line; where there are none, of the compiled calls that copy by themselves."""
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 
-def _paced(timeline: Timeline, measured: float, untraced: float) -> Timeline:
+def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) -> Timeline:
     """At the host's pace; where steps take what the device takes, the loop runs ahead of it, and what its own steps
     take tells the host's."""
-    if not (_apart(steady(timeline), measured) <= MOST_ERROR and _is_devices(timeline)):
-        return _at_pace(timeline, _pace_of(timeline, measured))
-    if not 0 < untraced < measured * (1 - MOST_ERROR):
+    if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
+        return _with_pace(timeline, _find_pace(timeline, measured))
+    if not 0 < untraced < measured * (1 - LARGEST_ERROR):
         return timeline
-    return _at_pace(timeline, _pace_of(_at_once(timeline), untraced))
+    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), untraced))
 
 
-def _pace_of(timeline: Timeline, wanted: float) -> float:
+def _find_pace(timeline: Timeline, wanted: float) -> float:
     """Halve the interval in which the right pace lies, until a step is close or no pace makes it so."""
-    low, high, pace = PACE_LEAST, PACE_MOST, 1.0
+    low, high, pace = LEAST_PACE, MOST_PACE, 1.0
     for _ in range(MOST_TRIES):
-        takes = steady(_at_pace(timeline, pace))
-        if _apart(takes, wanted) <= CLOSE:
+        takes = steady_step_seconds(_with_pace(timeline, pace))
+        if _relative_error(takes, wanted) <= CLOSE_SHARE:
             break
         low, high = (low, pace) if takes > wanted else (pace, high)
         pace = (low + high) / 2
     return pace
 
 
-def _at_once(timeline: Timeline) -> Timeline:
+def _with_instant_device(timeline: Timeline) -> Timeline:
     """With a device that takes no time."""
     return timeline.changed(
-        operations=[replace(each, seconds=0.0, turn=0.0, latency=0.0) for each in timeline.operations]
+        operations=[replace(each, seconds=0.0, gap=0.0, latency=0.0) for each in timeline.operations]
     )
 
 
-def _is_devices(timeline: Timeline) -> bool:
+def _is_device_bound(timeline: Timeline) -> bool:
     """Whether a step takes what the device takes: then the host's pace is not to be told from it."""
-    return steady(_at_pace(timeline, PACE_LEAST)) > steady(timeline) * (1 - MOST_ERROR)
+    return steady_step_seconds(_with_pace(timeline, LEAST_PACE)) > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
 
 
-def _at_pace(timeline: Timeline, pace: float) -> Timeline:
+def _with_pace(timeline: Timeline, pace: float) -> Timeline:
     actions = [replace(action, seconds=action.seconds * pace) for action in timeline.actions]
     operations = [replace(each, seconds=each.seconds * pace) if each.pageable else each for each in timeline.operations]
     return timeline.changed(actions=actions, operations=operations)
 
 
-def _is_copied(operation: Operation) -> bool:
+def _is_copied(operation: DeviceOperation) -> bool:
     """Whether the call that queues it copies it, for as long as that takes; what others make ready is no call's."""
     return operation.pageable and operation.engine != "compute"

@@ -1,39 +1,38 @@
-"""Cures as changes of a timeline: what would not be done, done elsewhere, or done faster. Pure.
+"""Cures as changes of a timeline; `upload_changes` and `check_changes` have more.
 
-Each takes a timeline and gives one. They are combined by applying one after the other, never by adding what they win.
-Those of uploads have a file of their own.
+A change takes a timeline and returns another one. To combine changes, apply one after the other; gains cannot be added.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from forebay.doctor.predict.timeline import Action, Operation, Timeline, steady
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, steady_step_seconds
 
 __all__ = [
     "CALL_SECONDS",
-    "QUEUEING",
+    "LAUNCHING_KINDS",
     "Change",
     "defer_waits",
-    "is_of",
-    "launch_together",
+    "is_call_of",
+    "launch_as_graph",
     "move_to_device",
-    "one_after_the_other",
+    "chain",
     "prefetch_input",
     "remove_calls",
-    "without",
+    "remove_actions",
 ]
 
 Change = Callable[[Timeline], Timeline]
 
-CALL_SECONDS = 8e-6  # of the host, to queue a copy that does not wait
-READS = ("download", "sync")
-QUEUEING = ("launch", "work", "run")
-CALLING = ("launch", "transform")  # nothing else than queueing, however long it takes
-LONGEST_CALLING = 1e-3  # seconds between two launches: what takes longer is the script's own work, not the framework's
+CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
+READ_KINDS = ("download", "sync")
+LAUNCHING_KINDS = ("launch", "work", "run")
+CALLING_KINDS = ("launch", "transform")  # only queueing, however long it takes
+LONGEST_CALLING_SECONDS = 1e-3  # between two launches; longer work belongs to the script, not to the framework
 
 
-def one_after_the_other(changes: Iterable[Change]) -> Change:
-    """Several changes as one."""
+def chain(changes: Iterable[Change]) -> Change:
+    """Combine changes into one."""
     several = tuple(changes)
 
     def change(timeline: Timeline) -> Timeline:
@@ -45,22 +44,22 @@ def one_after_the_other(changes: Iterable[Change]) -> Change:
 
 
 def remove_calls(line: int, kinds: Collection[str]) -> Change:
-    """What this line does in calls of these kinds is done once, in front of the loop."""
+    """Remove calls of these kinds on a line, as if they ran once before the loop."""
 
     def change(timeline: Timeline) -> Timeline:
-        gone = {number for number, action in enumerate(timeline.actions) if is_of(action, kinds, line)}
-        return without(timeline, gone)
+        gone = {number for number, action in enumerate(timeline.actions) if is_call_of(action, kinds, line)}
+        return remove_actions(timeline, gone)
 
     return change
 
 
 def defer_waits(line: int, *, every: int = 0) -> Change:
-    """This line waits no more for the device, or only every so many times; what it read comes later, by itself."""
+    """Remove the waits of a line, or keep every n-th one; the value arrives later."""
 
     def change(timeline: Timeline) -> Timeline:
         actions, seen = [], 0
         for action in timeline.actions:
-            if is_of(action, READS, line):
+            if is_call_of(action, READ_KINDS, line):
                 seen += bool(action.awaits)
                 waits = bool(every) and seen % every == 0
                 action = action if waits else replace(action, seconds=0.0, awaits=())
@@ -71,13 +70,15 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
 
 
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
-    """What these lines move to the CPU and back is worked on where it is: no copy either way, nobody waits, and the
-    work itself, all that the loop does from one way to the other, takes the device so many times less."""
+    """Run the work of these lines on the device instead of moving its data to the CPU and back.
+
+    Copies and waits go away. The CPU work between the two moves runs on the device, `speedup` times as fast.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        spent = 0.0  # on what is away
-        for place in _moving(timeline, lines):
+        spent = 0.0  # on data that was moved to the CPU
+        for place in _moving_actions(timeline, lines):
             action = actions[place]
             spent += action.seconds
             for number in action.queues:
@@ -86,15 +87,19 @@ def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
                 )
                 operations[number], spent = worked, 0.0
             actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
-        _move_inside(actions, operations, lines, speedup)
+        _move_compiled_calls(actions, operations, lines, speedup)
         return timeline.changed(actions=actions, operations=operations)
 
     return change
 
 
-def _move_inside(actions: list[Action], operations: list[Operation], lines: Collection[int], speedup: float) -> None:
-    """The same of what a compiled call copies by itself. Who runs it stands still while something crosses, and works on
-    the CPU from one way to the other: both are in the call's own time, right behind the copy."""
+def _move_compiled_calls(
+    actions: list[HostAction], operations: list[DeviceOperation], lines: Collection[int], speedup: float
+) -> None:
+    """Do the same for copies inside compiled calls.
+
+    The time of such a call after a copy holds both the wait for the copy and the work on the CPU.
+    """
     away, crossing, spent = False, 0.0, 0.0
     for place, action in enumerate(actions):
         if action.kind == "run" and (away or crossing):
@@ -113,9 +118,11 @@ def _move_inside(actions: list[Action], operations: list[Operation], lines: Coll
             away, crossing = False, 0.0
 
 
-def _moving(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
-    """Where these lines move something, and where the loop works from then on until it is moved back; once something
-    else is launched, nobody knows what that work is for."""
+def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
+    """Yield the moves of these lines and the loop's work until the data moves back.
+
+    After another launch, the purpose of further work is unknown.
+    """
     away = False
     for place, action in enumerate(timeline.actions):
         moves = action.kind == "move" and action.line in lines
@@ -127,33 +134,38 @@ def _moving(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Batches are made while the step runs: the loop waits only for what making one takes longer than a step."""
+    """Make batches during the step; the loop waits only if making one takes longer than a step."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
-        return timeline.changed(actions=actions, floor=min(producer_seconds, steady(timeline)))
+        return timeline.changed(actions=actions, floor=min(producer_seconds, steady_step_seconds(timeline)))
 
     return change
 
 
-def launch_together(*, seconds_each: float, device_share: float = 1.0, seconds_once: float = 0.0) -> Change:
-    """Operations are queued as one graph: the host takes so long for each, and once a step, instead of what it takes
-    now; the device takes a share of what it takes now, where the compiler puts small operations together."""
+def launch_as_graph(*, seconds_each: float, device_share: float = 1.0, seconds_once: float = 0.0) -> Change:
+    """Queue the operations of a step as one graph.
+
+    The host needs `seconds_each` per operation and `seconds_once` per step. The device needs `device_share` of its
+    present time, because a compiler fuses small operations.
+    """
 
     def change(timeline: Timeline) -> Timeline:
-        actions, spent = [], 0.0  # what the host spent on queueing before, and has not been given to a launch
+        actions, spent = [], 0.0  # present queueing time of the host that no launch has used yet
         for action in timeline.actions:
-            if action.kind in CALLING or (action.kind in QUEUEING and action.seconds <= LONGEST_CALLING):
+            if action.kind in CALLING_KINDS or (
+                action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_CALLING_SECONDS
+            ):
                 spent += action.seconds
                 seconds = min(spent, seconds_each * len(action.queues))
                 spent -= seconds
                 action = replace(action, seconds=seconds)
             if action.ends_step:
-                actions.append(Action(min(spent, seconds_once), kind="launch"))
+                actions.append(HostAction(min(spent, seconds_once), kind="launch"))
                 spent = 0.0
             actions.append(action)
         operations = [
-            replace(operation, seconds=operation.seconds * device_share, turn=0.0, latency=0.0)
+            replace(operation, seconds=operation.seconds * device_share, gap=0.0, latency=0.0)
             if operation.engine == "compute"
             else operation
             for operation in timeline.operations
@@ -163,22 +175,22 @@ def launch_together(*, seconds_each: float, device_share: float = 1.0, seconds_o
     return change
 
 
-def is_of(action: Action, kinds: Collection[str], line: int) -> bool:
+def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:
     return action.kind in kinds and action.line == line
 
 
-def without(timeline: Timeline, gone: Collection[int]) -> Timeline:
-    """Neither these actions nor what they queue."""
+def remove_actions(timeline: Timeline, gone: Collection[int]) -> Timeline:
+    """Remove the time of these actions and of the operations that they queue."""
     queued = {number for place in gone for number in timeline.actions[place].queues}
     actions = [
         replace(action, seconds=0.0, queues=(), awaits=()) if place in gone else action
         for place, action in enumerate(timeline.actions)
     ]
-    return timeline.changed(actions=actions, operations=_done_at_once(timeline, queued))
+    return timeline.changed(actions=actions, operations=_zero_operations(timeline, queued))
 
 
-def _done_at_once(timeline: Timeline, numbers: Collection[int]) -> list[Operation]:
-    """The same operations, these taking no time; numbers stay what they are."""
+def _zero_operations(timeline: Timeline, numbers: Collection[int]) -> list[DeviceOperation]:
+    """Set the time of these operations to zero; indices stay valid."""
     return [
         replace(operation, seconds=0.0, nbytes=0) if number in numbers else operation
         for number, operation in enumerate(timeline.operations)

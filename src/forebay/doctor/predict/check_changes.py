@@ -1,39 +1,40 @@
-"""Cures of what is pulled to the host to be looked at there, as changes of a timeline: it is looked at on the device,
-and a number comes back. Pure.
+"""The cure of host checks as a change of a timeline: check on the device, and read back one number.
 
-Nobody sees what the host computes on what it pulled. What it does right behind a pull, until its next call of the
-framework, is taken for that, and goes with the pull. Where there are doubts, a part of it is something else's: whatever
-takes longer than going over the bytes a few times; and all of it where that next call sends something, which may have
-been made meanwhile.
+The record does not show what the host computes on the data it pulled. The host work between a pull and the next
+framework call counts as the check, and is removed with the pull. In the cautious estimate, only part of that work is
+the check: the part that exceeds a few passes over the bytes is not, and none of it is if the next call uploads data,
+because the host may have made that data.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_of
-from forebay.doctor.predict.simulate import UNCERTAIN_WIN
-from forebay.doctor.predict.timeline import Action, Operation, Timeline
-from forebay.doctor.predict.upload_changes import UPLOADS
+from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_call_of
+from forebay.doctor.predict.simulate import UNCERTAIN_GAIN
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline
+from forebay.doctor.predict.upload_changes import UPLOAD_KINDS
 
-__all__ = ["check_on_device", "spent_behind"]
+__all__ = ["check_on_device", "check_seconds"]
 
-PULLS = ("download",)
-CHECKED_BYTES_PER_SECOND = 1e9  # a check that takes longer may be something else: of five, none was as slow as this
+PULL_KINDS = ("download",)
+CHECKED_BYTES_PER_SECOND = 1e9  # slowest speed of a check; all of five measured checks were faster
 
 
 def check_on_device(line: int, *, bytes_per_second: float, passes: int, waits: bool, doubts: bool = False) -> Change:
-    """The device goes over what this line pulls so many times, at this speed, and a number comes back, waited for or
-    not. What the host does behind the pull goes too; with doubts, only a share of it."""
+    """Check on the device what a line pulls, in `passes` passes, and read back one number.
+
+    With `waits`, the loop waits for the number. The host work after the pull is removed; with `doubts`, only a share.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        for run, share in _behind(timeline, line):
+        for run, share in _work_after_pulls(timeline, line):
             kept = 1 - share if doubts else 0.0
             for place in run:
                 actions[place] = replace(actions[place], seconds=actions[place].seconds * kept)
         for place, action in enumerate(timeline.actions):
-            if is_of(action, PULLS, line):
-                _look_there(operations, action.queues, bytes_per_second / passes)
+            if is_call_of(action, PULL_KINDS, line):
+                _check_copies(operations, action.queues, bytes_per_second / passes)
                 seconds = min(action.seconds, CALL_SECONDS * passes)
                 actions[place] = replace(action, seconds=seconds, awaits=action.awaits if waits else ())
         return timeline.changed(actions=actions, operations=operations)
@@ -41,56 +42,63 @@ def check_on_device(line: int, *, bytes_per_second: float, passes: int, waits: b
     return change
 
 
-def spent_behind(timeline: Timeline, line: int) -> tuple[float, float]:
-    """Seconds of a step that the host spends on what this line pulled: with doubts, and at most."""
-    runs = [(sum(timeline.actions[place].seconds for place in run), share) for run, share in _behind(timeline, line)]
+def check_seconds(timeline: Timeline, line: int) -> tuple[float, float]:
+    """Return the seconds per step of host work on pulled data: the cautious estimate, and at most."""
+    runs = [
+        (sum(timeline.actions[place].seconds for place in run), share)
+        for run, share in _work_after_pulls(timeline, line)
+    ]
     steps = max(1, timeline.steps)
     return sum(seconds * share for seconds, share in runs) / steps, sum(seconds for seconds, _ in runs) / steps
 
 
-def _look_there(operations: list[Operation], copies: Collection[int], bytes_per_second: float) -> None:
+def _check_copies(operations: list[DeviceOperation], copies: Collection[int], bytes_per_second: float) -> None:
     for number in copies:
         copy = operations[number]
         seconds = min(copy.seconds, copy.nbytes / bytes_per_second)
         operations[number] = replace(copy, seconds=seconds, engine="compute", nbytes=0, pageable=False)
 
 
-def _behind(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """What the host does between a pull and its next call, and which share of that is the pull's where there are
-    doubts. The timeline is run round after round, so what comes first in it is behind the last pull."""
+def _work_after_pulls(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
+    """Yield the host work after each pull, and the share of it that is surely the check.
+
+    The timeline is simulated in rounds, so its first actions follow the last pull.
+    """
     actions = timeline.actions
-    pulls = [place for place, action in enumerate(actions) if is_of(action, PULLS, line)]
+    pulls = [place for place, action in enumerate(actions) if is_call_of(action, PULL_KINDS, line)]
     after_last = pulls[-1] + 1 if pulls else 0
     run: list[int] = []
     behind = bool(pulls)
-    nbytes = max((_pulled(timeline, actions[place]) for place in pulls), default=0)  # where records end, one has none
+    nbytes = max(
+        (_pulled_nbytes(timeline, actions[place]) for place in pulls), default=0
+    )  # the last pull of a record may lack its copy
     for place in (*range(after_last, len(actions)), *range(after_last)):
         action = actions[place]
-        if is_of(action, PULLS, line):
+        if is_call_of(action, PULL_KINDS, line):
             behind = True
-        elif behind and _is_own_work(action):
+        elif behind and _is_host_work(action):
             run.append(place)
-        elif behind and not _is_anothers(timeline, action):
-            yield run, 0.0 if action.kind in UPLOADS else _surely(timeline, run, nbytes)
+        elif behind and not _is_other_thread(timeline, action):
+            yield run, 0.0 if action.kind in UPLOAD_KINDS else _check_share(timeline, run, nbytes)
             run, behind = [], False
-    yield run, _surely(timeline, run, nbytes)
+    yield run, _check_share(timeline, run, nbytes)
 
 
-def _pulled(timeline: Timeline, action: Action) -> int:
+def _pulled_nbytes(timeline: Timeline, action: HostAction) -> int:
     return sum(timeline.operations[number].nbytes for number in action.queues)
 
 
-def _surely(timeline: Timeline, run: Sequence[int], nbytes: int) -> float:
-    """Which share of a run is taken for a check of so many bytes, where there are doubts."""
+def _check_share(timeline: Timeline, run: Sequence[int], nbytes: int) -> float:
+    """Return the share of host work that counts as a check of `nbytes`."""
     seconds = sum(timeline.actions[place].seconds for place in run)
-    return min(1 - UNCERTAIN_WIN, nbytes / CHECKED_BYTES_PER_SECOND / seconds) if seconds else 0.0
+    return min(1 - UNCERTAIN_GAIN, nbytes / CHECKED_BYTES_PER_SECOND / seconds) if seconds else 0.0
 
 
-def _is_own_work(action: Action) -> bool:
+def _is_host_work(action: HostAction) -> bool:
     return action.kind == "work" and not action.queues and not action.awaits
 
 
-def _is_anothers(timeline: Timeline, action: Action) -> bool:
-    """Whether another thread sends something meanwhile."""
+def _is_other_thread(timeline: Timeline, action: HostAction) -> bool:
+    """Whether the action is a copy by another thread."""
     copies = all(timeline.operations[number].engine != "compute" for number in action.queues)
-    return bool(action.queues) and copies and not action.seconds and action.kind not in UPLOADS
+    return bool(action.queues) and copies and not action.seconds and action.kind not in UPLOAD_KINDS

@@ -4,16 +4,24 @@ Pure."""
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["WAITS", "WORK", "Piece", "pieces_of"]
+__all__ = ["WAITS", "WORK", "HostInterval", "host_intervals"]
 
 WORK = "work"
-WAITS = frozenset({Kind.DOWNLOAD, Kind.SYNC})
-_CALLS = WAITS | {Kind.UPLOAD, Kind.MOVE, Kind.INPUT, Kind.COMPILE, Kind.BUILD, Kind.RUN, Kind.TRANSFORM}
+WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
+_CALLS = WAITS | {
+    EventKind.UPLOAD,
+    EventKind.MOVE,
+    EventKind.INPUT,
+    EventKind.COMPILE,
+    EventKind.BUILD,
+    EventKind.RUN,
+    EventKind.TRANSFORM,
+}
 
 
-class Piece(NamedTuple):
+class HostInterval(NamedTuple):
     """Some time of one thread; nanoseconds."""
 
     start: int
@@ -27,24 +35,24 @@ class Piece(NamedTuple):
         return (self.end - self.start) / 1e9
 
 
-def pieces_of(events: Iterable[Event], thread: int, start: int, end: int) -> list[Piece]:
+def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: int) -> list[HostInterval]:
     """All of a stretch of time; where one event lies inside another, the inner one has it."""
     own = [
         (event.start, -event.end, place, event)
         for place, event in enumerate(events)
         if event.thread == thread and event.kind in _CALLS and event.end > start and event.start < end
     ]
-    pieces: list[Piece] = []
-    open_: list[Piece] = [Piece(start, end)]
+    pieces: list[HostInterval] = []
+    open_: list[HostInterval] = [HostInterval(start, end)]
     now = start
     for began, _, place, event in sorted(own):
-        now = _close(pieces, open_, now, min(max(began, start), end))
-        open_.append(Piece(now, min(event.end, open_[-1].end), event.kind, event.line, place))
-    _close(pieces, open_, now, end)
+        now = _close_intervals(pieces, open_, now, min(max(began, start), end))
+        open_.append(HostInterval(now, min(event.end, open_[-1].end), event.kind, event.line, place))
+    _close_intervals(pieces, open_, now, end)
     return pieces
 
 
-def _close(pieces: list[Piece], open_: list[Piece], now: int, until: int) -> int:
+def _close_intervals(pieces: list[HostInterval], open_: list[HostInterval], now: int, until: int) -> int:
     """Write down what goes on up to a moment; what ends before it is left."""
     while open_:
         ends = min(open_[-1].end, until)

@@ -6,62 +6,64 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.attribution import NOBODY
+from forebay.doctor.analyse.attribution import NO_MATCH
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.model.events import Kind
-from forebay.doctor.predict.calls import Call, Loop, Queued, is_crossing
-from forebay.doctor.predict.host_time import WAITS, Piece
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.predict.calls import CudaCall, LoopIntervals, QueuedCalls, is_transfer
+from forebay.doctor.predict.host_time import WAITS, HostInterval
 
-__all__ = ["add_guessed", "as_if_on_time"]
+__all__ = ["add_inferred_calls", "expected_starts"]
 
-SHORTEST_STAGING = 50_000  # nanoseconds between an upload's end and its copy: somebody made the data ready meanwhile
+SHORTEST_STAGING_NS = 50_000  # nanoseconds between an upload's end and its copy: somebody made the data ready meanwhile
 
 
-def as_if_on_time(count: int, period: int, steps: Sequence[Sequence[Piece]]) -> Any:
+def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
     """When operations would begin if the device kept pace: each step's share of them, spread over it."""
     step, place = np.divmod(np.arange(count), period)
     edges = np.array([[pieces[0].start, pieces[-1].end] for pieces in steps], np.int64)
     inside = step < len(steps)
     begin, end = edges[np.minimum(step, len(steps) - 1)].T
-    return np.where(inside, begin + (end - begin) * place // period, NOBODY)
+    return np.where(inside, begin + (end - begin) * place // period, NO_MATCH)
 
 
-def add_guessed(queued: Queued, view: DeviceView, loop: Loop) -> None:
+def add_inferred_calls(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """A call for every operation of these steps of which no call was recorded."""
     holding = loop.at(queued.starts)
-    for number in np.flatnonzero((queued.when == NOBODY) & (holding >= 0)).tolist():
+    for number in np.flatnonzero((queued.when == NO_MATCH) & (holding >= 0)).tolist():
         piece, start = loop.pieces[holding[number]], int(queued.starts[number])
-        owner = _owning(view, loop, number, piece, start)
+        owner = _owning_interval(device_view, loop, number, piece, start)
         if owner is not None:
             asked = min(start, owner.start if owner.kind in WAITS else owner.end - 1)
             staging = start - owner.end
-            if owner.kind == Kind.UPLOAD and staging > SHORTEST_STAGING and not view.lags:
+            if owner.kind == EventKind.UPLOAD and staging > SHORTEST_STAGING_NS and not device_view.lags_behind:
                 queued.staged[number] = staging
         else:
-            asked = _asked_at(start, loop.runs, piece)
+            asked = _queued_at(start, loop.runs, piece)
         queued.when[number] = asked
         made_ready = [number + len(queued.starts)] if number in queued.staged else []
-        call = Call(asked, asked, [*made_ready, number], launches=owner is None)
+        call = CudaCall(asked, asked, [*made_ready, number], launches=owner is None)
         queued.calls.append(call)
 
 
-def _owning(view: DeviceView, loop: Loop, number: int, piece: Piece, start: int) -> Piece | None:
+def _owning_interval(
+    device_view: DeviceView, loop: LoopIntervals, number: int, piece: HostInterval, start: int
+) -> HostInterval | None:
     """The piece of the event that owns a copy; where the device lags, one like it in the same step."""
-    place = int(view.owners[number])
-    if place < 0 or not is_crossing(view, number, place):
+    place = int(device_view.event_of[number])
+    if place < 0 or not is_transfer(device_view, number, place):
         return None
-    if not view.lags:
+    if not device_view.lags_behind:
         own = loop.places.get(place)
         return own if own is not None and own.start <= start else None
-    event = view.events[place]
+    event = device_view.events[place]
     at = loop.pieces.index(piece)
     nearby = sorted(range(len(loop.pieces)), key=lambda other: abs(other - at))
     return next((p for p in map(loop.pieces.__getitem__, nearby) if (p.kind, p.line) == (event.kind, event.line)), None)
 
 
-def _asked_at(start: int, runs: Sequence[Piece], piece: Piece) -> int:
+def _queued_at(start: int, runs: Sequence[HostInterval], piece: HostInterval) -> int:
     """Inside the last compiled call; else when it began, unless the loop was inside an event that launches none."""
     before = next((run for run in reversed(runs) if run.start <= start), None)
     if before is not None:
         return min(start, before.end)
-    return start if piece.place < 0 or piece.kind == Kind.TRANSFORM else piece.start
+    return start if piece.place < 0 or piece.kind == EventKind.TRANSFORM else piece.start

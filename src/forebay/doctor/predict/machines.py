@@ -10,31 +10,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forebay.core.ceilings import Probe
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.predict.timeline import Operation, Timeline
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.predict.timeline import DeviceOperation, Timeline
 from forebay.errors import CaptureError
 
 __all__ = [
     "DEVICES",
     "LINKS",
-    "Figures",
-    "check_machine",
-    "figures_for",
-    "figures_of",
-    "gpu_of",
-    "name_of",
-    "on_another",
+    "MachineSpeeds",
+    "validate_machine",
+    "machine_speeds",
+    "speeds_of_gpu",
+    "gpu_name",
+    "find_gpu",
+    "on_other_machine",
 ]
 
 MEASURED_ON = "NVIDIA H200"
 GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes, inside an H200's memory
 HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread
 LAUNCH_SECONDS = 2.5e-6
-SMALLEST_SECONDS = 5e-6  # a kernel that is done by then is bounded by neither numbers nor memory
+SHORTEST_SCALED_SECONDS = 5e-6  # a kernel that is done by then is bounded by neither numbers nor memory
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class GpuPeaks:
     """A GPU by its peaks."""
 
     bfloat16: float  # teraflops, dense; float16 where there is no bfloat16
@@ -44,7 +44,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkSpeeds:
     """Bytes a second, out of both kinds of the host's memory."""
 
     pinned: float
@@ -52,31 +52,31 @@ class Link:
 
 
 LINKS = {
-    "pcie3": Link(12.5e9, 6e9),
-    "pcie4": Link(25e9, 8e9),
-    "pcie5": Link(54.8e9, 8e9),
-    "c2c": Link(350e9, 30e9),  # NVLink between Grace and Hopper
+    "pcie3": LinkSpeeds(12.5e9, 6e9),
+    "pcie4": LinkSpeeds(25e9, 8e9),
+    "pcie5": LinkSpeeds(54.8e9, 8e9),
+    "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and Hopper
 }
 DEVICES = {
-    "b200": Device(2250, 80, 8.0, "pcie5"),
-    "gh200": Device(989, 67, 4.0, "c2c"),
-    "h200": Device(989, 67, 4.8, "pcie5"),
-    "h100-pcie": Device(756, 51, 2.0, "pcie5"),
-    "h100": Device(989, 67, 3.35, "pcie5"),
-    "a100": Device(312, 19.5, 2.04, "pcie4"),
-    "a10": Device(125, 31.2, 0.6, "pcie4"),
-    "l40s": Device(362, 91.6, 0.864, "pcie4"),
-    "l4": Device(121, 30.3, 0.3, "pcie4"),
-    "rtx5090": Device(210, 104.8, 1.79, "pcie5"),
-    "rtx4090": Device(165, 82.6, 1.01, "pcie4"),
-    "rtx3090": Device(71, 35.6, 0.936, "pcie4"),
-    "v100": Device(125, 15.7, 0.9, "pcie3"),
-    "t4": Device(65, 8.1, 0.32, "pcie3"),
+    "b200": GpuPeaks(2250, 80, 8.0, "pcie5"),
+    "gh200": GpuPeaks(989, 67, 4.0, "c2c"),
+    "h200": GpuPeaks(989, 67, 4.8, "pcie5"),
+    "h100-pcie": GpuPeaks(756, 51, 2.0, "pcie5"),
+    "h100": GpuPeaks(989, 67, 3.35, "pcie5"),
+    "a100": GpuPeaks(312, 19.5, 2.04, "pcie4"),
+    "a10": GpuPeaks(125, 31.2, 0.6, "pcie4"),
+    "l40s": GpuPeaks(362, 91.6, 0.864, "pcie4"),
+    "l4": GpuPeaks(121, 30.3, 0.3, "pcie4"),
+    "rtx5090": GpuPeaks(210, 104.8, 1.79, "pcie5"),
+    "rtx4090": GpuPeaks(165, 82.6, 1.01, "pcie4"),
+    "rtx3090": GpuPeaks(71, 35.6, 0.936, "pcie4"),
+    "v100": GpuPeaks(125, 15.7, 0.9, "pcie3"),
+    "t4": GpuPeaks(65, 8.1, 0.32, "pcie3"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MachineSpeeds:
     """What cures are reckoned with; bytes a second."""
 
     gpu: str
@@ -89,81 +89,83 @@ class Figures:
     source: str  # where they come from, in words
 
 
-def figures_of(gpu: str, probe: Probe | None = None) -> Figures:
+def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
     """Of the machine that a capture was made on, by the name of its GPU; a probe counts where it is of the same."""
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
-        return _probed(probe)
-    name = name_of(gpu) or "h200"
+        return _probed_speeds(probe)
+    name = find_gpu(gpu) or "h200"
     link = LINKS[DEVICES[name].link]
     gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
     told = f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, in proportion to {gpu or name}"
-    return Figures(
+    return MachineSpeeds(
         gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, told
     )
 
 
-def gpu_of(case: Case) -> str:
+def gpu_name(view: CaptureView) -> str:
     """The name of the GPU that a case ran on, as its driver says it; nothing where nobody asked."""
-    gauges = case.capture.facts.get("gauges") or [{}]
+    gauges = view.capture.facts.get("gauges") or [{}]
     return str(gauges[0].get("name") or "")
 
 
-def figures_for(case: Case) -> Figures:
+def machine_speeds(view: CaptureView) -> MachineSpeeds:
     """What is known of the machine that a case ran on."""
-    return figures_of(gpu_of(case), Probe.cached())
+    return speeds_of_gpu(gpu_name(view), Probe.cached())
 
 
-def name_of(gpu: str) -> str | None:
+def find_gpu(gpu: str) -> str | None:
     """The entry of the table for a GPU as its driver calls it: `NVIDIA A100-SXM4-80GB` is a100."""
     plain = gpu.lower().replace(" ", "").replace("geforce", "")
     return next((name for name in DEVICES if name.replace("-", "") in plain.replace("-", "")), None)
 
 
-def check_machine(device: str, link: str) -> None:
+def validate_machine(device: str, link: str) -> None:
     """Refuse what is not in the tables, before a script runs for an hour."""
     if device:
-        _known(device, DEVICES, "device")
+        _validate_name(device, DEVICES, "device")
     if link:
-        _known(link, LINKS, "link")
+        _validate_name(link, LINKS, "link")
 
 
-def on_another(timeline: Timeline, now: str, *, device: str = "", link: str = "") -> tuple[Timeline, Timeline]:
+def on_other_machine(timeline: Timeline, now: str, *, device: str = "", link: str = "") -> tuple[Timeline, Timeline]:
     """The timeline on another GPU or behind another link: as fast and as slow as that may make it."""
-    here, there = DEVICES[now], DEVICES[_known(device, DEVICES, "device") if device else now]
-    before, after = LINKS[here.link], LINKS[_known(link, LINKS, "link") if link else there.link]
-    best, worst = _scaled(here, there, min), _scaled(here, there, max)
+    here, there = DEVICES[now], DEVICES[_validate_name(device, DEVICES, "device") if device else now]
+    before, after = LINKS[here.link], LINKS[_validate_name(link, LINKS, "link") if link else there.link]
+    best, worst = _compute_factors(here, there, min), _compute_factors(here, there, max)
     return (
-        timeline.changed(operations=[_elsewhere(each, best, before, after) for each in timeline.operations]),
-        timeline.changed(operations=[_elsewhere(each, worst, before, after) for each in timeline.operations]),
+        timeline.changed(operations=[_scale_operation(each, best, before, after) for each in timeline.operations]),
+        timeline.changed(operations=[_scale_operation(each, worst, before, after) for each in timeline.operations]),
     )
 
 
-def _scaled(here: Device, there: Device, pick: Callable[[list[float]], float]) -> tuple[float, float]:
+def _compute_factors(here: GpuPeaks, there: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
     """How many times as long matrix products take, whose type is not known, and what is bounded by memory."""
     return pick([here.bfloat16 / there.bfloat16, here.float32 / there.float32]), here.memory / there.memory
 
 
-def _elsewhere(operation: Operation, times: tuple[float, float], before: Link, after: Link) -> Operation:
+def _scale_operation(
+    operation: DeviceOperation, times: tuple[float, float], before: LinkSpeeds, after: LinkSpeeds
+) -> DeviceOperation:
     if operation.engine != "compute":
         speed = before.pinned / after.pinned if not operation.pageable else before.pageable / after.pageable
         return replace(operation, seconds=operation.seconds * speed)
-    if operation.seconds <= SMALLEST_SECONDS:
+    if operation.seconds <= SHORTEST_SCALED_SECONDS:
         return operation
     return replace(
-        operation, seconds=max(SMALLEST_SECONDS, operation.seconds * times[0 if operation.multiplies else 1])
+        operation, seconds=max(SHORTEST_SCALED_SECONDS, operation.seconds * times[0 if operation.multiplies else 1])
     )
 
 
-def _known(name: str, table: dict[str, Any], what: str) -> str:
+def _validate_name(name: str, table: dict[str, Any], what: str) -> str:
     if name.lower() in table:
         return name.lower()
     raise CaptureError(f"no {what} {name!r} is known: give one of {', '.join(sorted(table))}.")
 
 
-def _probed(probe: Probe) -> Figures:
+def _probed_speeds(probe: Probe) -> MachineSpeeds:
     device = probe.device
     assert device is not None
-    return Figures(
+    return MachineSpeeds(
         device.name,
         device.host_to_device_bytes_per_second,
         device.pageable_host_to_device_bytes_per_second,

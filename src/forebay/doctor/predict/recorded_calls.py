@@ -10,103 +10,112 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.attribution import NOBODY, THREAD_BITS
-from forebay.doctor.analyse.blocking_copies import SLACK, are_blocking, are_held
+from forebay.doctor.analyse.attribution import NO_MATCH, THREAD_ID_MASK
+from forebay.doctor.analyse.blocking_copies import CLOCK_SLACK_NS, mask_batch_fetches, mask_blocking_copies
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.model.events import Kind
-from forebay.doctor.predict.calls import Call, Loop, Queued, is_crossing
-from forebay.doctor.predict.host_time import WAITS, Piece
-from forebay.doctor.predict.inferred_calls import add_guessed, as_if_on_time
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.predict.calls import CudaCall, LoopIntervals, QueuedCalls, is_transfer
+from forebay.doctor.predict.host_time import WAITS, HostInterval
+from forebay.doctor.predict.inferred_calls import add_inferred_calls, expected_starts
 
-__all__ = ["calls_in"]
+__all__ = ["find_calls"]
 
 # CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*
-_OF_AN_EVENT, _OF_A_STREAM, _OF_ALL = 1, 3, 4
-_ASKS = (_OF_AN_EVENT, _OF_A_STREAM, _OF_ALL)
+_EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT = 1, 3, 4
+_HOST_WAITS = (_EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT)
 
 
-def calls_in(view: DeviceView, steps: Sequence[Sequence[Piece]]) -> Queued:
+def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]]) -> QueuedCalls:
     """Everything that these steps' pieces of the loop's thread queued and waited for."""
-    loop = Loop([piece for pieces in steps for piece in pieces])
-    starts, ends = view.operations["start"].astype(np.int64), view.operations["end"].astype(np.int64)
-    when = np.full(len(starts), NOBODY, np.int64)
-    queued = Queued([], when, starts, np.concatenate([ends, starts]))
-    if view.lags:
-        queued.starts = as_if_on_time(len(starts), view.period, steps)
-    _add_recorded(queued, view, loop)
-    add_guessed(queued, view, loop)
-    if not view.lags:
-        _add_told_waits(queued, view, loop)
+    loop = LoopIntervals([piece for pieces in steps for piece in pieces])
+    starts, ends = device_view.operations["start"].astype(np.int64), device_view.operations["end"].astype(np.int64)
+    when = np.full(len(starts), NO_MATCH, np.int64)
+    queued = QueuedCalls([], when, starts, np.concatenate([ends, starts]))
+    if device_view.lags_behind:
+        queued.starts = expected_starts(len(starts), device_view.period, steps)
+    _add_recorded(queued, device_view, loop)
+    add_inferred_calls(queued, device_view, loop)
+    if not device_view.lags_behind:
+        _add_event_waits(queued, device_view, loop)
     queued.calls.sort(key=lambda call: (call.start, bool(call.awaits), call.end))
     return queued
 
 
-def _add_recorded(queued: Queued, view: DeviceView, loop: Loop) -> None:
+def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """Calls of the loop's thread; and of others those that queue something, at no cost to the loop."""
-    calls = view.calls
+    calls = device_view.calls
     starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
-    own = calls["thread"] == view.thread & THREAD_BITS
-    numbers = [number for number in np.flatnonzero(view.call_of >= 0).tolist() if _is_asked_for(view, number, own)]
-    queues = np.isin(np.arange(len(calls)), view.call_of[numbers])
-    here, launches = (loop.at(starts) >= 0) & (own | queues), view.are_launches
+    own = calls["thread"] == device_view.thread & THREAD_ID_MASK
+    numbers = [
+        number
+        for number in np.flatnonzero(device_view.call_of >= 0).tolist()
+        if _is_queued_by_call(device_view, number, own)
+    ]
+    queues = np.isin(np.arange(len(calls)), device_view.call_of[numbers])
+    here, launches = (loop.at(starts) >= 0) & (own | queues), device_view.is_launch
     found = {
-        place: Call(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
+        place: CudaCall(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
         for place in np.flatnonzero(here).tolist()
     }
-    blocks = are_blocking(view)
+    blocks = mask_blocking_copies(device_view)
     for number in numbers:
-        place = int(view.call_of[number])
+        place = int(device_view.call_of[number])
         is_last = own[place] and not blocks[number]  # of what the call does: its own time comes before
         queued.when[number] = min(ends[place], queued.starts[number]) if is_last else starts[place]
-    _take_turns(view, queued.when, [number for number in numbers if not own[view.call_of[number]]])
+    _order_by_stream(device_view, queued.when, [number for number in numbers if not own[device_view.call_of[number]]])
     for number in numbers:
-        place = int(view.call_of[number])
+        place = int(device_view.call_of[number])
         if place not in found:
             continue
         found[place].queues.append(number)
         if not own[place]:
             found[place].start = found[place].end = int(queued.when[number])
     waiting = {place: call for place, call in found.items() if own[place] and not call.launches}
-    _stand_still(view, queued.when, waiting, blocks)
+    _find_awaited(device_view, queued.when, waiting, blocks)
     queued.calls += found.values()
 
 
-def _take_turns(view: DeviceView, when: Any, numbers: list[int]) -> None:
+def _order_by_stream(device_view: DeviceView, when: Any, numbers: list[int]) -> None:
     """Calls of several threads wait for each other: none of these was let in before one whose operation came first on
     the same stream."""
-    ours, streams = np.array(numbers, np.int64), view.operations["stream"]
+    ours, streams = np.array(numbers, np.int64), device_view.operations["stream"]
     for stream in np.unique(streams[ours]):
         own = ours[streams[ours] == stream]
-        own = own[np.argsort(view.operations["start"][own], kind="stable")]
+        own = own[np.argsort(device_view.operations["start"][own], kind="stable")]
         latest = np.maximum.accumulate(when[own])
         when[own] = np.where(latest > when[own], latest + 1, latest)
 
 
-def _is_asked_for(view: DeviceView, number: int, own: Any) -> bool:
+def _is_queued_by_call(device_view: DeviceView, number: int, own: Any) -> bool:
     """Whether an operation's call says when the loop asked for it: what another thread copies for an event of the
     loop's was asked for by that event, and its call comes when the data is ready."""
-    owner = int(view.owners[number])
-    if own[view.call_of[number]] or owner < 0 or view.events[owner].thread != view.thread:
+    owner = int(device_view.event_of[number])
+    if own[device_view.call_of[number]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
         return True
-    return not is_crossing(view, number, owner)
+    return not is_transfer(device_view, number, owner)
 
 
-def _stand_still(view: DeviceView, when: Any, calls: dict[int, Call], blocks: Any) -> None:
+def _find_awaited(device_view: DeviceView, when: Any, calls: dict[int, CudaCall], blocks: Any) -> None:
     """Let each call that waits know for what: a copy for itself; a wait for a stream, or for all of them, for what was
     queued there last, done by then or not; others for the last operation that ended meanwhile."""
-    ended, last = _Ended(view.operations["end"].astype(np.int64)), _Last(view.operations["stream"], when)
-    asked = {int(sync["correlation"]): sync for sync in view.syncs[np.isin(view.syncs["what"], _ASKS)]}
+    ended, last = (
+        _ByEndTime(device_view.operations["end"].astype(np.int64)),
+        _QueuedByStream(device_view.operations["stream"], when),
+    )
+    asked = {
+        int(sync["correlation"]): sync for sync in device_view.syncs[np.isin(device_view.syncs["what"], _HOST_WAITS)]
+    }
     for place, call in calls.items():
-        sync = asked.get(int(view.calls["correlation"][place]))
+        sync = asked.get(int(device_view.calls["correlation"][place]))
         if call.queues:
             call.awaits += [number for number in call.queues if blocks[number]]
-        elif sync is not None and sync["what"] == _OF_AN_EVENT:
-            call.awaits += ended.last(call.start, call.end + SLACK)
+        elif sync is not None and sync["what"] == _EVENT_WAIT:
+            call.awaits += ended.last(call.start, call.end + CLOCK_SLACK_NS)
         elif sync is not None:
-            call.awaits += last.queued(call.start, None if sync["what"] == _OF_ALL else int(sync["stream"]))
+            call.awaits += last.queued(call.start, None if sync["what"] == _DEVICE_WAIT else int(sync["stream"]))
 
 
-class _Last:
+class _QueuedByStream:
     """Operations by stream and by when they were queued."""
 
     def __init__(self, streams: Any, when: Any) -> None:
@@ -124,7 +133,7 @@ class _Last:
         return found
 
 
-class _Ended:
+class _ByEndTime:
     """Operations by when they ended."""
 
     def __init__(self, ends: Any) -> None:
@@ -137,21 +146,21 @@ class _Ended:
         return [int(self._order[at])] if at >= 0 and self._rising[at] > start else []
 
 
-def _add_told_waits(queued: Queued, view: DeviceView, loop: Loop) -> None:
+def _add_event_waits(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """Events that stood still though no recorded call did: those that read, uploads that ended with their copy, and
     compiled calls that went on when somebody had made an upload ready, or brought their batch."""
-    ended, copied = _Ended(queued.ends[: len(queued.starts)]), _copies_by_owner(view)
-    held = np.flatnonzero(are_held(view))
+    ended, copied = _ByEndTime(queued.ends[: len(queued.starts)]), _copies_by_owner(device_view)
+    held = np.flatnonzero(mask_batch_fetches(device_view))
     stood = np.array(sorted(call.start for call in queued.calls if call.awaits), np.int64)
-    asking = np.sort(view.syncs["start"][np.isin(view.syncs["what"], _ASKS)].astype(np.int64))
+    asking = np.sort(device_view.syncs["start"][np.isin(device_view.syncs["what"], _HOST_WAITS)].astype(np.int64))
     for piece in loop.pieces:
         if piece.place < 0 or np.diff(np.searchsorted(stood, (piece.start, piece.end))).any():
             continue
-        limit = piece.end + SLACK
+        limit = piece.end + CLOCK_SLACK_NS
         awaits = [number for number in copied.get(piece.place, ()) if queued.ends[number] <= limit]
         if piece.kind in WAITS and not awaits:
             awaits = ended.last(piece.start, limit)
-        elif piece.kind == Kind.RUN:
+        elif piece.kind == EventKind.RUN:
             ready = (number + len(queued.starts) for number in queued.staged)
             coming = (number for number in held.tolist() if piece.start <= queued.when[number] < piece.end)
             awaits = [number for number in (*ready, *coming) if piece.start < queued.ends[number] <= limit]
@@ -159,14 +168,17 @@ def _add_told_waits(queued: Queued, view: DeviceView, loop: Loop) -> None:
             since = max([piece.start, *(int(queued.when[n]) for n in awaits if n < len(queued.when))])
             until = min(piece.end, max(int(queued.ends[number]) for number in awaits))
             sleeps = not np.diff(np.searchsorted(asking, (piece.start, piece.end))).any()
-            queued.calls.append(Call(since, max(since, until), awaits=awaits, sleeps=sleeps))
+            queued.calls.append(CudaCall(since, max(since, until), awaits=awaits, sleeps=sleeps))
 
 
-def _copies_by_owner(view: DeviceView) -> dict[int, list[int]]:
+def _copies_by_owner(device_view: DeviceView) -> dict[int, list[int]]:
     """Those that are most of what their event says it crosses."""
     found: dict[int, list[int]] = {}
-    for number in np.flatnonzero(~view.are_kernels & (view.owners >= 0)).tolist():
-        place = int(view.owners[number])
-        if is_crossing(view, number, place) and view.operations["nbytes"][number] >= view.events[place].nbytes / 2:
+    for number in np.flatnonzero(~device_view.is_kernel & (device_view.event_of >= 0)).tolist():
+        place = int(device_view.event_of[number])
+        if (
+            is_transfer(device_view, number, place)
+            and device_view.operations["nbytes"][number] >= device_view.events[place].nbytes / 2
+        ):
             found.setdefault(place, []).append(number)
     return found

@@ -1,7 +1,7 @@
-"""A timeline that can be run again: what the host does, one thing after the other, and what the device is given. Pure.
+"""A timeline of host actions and device operations, and its simulation.
 
-The host works, queues operations on the device, and at times waits for one. An operation begins when it has been
-queued, when its stream has come to it, when its engine is free and when what it waits for is done.
+The host works, queues operations on the device, and sometimes waits for one. An operation begins when it is queued, its
+stream and engine are free, and the operations that it depends on are done.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,53 +9,53 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["Action", "Engine", "Operation", "Timeline", "run", "steady"]
+__all__ = ["DeviceEngine", "DeviceOperation", "HostAction", "Timeline", "simulate_steps", "steady_step_seconds"]
 
-Engine = Literal["compute", "host to device", "device to host"]
+DeviceEngine = Literal["compute", "host to device", "device to host"]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """Something the device does."""
+class DeviceOperation:
+    """A kernel or copy on the device."""
 
     seconds: float
     stream: int = 0
-    engine: Engine = "compute"
-    line: int = -1  # which line of the script had it queued
+    engine: DeviceEngine = "compute"
+    line: int = -1  # the source line that queued it
     nbytes: int = 0
-    after: tuple[int, ...] = ()  # operations of other streams that must be done before
-    turn: float = 0.0  # seconds that its stream takes from the operation before
-    latency: float = 0.0  # seconds from when it is queued, or those are done, until it may begin
-    pageable: bool = False  # a copy out of ordinary memory
-    multiplies: bool = False  # a kernel that is a matrix product or a convolution
+    after: tuple[int, ...] = ()  # operations of other streams that must end before
+    gap: float = 0.0  # seconds between the previous operation of the stream and this one
+    latency: float = 0.0  # seconds between its queueing, or the end of its dependencies, and its start
+    pageable: bool = False  # a copy from or to pageable memory
+    multiplies: bool = False  # a matrix product or a convolution
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """Something the host does; it may end a step."""
+class HostAction:
+    """Work of the host; it may end a step."""
 
-    seconds: float  # of the host's own
-    queues: tuple[int, ...] = ()  # operations, by number
-    awaits: tuple[int, ...] = ()  # operations it stands still for, before it goes on
+    seconds: float  # of work, without waits
+    queues: tuple[int, ...] = ()  # operations, by index
+    awaits: tuple[int, ...] = ()  # operations that it waits for before its work
     line: int = -1
-    kind: str = "work"  # or an event's kind: upload, download, input, ...
+    kind: str = "work"  # work, launch, or an event kind: upload, download, input, ...
     ends_step: bool = False
-    sleeps: bool = False  # while it waits, the host does not even ask whether it may go on
+    sleeps: bool = False  # the thread sleeps during the wait instead of polling
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Some steps of a script."""
+    """Consecutive steps of a script."""
 
-    actions: tuple[Action, ...]
-    operations: tuple[Operation, ...] = ()
-    floor: float = 0.0  # seconds that a step takes at least, because of somebody who works beside the loop
+    actions: tuple[HostAction, ...]
+    operations: tuple[DeviceOperation, ...] = ()
+    floor: float = 0.0  # shortest step in seconds, set by the producers of batches
 
     def changed(
         self,
         *,
-        actions: Iterable[Action] | None = None,
-        operations: Iterable[Operation] | None = None,
+        actions: Iterable[HostAction] | None = None,
+        operations: Iterable[DeviceOperation] | None = None,
         floor: float | None = None,
     ) -> "Timeline":
         return replace(
@@ -71,30 +71,32 @@ class Timeline:
 
 
 @dataclass(slots=True)
-class _Device:
-    """Who is busy until when."""
+class _DeviceState:
+    """The simulated device: until when each stream and engine is busy."""
 
-    ends: dict[int, float] = field(default_factory=dict)  # operations that were queued
+    ends: dict[int, float] = field(default_factory=dict)  # end times of queued operations
     streams: dict[int, float] = field(default_factory=dict)
     engines: dict[str, float] = field(default_factory=dict)
-    done: float = 0.0  # when the last of them is
+    done: float = 0.0  # end time of the last operation
 
-    def queue(self, number: int, operation: Operation, now: float) -> None:
-        free = self.streams.get(operation.stream, -operation.turn) + operation.turn
+    def queue(self, number: int, operation: DeviceOperation, now: float) -> None:
+        free = self.streams.get(operation.stream, -operation.gap) + operation.gap
         begins = max(now if operation.after else now + operation.latency, free)
         for before in operation.after:
             begins = max(begins, self.ends.get(before, 0.0) + operation.latency)
-        if operation.engine != "compute":  # copies of one direction take turns; kernels of several streams share
+        if operation.engine != "compute":  # copies of one direction are serial; kernels of several streams overlap
             begins = max(begins, self.engines.get(operation.engine, 0.0))
         end = begins + operation.seconds
         self.ends[number] = self.streams[operation.stream] = self.engines[operation.engine] = end
         self.done = max(self.done, end)
 
 
-def run(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
-    """How long each step takes: from when all of the one before is done, on the host and on the device, to when all
-    of it is. The same steps may come again, so many rounds."""
-    now, device, edges = 0.0, _Device(), [0.0]
+def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
+    """Simulate the timeline `rounds` times, and return the duration of each step.
+
+    A step ends when all its work on host and device is done.
+    """
+    now, device, edges = 0.0, _DeviceState(), [0.0]
     operations = timeline.operations
     for _ in range(rounds):
         for action in timeline.actions:
@@ -108,9 +110,9 @@ def run(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
     return _lengths(edges)
 
 
-def steady(timeline: Timeline) -> float:
-    """A step once the loop has run for a while: the mean of the second of two rounds."""
-    lengths = run(timeline, rounds=2)
+def steady_step_seconds(timeline: Timeline) -> float:
+    """Return the mean step of the second of two rounds, after the loop has settled."""
+    lengths = simulate_steps(timeline, rounds=2)
     later = lengths[len(lengths) // 2 :]
     return max(timeline.floor, sum(later) / len(later)) if later else 0.0
 

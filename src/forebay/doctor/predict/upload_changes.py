@@ -1,40 +1,40 @@
-"""Cures of what crosses to the device, as changes of a timeline: not at all, faster, ahead, together, less. Pure."""
+"""Cures of uploads as changes of a timeline."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_of, without
-from forebay.doctor.predict.timeline import Action, Timeline, steady
+from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_call_of, remove_actions
+from forebay.doctor.predict.timeline import HostAction, Timeline, steady_step_seconds
 
 __all__ = [
-    "convert_ahead",
-    "copy_faster",
+    "prefetch_conversion",
+    "page_lock_copies",
     "gather_on_device",
-    "make_ahead",
-    "narrow",
+    "prefetch_batches",
+    "narrow_dtype",
     "overlap_copies",
     "remove_uploads",
-    "send_ahead",
-    "send_together",
+    "prefetch_uploads",
+    "merge_uploads",
 ]
 
-COPY_STREAM = -1  # a stream that nothing else uses
-UPLOADS = ("upload", "move")  # what a line uploads, or an operation on the device pulls over from the host
+COPY_STREAM = -1  # a stream without other operations
+UPLOAD_KINDS = ("upload", "move")  # uploads of a line, and moves to the device by an operation
 
 
 def remove_uploads(line: int, *, share: float = 1.0) -> Change:
-    """This line uploads no more: neither the call nor the copy is left; or only a share of its uploads goes."""
+    """Remove the uploads of a line, or a share of them."""
 
     def change(timeline: Timeline) -> Timeline:
-        found = [number for number, action in enumerate(timeline.actions) if is_of(action, UPLOADS, line)]
+        found = [number for number, action in enumerate(timeline.actions) if is_call_of(action, UPLOAD_KINDS, line)]
         gone = set(found[: round(len(found) * share)])
-        return without(timeline, gone)
+        return remove_actions(timeline, gone)
 
     return change
 
 
-def copy_faster(line: int, *, bytes_per_second: float) -> Change:
-    """This line copies from page-locked memory: the call only queues the copy, which runs at the link's speed."""
+def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
+    """Copy from page-locked memory: the call only queues the copy, which runs at the speed of the link."""
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
@@ -44,7 +44,7 @@ def copy_faster(line: int, *, bytes_per_second: float) -> Change:
             operations[number] = replace(copy, seconds=seconds, pageable=False)
         actions = [
             replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
-            if is_of(action, UPLOADS, line)
+            if is_call_of(action, UPLOAD_KINDS, line)
             else action
             for action in timeline.actions
         ]
@@ -54,7 +54,7 @@ def copy_faster(line: int, *, bytes_per_second: float) -> Change:
 
 
 def overlap_copies(line: int) -> Change:
-    """The copies of this line go on a stream of their own, a step ahead of who needs them: nobody waits for them."""
+    """Run the copies of a line on their own stream, one step early, so that nothing waits for them."""
 
     def change(timeline: Timeline) -> Timeline:
         own = set(_copies_of(timeline, line))
@@ -73,65 +73,69 @@ def overlap_copies(line: int) -> Change:
     return change
 
 
-def send_ahead(
+def prefetch_uploads(
     line: int, *, bytes_per_second: float, producer_bytes_per_second: float, making_bytes_per_second: float = 0.0
 ) -> Change:
-    """A thread makes the next batch and sends it, page-locked, while the step runs; the loop takes what lies ready.
-    With a speed of making given, what the loop does right before, putting the batch together, goes too."""
+    """Let a thread make and upload the next batch from page-locked memory during the step.
+
+    With `making_bytes_per_second`, the assembly of the batch in the loop is removed too.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
         making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
-        made = _without_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
-        ahead = overlap_copies(line)(copy_faster(line, bytes_per_second=bytes_per_second)(made))
-        return ahead.changed(floor=min(making, steady(timeline)))
+        made = _remove_batch_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
+        prefetched = overlap_copies(line)(page_lock_copies(line, bytes_per_second=bytes_per_second)(made))
+        return prefetched.changed(floor=min(making, steady_step_seconds(timeline)))
 
     return change
 
 
-def convert_ahead(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
-    """Other threads make the next batch while the step runs; it crosses as it does now, when the loop takes it."""
+def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
+    """Let other threads make the next batch during the step; its upload stays in the loop."""
 
     def change(timeline: Timeline) -> Timeline:
         nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
-        made = _without_making(timeline, line, making_bytes_per_second)
+        made = _remove_batch_making(timeline, line, making_bytes_per_second)
         actions = [
-            replace(action, seconds=min(action.seconds, CALL_SECONDS)) if is_of(action, UPLOADS, line) else action
+            replace(action, seconds=min(action.seconds, CALL_SECONDS))
+            if is_call_of(action, UPLOAD_KINDS, line)
+            else action
             for action in made.actions
         ]
         making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
-        return made.changed(actions=actions, floor=min(making, steady(timeline)))
+        return made.changed(actions=actions, floor=min(making, steady_step_seconds(timeline)))
 
     return change
 
 
-def make_ahead(line: int, *, seconds: float, producer_seconds: float) -> Change:
-    """What the loop does for so long in front of each upload, making the batch, others do while the step runs."""
+def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> Change:
+    """Remove `seconds` of batch making before each upload; other threads do it during the step."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = list(timeline.actions)
         for place, action in enumerate(timeline.actions):
-            if is_of(action, UPLOADS, line) and action.queues:
+            if is_call_of(action, UPLOAD_KINDS, line) and action.queues:
                 _shorten_before(actions, place, line, seconds)
-        return timeline.changed(actions=actions, floor=min(producer_seconds, steady(timeline)))
+        return timeline.changed(actions=actions, floor=min(producer_seconds, steady_step_seconds(timeline)))
 
     return change
 
 
-def send_together(line: int, *, bytes_per_second: float, host_bytes_per_second: float) -> Change:
-    """What this line uploads in many calls of a step it uploads in one: the host puts the data together first."""
+def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: float) -> Change:
+    """Replace the uploads of a step by one; the host assembles the data first."""
 
     def change(timeline: Timeline) -> Timeline:
         actions, operations = [], list(timeline.operations)
-        sent: list[int] = []  # in this step so far
+        sent: list[int] = []  # copies of this step so far
         for action in timeline.actions:
-            if is_of(action, UPLOADS, line):
+            if is_call_of(action, UPLOAD_KINDS, line):
                 more = bool(sent) and (bool(action.queues) or len(sent) > 1)
                 sent += action.queues
                 action = replace(action, seconds=0.0, queues=(), awaits=()) if more else action
             elif action.ends_step and sent:
                 nbytes, first = sum(operations[number].nbytes for number in sent), operations[sent[0]]
-                actions.append(Action(nbytes / host_bytes_per_second, line=line))
+                actions.append(HostAction(nbytes / host_bytes_per_second, line=line))
                 seconds = max(first.seconds, nbytes / bytes_per_second)
                 operations[sent[0]] = replace(first, seconds=seconds, nbytes=nbytes)
                 sent = []
@@ -141,8 +145,8 @@ def send_together(line: int, *, bytes_per_second: float, host_bytes_per_second: 
     return change
 
 
-def narrow(line: int, *, share: float, kind: str = "upload") -> Change:
-    """Only so much of this line's bytes crosses, because each number is narrower or there are fewer of them."""
+def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
+    """Upload only a share of the bytes of a line."""
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
@@ -150,7 +154,7 @@ def narrow(line: int, *, share: float, kind: str = "upload") -> Change:
             copy = operations[number]
             operations[number] = replace(copy, seconds=copy.seconds * share, nbytes=int(copy.nbytes * share))
         actions = [
-            replace(action, seconds=action.seconds * share) if is_of(action, (kind,), line) else action
+            replace(action, seconds=action.seconds * share) if is_call_of(action, (kind,), line) else action
             for action in timeline.actions
         ]
         return timeline.changed(actions=actions, operations=operations)
@@ -161,14 +165,17 @@ def narrow(line: int, *, share: float, kind: str = "upload") -> Change:
 def gather_on_device(
     line: int, *, gather_bytes_per_second: float, making_bytes_per_second: float = 0.0, waits: bool = False
 ) -> Change:
-    """The data lies on the device, and this line takes its rows there: what crosses is their numbers, which may be
-    waited for as the rows are now. Of the host's own work right before, what put the batch together goes too."""
+    """Keep the data on the device and select rows there; only their indices are uploaded.
+
+    With `waits`, the loop waits for the indices as it waits for the rows now. With `making_bytes_per_second`, the
+    assembly of the batch in the loop is removed too.
+    """
 
     def change(timeline: Timeline) -> Timeline:
-        made = _without_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
+        made = _remove_batch_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
         operations, actions = list(made.operations), list(made.actions)
         for place, action in enumerate(made.actions):
-            if not is_of(action, UPLOADS, line):
+            if not is_call_of(action, UPLOAD_KINDS, line):
                 continue
             for number in action.queues:
                 taken = operations[number].nbytes / gather_bytes_per_second
@@ -181,44 +188,47 @@ def gather_on_device(
 
 
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
-    """What calls of this kind queue; with uploads, the copies that compiled calls make by themselves."""
+    """Yield the copies of calls of this kind; for uploads also the copies of compiled calls."""
     for action in timeline.actions:
-        if is_of(action, UPLOADS if kind == "upload" else (kind,), line):
+        if is_call_of(action, UPLOAD_KINDS if kind == "upload" else (kind,), line):
             yield from action.queues
-        elif kind == "upload" and is_of(action, ("run",), line):
+        elif kind == "upload" and is_call_of(action, ("run",), line):
             yield from (number for number in action.queues if timeline.operations[number].engine == "host to device")
 
 
-def _without_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
-    """The host does not put together what this line uploads. Nobody saw how long that takes: rows are gathered at this
-    speed, but no faster than the upload itself copies the same bytes into fresh memory, where it does."""
+def _remove_batch_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
+    """Remove the assembly of batches before the uploads of a line.
+
+    Its time is not recorded. It is estimated from this speed, but it is at least the host time of the upload, which
+    copies the same bytes into new memory.
+    """
     actions = list(timeline.actions)
     for place, action in enumerate(timeline.actions):
-        if is_of(action, UPLOADS, line) and action.queues:
+        if is_call_of(action, UPLOAD_KINDS, line) and action.queues:
             nbytes = sum(timeline.operations[number].nbytes for number in action.queues)
-            copying = _own_seconds(timeline, place, line)
+            copying = _host_seconds(timeline, place, line)
             _shorten_before(actions, place, line, max(copying, nbytes / bytes_per_second))
     return timeline.changed(actions=actions)
 
 
-def _own_seconds(timeline: Timeline, place: int, line: int) -> float:
-    """What an upload takes the host itself, before and after it queues the copy."""
+def _host_seconds(timeline: Timeline, place: int, line: int) -> float:
+    """Return the host time of an upload, before and after it queues the copy."""
     actions = timeline.actions
     own = actions[place].seconds
-    for beside in (range(place - 1, -1, -1), range(place + 1, len(actions))):
-        for other in beside:
-            if not is_of(actions[other], UPLOADS, line) or actions[other].queues:
+    for neighbours in (range(place - 1, -1, -1), range(place + 1, len(actions))):
+        for other in neighbours:
+            if not is_call_of(actions[other], UPLOAD_KINDS, line) or actions[other].queues:
                 break
             own += actions[other].seconds
     return own
 
 
-def _shorten_before(actions: list[Action], place: int, line: int, seconds: float) -> None:
-    """Take the making of a batch off the work in front of its upload, as far as there is any in the step."""
+def _shorten_before(actions: list[HostAction], place: int, line: int, seconds: float) -> None:
+    """Subtract seconds from the work before an upload, within its step."""
     while place > 0 and seconds > 0:
         place -= 1
         action = actions[place]
-        if action.ends_step or not (action.kind in ("work", "launch") or is_of(action, UPLOADS, line)):
+        if action.ends_step or not (action.kind in ("work", "launch") or is_call_of(action, UPLOAD_KINDS, line)):
             return
         if action.kind == "work":
             actions[place] = replace(action, seconds=max(0.0, action.seconds - seconds))

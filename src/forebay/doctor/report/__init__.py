@@ -1,1 +1,1 @@
-"""What the doctor says: one screen, a page to share, a document for machines."""
+"""The doctor's reports: terminal text, HTML page, JSON document and Perfetto trace."""

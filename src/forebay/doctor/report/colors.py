@@ -1,30 +1,29 @@
-"""Which colour a thing has: the parts of a step, and the events that are counted for them, share one."""
+"""Colours of the parts of a step and of the events that belong to them."""
 
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.analyse.step_parts import COMPUTING
 from forebay.doctor.analyse.steps import PARTS
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.report.device_events import KERNEL
 
-__all__ = ["REST", "TONES", "tone_of_kind", "tone_of_part"]
+__all__ = ["COLOR_LABELS", "REST", "color_of_kind", "color_of_part"]
 
-REST = "rest"  # what no part claims
-_DEVICE_PARTS = {COMPUTING: frozenset({Kind.RUN}), LAUNCHING: frozenset({Kind.OPS})}
+REST = "rest"  # the colour of everything that belongs to no part
+_DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({EventKind.OPS})}
 
 
-def tone_of_part(part: str) -> str:
-    """The name of a part's colour: that of the first kind of event it holds."""
+def color_of_part(part: str) -> str:
+    """Return the name of a part's colour: the first event kind in it."""
     kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
-    return next((kind.value for kind in Kind if kind in kinds), REST)
+    return next((kind.value for kind in EventKind if kind in kinds), REST)
 
 
-def tone_of_kind(kind: str) -> str:
-    return _TONES.get(kind, kind)
+def color_of_kind(kind: str) -> str:
+    return _COLORS.get(kind, kind)
 
 
-_TONES = {kind: tone_of_part(part) for part, kinds in PARTS.items() for kind in kinds}
-_PARTS = {tone_of_part(part): part for part in PARTS}
-_KINDS = (*(kind.value for kind in Kind if kind is not Kind.STEP), KERNEL)
+_COLORS = {kind: color_of_part(part) for part, kinds in PARTS.items() for kind in kinds}
+_PARTS = {color_of_part(part): part for part in PARTS}
+_KINDS = (*(kind.value for kind in EventKind if kind is not EventKind.STEP), KERNEL)
 
-# What each tone stands for, in words.
-TONES = {tone: _PARTS.get(tone, tone) for tone in map(tone_of_kind, _KINDS)}
+COLOR_LABELS = {color: _PARTS.get(color, color) for color in map(color_of_kind, _KINDS)}  # for the legend

@@ -1,51 +1,56 @@
-"""What the device did, as events beside those of the script: copies and kernels, each on its stream. Pure."""
+"""Device records as timeline events: copies and kernels on their streams."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.device_records import CopyKind, MemoryKind, Recorded, RecordKind
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.model.device_records import CopyKind, DeviceRecords, MemoryKind, RecordKind
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["KERNEL", "all_events"]
 
-KERNEL = "kernel"  # a kind of event that only the device has
+KERNEL = "kernel"  # the event kind of device work; the script has no such event
 
-_COPIES: dict[int, Kind] = {CopyKind.HOST_TO_DEVICE: Kind.UPLOAD, CopyKind.DEVICE_TO_HOST: Kind.DOWNLOAD}
+_COPIES: dict[int, EventKind] = {CopyKind.HOST_TO_DEVICE: EventKind.UPLOAD, CopyKind.DEVICE_TO_HOST: EventKind.DOWNLOAD}
 _MEMORY = {kind.value: kind.name.lower() for kind in MemoryKind}
-_FIELDS = ("kind", "what", "device", "stream", "start", "end", "nbytes", "name", "source", "target")
 
 
-def all_events(capture: Capture) -> list[Event]:
-    """What the script called, and what the device did where it was recorded."""
+class _DeviceRecord(NamedTuple):
+    """The fields of a device record that the timeline needs; names are those of RECORD."""
+
+    kind: int
+    what: int
+    device: int
+    stream: int
+    start: int
+    end: int
+    nbytes: int
+    name: int
+    source: int
+    target: int
+
+
+def all_events(capture: Capture) -> list[LedgerEvent]:
+    """Return the events of the script, and of the device if it was recorded."""
     return [*capture.events, *(_events(capture.device) if capture.device else ())]
 
 
-def _events(recorded: Recorded) -> list[Event]:
-    """Calls and waits of the host are left out: the script's own events tell them, by line."""
-    rows = zip(*(recorded.records[field].tolist() for field in _FIELDS), strict=True)
-    return [event for row in rows if (event := _event(recorded.names, *row)) is not None]
+def _events(recorded: DeviceRecords) -> list[LedgerEvent]:
+    """Convert device records. Host calls and waits are omitted: the script's events show them with their line."""
+    rows = zip(*(recorded.records[field].tolist() for field in _DeviceRecord._fields), strict=True)
+    return [event for row in rows if (event := _event(recorded.names, _DeviceRecord(*row))) is not None]
 
 
-def _event(
-    names: tuple[str, ...],
-    record: int,
-    what: int,
-    device: int,
-    stream: int,
-    start: int,
-    end: int,
-    nbytes: int,
-    name: int,
-    source: int,
-    target: int,
-) -> Event | None:
-    detail: dict[str, Any] = {"device": f"cuda:{device}", "stream": stream}
-    match record:
+def _event(names: tuple[str, ...], record: _DeviceRecord) -> LedgerEvent | None:
+    detail: dict[str, Any] = {"device": f"cuda:{record.device}", "stream": record.stream}
+    match record.kind:
         case RecordKind.MEMCPY:
-            detail["memory"] = f"{_MEMORY.get(source, source)} to {_MEMORY.get(target, target)}"
-            return Event(_COPIES.get(what, Kind.MOVE).value, "copy", -1, stream, start, end, nbytes, detail)
+            source, target = (_MEMORY.get(side, side) for side in (record.source, record.target))
+            detail["memory"] = f"{source} to {target}"
+            kind, api, nbytes = _COPIES.get(record.what, EventKind.MOVE).value, "copy", record.nbytes
         case RecordKind.MEMSET:
-            return Event(KERNEL, "memset", -1, stream, start, end, nbytes, detail)
+            kind, api, nbytes = KERNEL, "memset", record.nbytes
         case RecordKind.KERNEL | RecordKind.CONCURRENT_KERNEL | RecordKind.GRAPH_TRACE:
-            return Event(KERNEL, names[name] or "graph", -1, stream, start, end, 0, detail)
-    return None
+            kind, api, nbytes = KERNEL, names[record.name] or "graph", 0
+        case _:
+            return None
+    return LedgerEvent(kind, api, -1, record.stream, record.start, record.end, nbytes, detail)

@@ -1,4 +1,7 @@
-"""The verdict as plain values: what `--json` writes and `--compare` reads. `schema.json` says what each field is."""
+"""The diagnosis as a JSON document, which `--json` writes and `--compare` reads.
+
+`schema.json` describes each field.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,29 +9,29 @@ from itertools import pairwise
 from statistics import quantiles
 from typing import Any
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.gpu_gauges import Gauges, gauges_of, remarks_on
-from forebay.doctor.analyse.memory import Memory, memory_of
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
+from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
 from forebay.doctor.analyse.step_parts import COPYING
-from forebay.doctor.diagnosis.compare_ranks import Rank, Ranks
-from forebay.doctor.diagnosis.diagnose import Elsewhere, Verdict
+from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
+from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
 from forebay.doctor.model.events import Line
-from forebay.doctor.model.formatting import predicted
+from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.predict.simulate import Prediction
-from forebay.doctor.report.sentences import headline, not_seen, share
-from forebay.doctor.report.transfers import Crossing, crossings_of
+from forebay.doctor.report.sentences import cost_share, headline, missing_data
+from forebay.doctor.report.transfers import Transfer, transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
 
-__all__ = ["SCHEMA_VERSION", "document_of"]
+__all__ = ["SCHEMA_VERSION", "to_document"]
 
 SCHEMA_VERSION = 1
-_TOLD_ELSEWHERE = ("memory", "gauges")  # as readings; the document has what comes of them
+_OTHER_KEYS = ("memory", "gauges")  # raw readings; the document has its own sections for them
 
 
-def document_of(verdict: Verdict, ranks: Ranks | None = None) -> dict[str, Any]:
-    """One run; of several ranks this is the slowest, with a row of each beside it."""
-    case = verdict.case
-    capture = case.capture
+def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> dict[str, Any]:
+    """Return the document of one run; with several ranks, of the slowest one plus a row for each."""
+    view = diagnosis.view
+    capture = view.capture
     return {
         "schema_version": SCHEMA_VERSION,
         "script": capture.script,
@@ -38,136 +41,135 @@ def document_of(verdict: Verdict, ranks: Ranks | None = None) -> dict[str, Any]:
         "rank": capture.rank,
         "machine": capture.machine,
         "versions": capture.versions,
-        "facts": {name: value for name, value in capture.facts.items() if name not in _TOLD_ELSEWHERE},
-        "headline": headline(verdict),
-        "steps": len(case.steps) if case.steps else 0,
-        "step_ends_at": _step_end(case),
-        "step_seconds": case.step_seconds or None,
-        "step_quartiles": _quartiles(case),
-        "watching_cost": case.overhead,
-        "parts_seconds": case.step_parts,
-        "coverage": _coverage(case),
-        "findings": [_finding(verdict, finding) for finding in verdict.findings],
-        "crossings": [_crossing(crossing) for crossing in crossings_of(case)],
-        "memory": _memory(memory_of(case)),
-        "gpus": [_gpu(gauges) for gauges in gauges_of(case)],
+        "facts": {name: value for name, value in capture.facts.items() if name not in _OTHER_KEYS},
+        "headline": headline(diagnosis),
+        "steps": len(view.steps) if view.steps else 0,
+        "step_ends_at": _step_end(view),
+        "step_seconds": view.step_seconds or None,
+        "step_quartiles": _quartiles(view),
+        "watching_cost": view.profiling_overhead,
+        "parts_seconds": view.step_parts,
+        "coverage": _coverage(view),
+        "findings": [_finding(diagnosis, finding) for finding in diagnosis.findings],
+        "crossings": [_transfer(transfer) for transfer in transfers_of(view)],
+        "memory": _memory(memory_usage(view)),
+        "gpus": [_gpu(gauges) for gauges in read_gauges(view)],
         "ranks": None if ranks is None else _ranks(ranks),
-        "verification": _verification(verdict),
-        "together": _foretold(verdict.together),
-        "elsewhere": _elsewhere(verdict.elsewhere),
-        "not_seen": not_seen(verdict),
+        "verification": _verification(diagnosis),
+        "together": _prediction(diagnosis.all_cures),
+        "elsewhere": _other_machine(diagnosis.other_machine),
+        "not_seen": missing_data(diagnosis),
     }
 
 
-def _step_end(case: Case) -> dict[str, Any] | None:
-    if case.steps is None:
+def _step_end(view: CaptureView) -> dict[str, Any] | None:
+    if view.steps is None:
         return None
-    _, api, number = case.steps.anchor
-    return {"api": api, **_place(case.line(number))}
+    _, api, number = view.steps.anchor
+    return {"api": api, **_location(view.line(number))}
 
 
-def _quartiles(case: Case) -> list[float] | None:
-    """Between which times half of the steps lie, by the same steps that `step_seconds` is the median of."""
-    times: Sequence[float] = case.untraced
-    if not times and case.steps is not None:
-        times = [(after - before) / 1e9 for before, after in pairwise(case.steps.edges)]
+def _quartiles(view: CaptureView) -> list[float] | None:
+    """Return the first and third quartile of the steps that `step_seconds` is the median of."""
+    times: Sequence[float] = view.unprofiled_seconds
+    if not times and view.steps is not None:
+        times = [(after - before) / 1e9 for before, after in pairwise(view.steps.edges)]
     if len(times) < 2:
         return None
     first, _, third = quantiles(times, method="inclusive")
     return [first, third]
 
 
-def _coverage(case: Case) -> dict[str, float | None] | None:
-    """Which share of the bytes that crossed lines explain; None where the device was not recorded."""
-    return {direction: case.device.coverage(direction) for direction in COPYING} if case.device else None
+def _coverage(view: CaptureView) -> dict[str, float | None] | None:
+    """Return the share of transferred bytes with a known line; None without a device record."""
+    return {direction: view.device.coverage(direction) for direction in COPYING} if view.device else None
 
 
-def _finding(verdict: Verdict, finding: Finding) -> dict[str, Any]:
+def _finding(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
     return {
         "rule": finding.rule,
-        "severity": verdict.severity(finding),
+        "severity": diagnosis.severity(finding),
         "title": finding.title,
-        **_place(finding.line),
+        **_location(finding.line),
         "seconds_per_step": finding.seconds,
-        "share_of_step": share(verdict, finding),
+        "share_of_step": cost_share(diagnosis, finding),
         "evidence": list(finding.evidence),
-        "cures": [_cure(verdict, cure) for cure in finding.cures],
+        "cures": [_cure(diagnosis, cure) for cure in finding.cures],
     }
 
 
-def _cure(verdict: Verdict, cure: Cure) -> dict[str, Any]:
+def _cure(diagnosis: Diagnosis, cure: Cure) -> dict[str, Any]:
     return {
         "title": cure.title,
         "code": cure.code,
         "wins_seconds": [cure.low, cure.high],
-        "step_seconds": list(predicted(cure.low, cure.high, verdict.case.step_seconds)),
-        "how": cure.how,
+        "step_seconds": list(predicted_step_seconds(cure.low, cure.high, diagnosis.view.step_seconds)),
+        "how": cure.basis,
     }
 
 
-def _foretold(step: Prediction | None) -> dict[str, Any] | None:
+def _prediction(step: Prediction | None) -> dict[str, Any] | None:
     return {"step_seconds": [step.low, step.high], "model_error": step.error} if step else None
 
 
-def _elsewhere(there: Elsewhere | None) -> dict[str, Any] | None:
-    """A step on another machine, where that was asked for."""
-    if there is None:
+def _other_machine(other: OtherMachine | None) -> dict[str, Any] | None:
+    if other is None:
         return None
-    return {"machine": there.told, "step": _foretold(there.step), "trouble": there.doubt or None}
+    return {"machine": other.machine, "step": _prediction(other.step), "trouble": other.reason or None}
 
 
-def _verification(verdict: Verdict) -> dict[str, Any] | None:
-    told = verdict.verification
-    if told is None:
+def _verification(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    verification = diagnosis.verification
+    if verification is None:
         return None
     return {
-        "emulated": told.way.in_words if told.way else None,
-        "step_seconds_now": verdict.case.step_seconds or None,
-        "step_seconds_predicted": list(told.predicted) if told.predicted else None,
-        "step_seconds_measured": told.measured,
-        "trouble": told.trouble or None,
+        "emulated": verification.kind.description if verification.kind else None,
+        "step_seconds_now": diagnosis.view.step_seconds or None,
+        "step_seconds_predicted": list(verification.predicted) if verification.predicted else None,
+        "step_seconds_measured": verification.measured,
+        "trouble": verification.trouble or None,
     }
 
 
-def _crossing(crossing: Crossing) -> dict[str, Any]:
+def _transfer(transfer: Transfer) -> dict[str, Any]:
     return {
-        "kind": crossing.kind,
-        "api": crossing.api,
-        **_place(crossing.line),
-        "times_per_step": crossing.per_step,
-        "nbytes_per_step": crossing.nbytes,
-        "seconds_per_step": crossing.seconds,
-        "share_of_step": crossing.share,
+        "kind": transfer.kind,
+        "api": transfer.api,
+        **_location(transfer.line),
+        "times_per_step": transfer.per_step,
+        "nbytes_per_step": transfer.nbytes,
+        "seconds_per_step": transfer.seconds,
+        "share_of_step": transfer.share,
     }
 
 
-def _memory(memory: Memory) -> dict[str, Any]:
+def _memory(memory: MemoryUsage) -> dict[str, Any]:
     levels = [asdict(level) for level in memory.levels]
-    constants = [{**asdict(each), **_place(each.line)} for each in memory.embedded]
-    return {"levels": levels, "copies": [asdict(spread) for spread in memory.spreads], "constants": constants}
+    constants = [{**asdict(each), **_location(each.line)} for each in memory.graph_constants]
+    return {"levels": levels, "copies": [asdict(copies) for copies in memory.data_copies], "constants": constants}
 
 
 def _gpu(gauges: Gauges) -> dict[str, Any]:
-    held_back = [{"by": reason, "share_of_samples": share} for reason, share in gauges.held_back]
-    return asdict(gauges) | {"held_back": held_back, "remarks": [*remarks_on(gauges)]}
+    held_back = [{"by": reason, "share_of_samples": cost_share} for reason, cost_share in gauges.held_back]
+    return asdict(gauges) | {"held_back": held_back, "remarks": [*gauge_remarks(gauges)]}
 
 
-def _ranks(ranks: Ranks) -> dict[str, Any]:
+def _ranks(ranks: RankComparison) -> dict[str, Any]:
     return {"slowest": ranks.slowest.number, "remarks": list(ranks.remarks), "each": [*map(_rank, ranks.ranks)]}
 
 
-def _rank(rank: Rank) -> dict[str, Any]:
+def _rank(rank: RankSummary) -> dict[str, Any]:
     return {
         "rank": rank.number,
         "step_seconds": rank.step_seconds or None,
         "input_seconds": rank.input_seconds,
         "collective_seconds": rank.collective_seconds,
-        "headline": headline(rank.verdict),
-        "rule": rank.verdict.main.rule if rank.verdict.main else None,
+        "headline": headline(rank.diagnosis),
+        "rule": rank.diagnosis.main.rule if rank.diagnosis.main else None,
     }
 
 
-def _place(line: Line | None) -> dict[str, Any]:
+def _location(line: Line | None) -> dict[str, Any]:
     if line is None:
         return {"file": None, "line": None, "function": None, "text": None}
     return {"file": line.file, "line": line.number, "function": line.function, "text": line.text or None}

@@ -1,7 +1,7 @@
-"""The verdict as a page: one file that needs no other, to be opened by anybody, anywhere, years later.
+"""The HTML report: one self-contained file, and a short card for notebooks.
 
-Whatever comes from the script (names, source, errors) is escaped by the template; and only the page's own code may
-run in it, by a policy that names that code by its checksum.
+The templates escape every text that comes from the script (names, source, errors). A content security policy with a
+checksum allows only the page's own script to run.
 """
 
 import base64
@@ -16,125 +16,126 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.memory import memory_of
-from forebay.doctor.diagnosis.diagnose import Verdict
+from forebay.doctor.analyse.memory import memory_usage
+from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.formatting import (
-    at_most,
-    counted,
-    percent,
-    predicted,
-    seconds,
-    seconds_between,
-    times,
+    format_count,
+    format_percent,
+    format_rate,
+    format_seconds,
+    format_seconds_range,
+    predicted_step_seconds,
+    truncate,
 )
 from forebay.doctor.report import sentences, side_notes
-from forebay.doctor.report.colors import TONES, tone_of_kind, tone_of_part
-from forebay.doctor.report.timeline import timeline_of
-from forebay.doctor.report.transfers import crossings_of
+from forebay.doctor.report.colors import COLOR_LABELS, color_of_kind, color_of_part
+from forebay.doctor.report.timeline import timeline_data
+from forebay.doctor.report.transfers import transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
 
-__all__ = ["card", "page", "save_page"]
+__all__ = ["render_card", "render_page", "save_page"]
 
-MOST_CROSSINGS = 300  # rows of the table; the document has them all
+MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
 MOST_FINDINGS = 40
-LONGEST_TEXT = 400  # letters of anything that comes from the script
-SMALLEST_PART = 0.0005
+LONGEST_TEXT = 400  # characters of any text that comes from the script
+SMALLEST_PART = 0.0005  # share of a step; smaller parts are not drawn
 
 _ASSETS = Path(__file__).parent / "page"
 
 
-def page(verdict: Verdict) -> str:
-    """The whole report."""
-    crossings = crossings_of(verdict.case)
+def render_page(diagnosis: Diagnosis) -> str:
+    """Return the whole report as HTML."""
+    transfers = transfers_of(diagnosis.view)
     script = "\n".join(_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(
-        _told(verdict),
-        crossings=crossings[:MOST_CROSSINGS],
-        more_crossings=max(0, len(crossings) - MOST_CROSSINGS),
-        timeline=_json(timeline_of(verdict.case)),
+        _template_values(diagnosis),
+        transfers=transfers[:MOST_TRANSFERS],
+        more_transfers=max(0, len(transfers) - MOST_TRANSFERS),
+        timeline=_json(timeline_data(diagnosis.view)),
         style=Markup(_asset("report.css")),
         script=Markup(script),
         script_checksum=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def save_page(verdict: Verdict, path: str | Path) -> None:
-    """Write the page down."""
-    Path(path).write_text(page(verdict), encoding="utf-8", errors="replace")  # names of files may be any bytes
+def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
+    """Write the page to a file."""
+    # File names may hold bytes that are not valid text.
+    Path(path).write_text(render_page(diagnosis), encoding="utf-8", errors="replace")
 
 
-def card(verdict: Verdict) -> str:
-    """The report in short, for the cell of a notebook: no script, and colours that suit any background."""
-    return _TEMPLATES.get_template("card.html").render(_told(verdict), style=Markup(_asset("card.css")))
+def render_card(diagnosis: Diagnosis) -> str:
+    """Return a short report for a notebook cell, without a script and for any background."""
+    return _TEMPLATES.get_template("card.html").render(_template_values(diagnosis), style=Markup(_asset("card.css")))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a step, and where in it it is drawn."""
+class StepPart:
+    """One part of a step, as the page draws it."""
 
     name: str
-    tone: str
+    color: str
     seconds: float
     share: float
-    before: float  # the share of all parts above it
+    before: float  # share of the step that earlier parts take
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
-    """A cure, and how much of a step's time is left with it."""
+class CureOutcome:
+    """A cure, and how long a step takes with it."""
 
     cure: Cure
-    gain: str
-    takes: str
-    least: float  # shares of the step as it is
+    speedup: str
+    step_time: str
+    least: float  # share of the present step time
     most: float
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
-    """What both templates tell."""
-    case = verdict.case
+def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the values that both templates use."""
+    view = diagnosis.view
     return {
-        "verdict": verdict,
-        "case": case,
-        "capture": case.capture,
-        "name": Path(case.capture.script).name or case.capture.script,
+        "diagnosis": diagnosis,
+        "view": view,
+        "capture": view.capture,
+        "name": Path(view.capture.script).name or view.capture.script,
         "say": sentences,
-        "beside": side_notes,
-        "memory": memory_of(case),
-        "parts": _parts(case.step_parts),
-        "findings": verdict.findings[:MOST_FINDINGS],
-        "more_findings": max(0, len(verdict.findings) - MOST_FINDINGS),
-        "what_ifs": lambda finding: _what_ifs(verdict, finding),
-        "tones": TONES,
-        "best": next(iter(_what_ifs(verdict, verdict.main)), None) if verdict.main else None,
+        "notes": side_notes,
+        "memory": memory_usage(view),
+        "parts": _parts(view.step_parts),
+        "findings": diagnosis.findings[:MOST_FINDINGS],
+        "more_findings": max(0, len(diagnosis.findings) - MOST_FINDINGS),
+        "outcomes": lambda finding: _cure_outcomes(diagnosis, finding),
+        "colors": COLOR_LABELS,
+        "best": next(iter(_cure_outcomes(diagnosis, diagnosis.main)), None) if diagnosis.main else None,
     }
 
 
-def _parts(parts: dict[str, float]) -> list[Part]:
+def _parts(parts: dict[str, float]) -> list[StepPart]:
     whole = sum(parts.values()) or 1.0
     before = accumulate(parts.values(), initial=0.0)
     drawn = [
-        Part(name, tone_of_part(name), value, value / whole, start / whole)
+        StepPart(name, color_of_part(name), value, value / whole, start / whole)
         for (name, value), start in zip(parts.items(), before, strict=False)
     ]
     return [part for part in drawn if part.share >= SMALLEST_PART]
 
 
-def _what_ifs(verdict: Verdict, finding: Finding) -> list[WhatIf]:
-    step = verdict.case.step_seconds
+def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
+    step = diagnosis.view.step_seconds
     return [
-        WhatIf(
+        CureOutcome(
             cure,
-            sentences.gain(verdict, cure),
-            seconds_between(*predicted(cure.low, cure.high, step)),
-            *(value / step for value in predicted(cure.low, cure.high, step)),
+            sentences.speedup(diagnosis, cure),
+            format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step)),
+            *(value / step for value in predicted_step_seconds(cure.low, cure.high, step)),
         )
-        for cure in finding.best_first
+        for cure in finding.cures_by_gain
     ]
 
 
 def _json(values: dict[str, Any]) -> Markup:
-    """Values that stand inside a script element: nothing in them may end it."""
+    """Encode values for a script element; no value may contain its end tag."""
     text = json.dumps(values, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
@@ -143,15 +144,15 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _brief(text: object) -> str:
-    return at_most(str(text), LONGEST_TEXT)
+def _shorten(text: object) -> str:
+    return truncate(str(text), LONGEST_TEXT)
 
 
 def _fact(value: object, name: str) -> str:
-    """A fact of a machine as people read it."""
+    """Format one fact about the machine."""
     if name.endswith("nbytes") and isinstance(value, int | float):
         return format_nbytes(value)
-    return _brief(value)
+    return _shorten(value)
 
 
 _TEMPLATES = Environment(
@@ -162,12 +163,12 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters |= {
-    "brief": _brief,
-    "counted": counted,
+    "brief": _shorten,
+    "counted": format_count,
     "fact": _fact,
     "nbytes": format_nbytes,
-    "percent": percent,
-    "seconds": seconds,
-    "times": times,
-    "tone": tone_of_kind,
+    "percent": format_percent,
+    "seconds": format_seconds,
+    "times": format_rate,
+    "color": color_of_kind,
 }

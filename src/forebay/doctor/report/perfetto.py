@@ -1,73 +1,73 @@
-"""The timeline as a trace for ui.perfetto.dev: a track for each thread and stream, and one for the steps.
+"""The timeline as a Perfetto trace: a track for each thread and stream, and one for the steps.
 
-The few messages that a trace needs are written by hand. Perfetto's own package would do it too, but it needs protobuf,
-whose version TensorFlow and others fight about in the very environments where the doctor runs. Its message classes
-read every trace back in the tests.
+This module encodes the few protobuf messages of a trace itself. Perfetto's Python package needs protobuf, but
+TensorFlow and other packages pin conflicting versions of it in the environments where the doctor runs. The tests read
+every trace with Perfetto's message classes.
 """
 
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.model.events import Event
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.report import perfetto_wire as proto
 from forebay.doctor.report.device_events import all_events
 from forebay.doctor.report.perfetto_wire import message, number, text
-from forebay.doctor.report.tracks import lanes_of
+from forebay.doctor.report.tracks import tracks_of
 
 __all__ = ["packets", "save_trace"]
 
-_SEQUENCE = 1  # who writes; interned names are known within one sequence
-_NAMES_START_ANEW, _NAMES_ARE_KNOWN = 1, 2  # sequence flags
-_BEGIN, _END, _INSTANT = 1, 2, 3  # types of an event
-_EXPLICIT = 3  # tracks in the order of their ranks
-_PROCESS, _STEPS = 1, 2  # tracks; those of lanes follow
+_SEQUENCE = 1  # writer id; interned names are valid within one sequence
+_NAMES_CLEARED, _NEEDS_NAMES = 1, 2  # sequence flags of Perfetto
+_BEGIN, _END, _INSTANT = 1, 2, 3  # event types of Perfetto
+_EXPLICIT = 3  # order tracks by their rank
+_PROCESS, _STEPS = 1, 2  # track ids; the tracks of threads and streams follow
 
 
-def save_trace(case: Case, path: str | Path) -> None:
-    """Write it down."""
+def save_trace(view: CaptureView, path: str | Path) -> None:
+    """Write the trace to a file."""
     with Path(path).open("wb") as file:
-        file.writelines(message(proto.TRACE_PACKET, packet) for packet in packets(case))
+        file.writelines(message(proto.TRACE_PACKET, packet) for packet in packets(view))
 
 
-def packets(case: Case) -> Iterator[bytes]:
-    """Every packet of the trace; times are nanoseconds since the first event."""
-    return _Trace(case).packets()
+def packets(view: CaptureView) -> Iterator[bytes]:
+    """Yield the packets of the trace; times are nanoseconds since the first event."""
+    return _Trace(view).packets()
 
 
 class _Trace:
-    """Names are written out when they are first used, and are numbers from then on."""
+    """Encodes a trace. A name is written at its first use and referenced by number afterwards."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._events = all_events(case.capture)
+    def __init__(self, view: CaptureView) -> None:
+        self._view = view
+        self._events = all_events(view.capture)
         self._zero = min((event.start for event in self._events), default=0)
         self._numbers: dict[tuple[int, str], int] = {}
-        self._said: dict[tuple[str, int | str], bytes] = {}
-        self._fresh: list[bytes] = []  # names that nobody was told yet
+        self._annotations: dict[tuple[str, int | str], bytes] = {}
+        self._new_names: list[bytes] = []  # names that no packet has defined yet
 
     def packets(self) -> Iterator[bytes]:
-        flags = number(proto.TracePacket.sequence_flags, _NAMES_START_ANEW)
-        yield _packet(flags, _process_track(self._case.capture.script))
+        flags = number(proto.TracePacket.sequence_flags, _NAMES_CLEARED)
+        yield _packet(flags, _process_track(self._view.capture.script))
         yield from self._steps()
         track = _STEPS
-        for place, lane in enumerate(lanes_of(self._case, self._events), 1):
-            for depth, row in enumerate(lane.rows):
+        for place, timeline_track in enumerate(tracks_of(self._view, self._events), 1):
+            for depth, row in enumerate(timeline_track.rows):
                 track += 1
-                yield _packet(_track(track, f"{lane.name}, inside" if depth else lane.name, place))
+                yield _packet(_track(track, f"{timeline_track.name}, nested" if depth else timeline_track.name, place))
                 for event in row:
                     yield from self._event(track, event)
 
     def _steps(self) -> Iterator[bytes]:
-        if self._case.steps is None:
+        if self._view.steps is None:
             return
         yield _packet(_track(_STEPS, "steady steps", 0))
-        for place, (start, end) in enumerate(pairwise(self._case.steps.edges), 1):
-            yield self._mark(_BEGIN, start, _STEPS, self._named("step", "step"), self._say("number", place))
+        for place, (start, end) in enumerate(pairwise(self._view.steps.edges), 1):
+            yield self._mark(_BEGIN, start, _STEPS, self._named("step", "step"), self._annotate("number", place))
             yield self._mark(_END, end, _STEPS)
 
-    def _event(self, track: int, event: Event) -> Iterator[bytes]:
+    def _event(self, track: int, event: LedgerEvent) -> Iterator[bytes]:
         named, details = self._named(event.kind, event.api), self._details(event)
         if event.end <= event.start:
             yield self._mark(_INSTANT, event.start, track, named, *details)
@@ -76,12 +76,12 @@ class _Trace:
         yield self._mark(_END, event.end, track)
 
     def _mark(self, kind: int, time: int, track: int, *fields: bytes) -> bytes:
-        """A packet that begins or ends a slice of a track; names that are new go out with it."""
-        fresh, self._fresh = self._fresh, []
+        """Return a packet that begins or ends a slice; it also defines new names."""
+        names, self._new_names = self._new_names, []
         return _packet(
             number(proto.TracePacket.timestamp, max(0, time - self._zero)),
-            number(proto.TracePacket.sequence_flags, _NAMES_ARE_KNOWN),
-            message(proto.TracePacket.interned_data, *fresh) if fresh else b"",
+            number(proto.TracePacket.sequence_flags, _NEEDS_NAMES),
+            message(proto.TracePacket.interned_data, *names) if names else b"",
             message(
                 proto.TracePacket.track_event,
                 number(proto.TrackEvent.type, kind),
@@ -96,35 +96,35 @@ class _Trace:
         )
         return in_category + number(proto.TrackEvent.name_iid, self._number(proto.InternedData.event_names, name))
 
-    def _details(self, event: Event) -> list[bytes]:
-        line = self._case.line(event.line)
-        said: dict[str, int | str] = {"line": str(line), "source": line.text} if line else {}
-        said |= {"bytes": event.nbytes} if event.nbytes else {}
-        said |= {name: str(value) for name, value in (event.detail or {}).items()}
-        return [self._say(name, value) for name, value in said.items() if value != ""]
+    def _details(self, event: LedgerEvent) -> list[bytes]:
+        line = self._view.line(event.line)
+        values: dict[str, int | str] = {"line": str(line), "source": line.text} if line else {}
+        values |= {"bytes": event.nbytes} if event.nbytes else {}
+        values |= {name: str(value) for name, value in (event.detail or {}).items()}
+        return [self._annotate(name, value) for name, value in values.items() if value != ""]
 
-    def _say(self, name: str, value: int | str) -> bytes:
-        """Something said of a slice; said again and again, so made once."""
-        found = self._said.get((name, value))
+    def _annotate(self, name: str, value: int | str) -> bytes:
+        """Return the annotation of a slice, cached because annotations repeat."""
+        found = self._annotations.get((name, value))
         if found is None:
-            found = self._said[name, value] = self._annotation(name, value)
+            found = self._annotations[name, value] = self._annotation(name, value)
         return found
 
     def _annotation(self, name: str, value: int | str) -> bytes:
         known = self._number(proto.InternedData.debug_annotation_names, name)
         if isinstance(value, int):
-            said = number(proto.DebugAnnotation.int_value, value)
+            values = number(proto.DebugAnnotation.int_value, value)
         else:
             text_known = self._number(proto.InternedData.debug_annotation_string_values, value)
-            said = number(proto.DebugAnnotation.string_value_iid, text_known)
-        return message(proto.TrackEvent.debug_annotations, number(proto.DebugAnnotation.name_iid, known), said)
+            values = number(proto.DebugAnnotation.string_value_iid, text_known)
+        return message(proto.TrackEvent.debug_annotations, number(proto.DebugAnnotation.name_iid, known), values)
 
     def _number(self, field: int, name: str) -> int:
         found = self._numbers.get((field, name))
         if found is None:
             found = self._numbers[field, name] = len(self._numbers) + 1
             naming = number(proto.InternedName.iid, found), text(proto.InternedName.name, name)
-            self._fresh.append(message(field, *naming))
+            self._new_names.append(message(field, *naming))
         return found
 
 

@@ -1,4 +1,4 @@
-"""Numbers of the fields that a trace uses, as perfetto_trace.proto names them; once given, they never change."""
+"""Protobuf field numbers of perfetto_trace.proto, and the wire format."""
 
 from functools import cache
 
@@ -7,16 +7,16 @@ __all__ = [
     "InternedData",
     "InternedName",
     "ProcessDescriptor",
+    "TRACE_PACKET",
     "TracePacket",
     "TrackDescriptor",
+    "TrackEvent",
     "message",
     "number",
     "text",
 ]
 
-__all__ += ["TrackEvent", "TRACE_PACKET"]
-
-TRACE_PACKET = 1  # the only field of a trace
+TRACE_PACKET = 1  # the only field of the message Trace
 
 
 class TracePacket:
@@ -64,18 +64,18 @@ class InternedData:
 
 
 class InternedName:
-    """Alike in EventCategory, EventName, DebugAnnotationName and InternedString."""
+    """Fields of EventCategory, EventName, DebugAnnotationName and InternedString, which are equal."""
 
     iid = 1
     name = 2
 
 
 _VARINT, _LENGTH = 0, 2  # wire types
-_64_BITS = (1 << 64) - 1  # of a number below zero, the two's complement is written
+_64_BITS = (1 << 64) - 1  # negative numbers are written as two's complement
 
 
 def number(field: int, value: int) -> bytes:
-    """A field that holds a whole number."""
+    """Encode a field that holds an integer."""
     return _tag(field, _VARINT) + _varint(value & _64_BITS)
 
 
@@ -84,7 +84,7 @@ def text(field: int, value: str) -> bytes:
 
 
 def message(field: int, *parts: bytes) -> bytes:
-    """A field that holds another message, made of its fields."""
+    """Encode a field that holds a message, from its encoded fields."""
     body = b"".join(parts)
     return _tag(field, _LENGTH) + _varint(len(body)) + body
 
@@ -95,7 +95,7 @@ def _tag(field: int, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Encode seven bits per byte, lowest first; the top bit means that more bytes follow."""
     if value < 0x80:
         return _ONE_BYTE[value]
     found = bytearray()
@@ -106,4 +106,4 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
-_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # nearly all of them, in a trace of a million events
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # cached: most numbers of a trace fit in one byte

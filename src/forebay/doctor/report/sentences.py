@@ -1,200 +1,207 @@
-"""What the screen and the page both say of a verdict, in sentences."""
+"""The sentences that the terminal report and the HTML page share."""
 
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.diagnosis.diagnose import Verdict
-from forebay.doctor.model.events import Kind
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
-    at_most,
-    counted,
-    interval,
-    near,
-    percent,
-    plain,
-    predicted,
-    seconds,
-    seconds_between,
+    format_count,
+    format_percent,
+    format_seconds,
+    format_seconds_range,
+    format_speedup,
+    one_line,
+    predicted_step_seconds,
+    short_location,
+    truncate,
 )
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = [
-    "early_end",
-    "explained",
-    "foretold",
-    "gain",
+    "cost_share",
+    "describe_coverage",
+    "describe_early_end",
+    "describe_missing_loop",
+    "describe_outcome",
+    "describe_step_time",
+    "describe_verification",
     "headline",
-    "made_of",
-    "no_loop",
-    "not_seen",
-    "outcome",
-    "pace",
-    "share",
-    "tried",
+    "missing_data",
+    "parts_introduction",
+    "predictions",
+    "speedup",
 ]
 
-LONGEST_ERROR = 80  # letters of it; the whole of it was printed when it was raised
-MOST_APART = 0.25  # of a step: recorded ones that took so much more or less are not quite such steps
-HEALTHY = "Nothing holds this script back that the doctor knows of"
+LONGEST_ERROR = 80  # characters; the script has already printed the whole error
+LARGEST_DEVIATION = 0.25  # share of the step time; beyond it the report states both times
+HEALTHY = "The doctor found nothing that slows this script down"
 
-# How events are counted in a sentence; what is not here is of no interest where there is no loop.
+# Nouns for the events that the report counts when it finds no loop.
 _NOUNS = {
-    Kind.UPLOAD: "upload",
-    Kind.DOWNLOAD: "download",
-    Kind.MOVE: "move",
-    Kind.INPUT: "batch",
-    Kind.COMPILE: "compilation",
-    Kind.RUN: "compiled call",
-    Kind.SYNC: "wait for the device",
+    EventKind.UPLOAD: "upload",
+    EventKind.DOWNLOAD: "download",
+    EventKind.MOVE: "move",
+    EventKind.INPUT: "batch",
+    EventKind.COMPILE: "compilation",
+    EventKind.RUN: "compiled call",
+    EventKind.SYNC: "wait for the device",
 }
 _PLURALS = {"batch": "batches", "wait for the device": "waits for the device"}
 
 
-def headline(verdict: Verdict) -> str:
-    """The one thing to know, without its full stop."""
-    if verdict.case.steps is None:
-        return "No loop was found, so there is no step to judge"
-    return verdict.main.title.rstrip(".") if verdict.main else HEALTHY
+def headline(diagnosis: Diagnosis) -> str:
+    """Return the diagnosis in one sentence, without its full stop."""
+    if diagnosis.view.steps is None:
+        return "No training loop was found, so there is no step time to report"
+    return diagnosis.main.title.rstrip(".") if diagnosis.main else HEALTHY
 
 
-def outcome(verdict: Verdict) -> str:
-    """What becomes of a step once the main cause is cured; nothing where there is none."""
-    if verdict.main is None or not verdict.main.cures:
+def describe_outcome(diagnosis: Diagnosis) -> str:
+    """Say how long a step takes with the best cure; empty without a main finding."""
+    if diagnosis.main is None or not diagnosis.main.cures:
         return ""
-    cure, step = verdict.main.best, verdict.case.step_seconds
-    takes = seconds_between(*predicted(cure.low, cure.high, step))
-    return f"Cured, a step takes {takes} instead of {seconds(step)}: {gain(verdict, cure)}."
+    cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
+    cured = format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step))
+    return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup(diagnosis, cure)}."
 
 
-def tried(verdict: Verdict) -> list[str]:
-    """Predicted beside measured, where the cure was tried; nothing where nobody asked for it."""
-    told = verdict.verification
-    if told is None:
+def describe_verification(diagnosis: Diagnosis) -> list[str]:
+    """Compare the predicted and the measured step; empty without --verify."""
+    verification = diagnosis.verification
+    if verification is None:
         return []
-    if told.measured is None or told.way is None or told.predicted is None:
-        return [f"The cure was not tried: {told.trouble}."]
-    before = f"{seconds_between(*told.predicted)} predicted, {seconds(verdict.case.step_seconds)} now"
+    if verification.measured is None or verification.kind is None or verification.predicted is None:
+        return [f"The cure was not tried: {verification.trouble}."]
+    predicted = format_seconds_range(*verification.predicted)
+    now = format_seconds(diagnosis.view.step_seconds)
     return [
-        f"Tried: {seconds(told.measured)} a step ({before}).",
-        f"Emulated: {told.way.in_words}. What that run computed is stale; only its speed counts.",
+        f"Measured with the cure emulated: {format_seconds(verification.measured)} per step "
+        f"(predicted {predicted}, now {now}).",
+        f"Emulation: {verification.kind.description}. The results of that run are wrong; only its speed counts.",
     ]
 
 
-def foretold(verdict: Verdict) -> list[str]:
-    """A step with all cures together, and on another machine, as far as the recorded steps can be run again."""
-    step = verdict.case.step_seconds
-    told = []
-    if verdict.together is not None:
-        takes = seconds_between(verdict.together.low, verdict.together.high)
-        told.append(f"All cures together: {takes} a step, run again with the best of each.")
-    there = verdict.elsewhere
-    if there is not None and there.step is None:
-        told.append(f"A step on {there.told} was not reckoned: {there.doubt}.")
-    elif there is not None and there.step is not None:
-        takes = seconds_between(there.step.low, there.step.high)
-        told.append(f"On {there.told} a step would take {takes} instead of {seconds(step)}, as the script is.")
-    return told
+def predictions(diagnosis: Diagnosis) -> list[str]:
+    """Predict the step with all cures, and on another machine."""
+    found = []
+    if diagnosis.all_cures is not None:
+        cured = format_seconds_range(diagnosis.all_cures.low, diagnosis.all_cures.high)
+        found.append(f"With the best cure of every finding a step takes {cured} (simulated).")
+    other = diagnosis.other_machine
+    if other is not None and other.step is None:
+        found.append(f"There is no prediction for {other.machine}: {other.reason}.")
+    elif other is not None and other.step is not None:
+        there = format_seconds_range(other.step.low, other.step.high)
+        now = format_seconds(diagnosis.view.step_seconds)
+        found.append(f"On {other.machine} the unchanged script would take {there} per step instead of {now}.")
+    return found
 
 
-def gain(verdict: Verdict, cure: Cure) -> str:
-    return f"{interval(cure.low, cure.high, verdict.case.step_seconds)} as fast"
+def speedup(diagnosis: Diagnosis, cure: Cure) -> str:
+    return f"{format_speedup(cure.low, cure.high, diagnosis.view.step_seconds)} as fast"
 
 
-def share(verdict: Verdict, finding: Finding) -> float:
-    """Of a step that a cause costs."""
-    step = verdict.case.step_seconds
+def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:
+    """Return the share of a step that the finding costs."""
+    step = diagnosis.view.step_seconds
     return min(1.0, finding.seconds / step) if step else 0.0
 
 
-def pace(verdict: Verdict) -> str:
-    """How long a step takes, which steps say so, and what watching cost: never zero where it was not measured."""
-    case = verdict.case
-    assert case.steps is not None
-    kind, api, number = case.steps.anchor
-    line = case.line(number)
-    end = f"{api} ({near(line, case.capture.script)})" if line else api
-    if kind == Kind.OPS:
-        span = f"{seconds(case.step_seconds)}, the median of {len(case.steps):,}"
-        return f"Nothing marks a step, so it is a span of {end}: {span}."
-    takes = f"A step takes {seconds(case.step_seconds)}, the median of"
-    if case.overhead is None:
-        return f"{takes} {len(case.steps):,} that end at {end}. What watching them cost was not measured."
-    watched = f"The {len(case.steps):,} watched, that end at {end}, took {_longer(case, case.overhead)}."
-    return f"{takes} {len(case.untraced):,} that nobody watched. {watched}"
+def describe_step_time(diagnosis: Diagnosis) -> str:
+    """State the step time, the steps it was measured on, and the cost of profiling."""
+    view = diagnosis.view
+    assert view.steps is not None
+    kind, api, number = view.steps.anchor
+    line = view.line(number)
+    end = f"{api} ({short_location(line, view.capture.script)})" if line else api
+    step, count = format_seconds(view.step_seconds), f"{len(view.steps):,}"
+    if kind == EventKind.OPS:
+        return f"No call marks the end of a step, so one span of {end} counts as a step: {step} (median of {count})."
+    if view.profiling_overhead is None:
+        steps = f"median of {count} profiled steps, each ending at {end}"
+        return f"Step time {step} ({steps}). The cost of profiling was not measured."
+    measured = f"Step time {step} (median of {len(view.unprofiled_seconds):,} unprofiled steps)."
+    return f"{measured} {_describe_overhead(view, view.profiling_overhead)} ({count} steps, each ending at {end})."
 
 
-def _longer(case: Case, overhead: float) -> str:
-    """Watching makes no step shorter: where they were, it is the steps that differ."""
-    assert case.steps is not None
-    less = 1 - case.steps.seconds / median(case.untraced)
-    if less > MOST_APART:
-        return f"{percent(less)} less: steps differ much"
-    return f"{percent(overhead)} longer" if overhead >= 0.0005 else "no longer"
+def _describe_overhead(view: CaptureView, overhead: float) -> str:
+    """Profiling cannot make steps shorter. If profiled steps were shorter, step times vary."""
+    assert view.steps is not None
+    shorter = 1 - view.steps.seconds / median(view.unprofiled_seconds)
+    if shorter > LARGEST_DEVIATION:
+        return f"Step times vary widely: profiled steps were {format_percent(shorter)} shorter"
+    if overhead >= 0.0005:
+        return f"Profiling made steps {format_percent(overhead)} slower"
+    return "Profiling did not make steps slower"
 
 
-def made_of(verdict: Verdict) -> str:
-    """Which step the parts are of: a mean one, where the median is what a step is said to take."""
-    device = verdict.case.device
-    if device is not None:
-        apart = abs(device.seconds - verdict.case.step_seconds) > MOST_APART * verdict.case.step_seconds
-        took = f", which took {seconds(device.seconds)} each" if apart else ""
-        return f"By {counted(len(device), 'step')} recorded on the device{took}, such a step is made of:"
-    return f"The mean of those watched, {seconds(sum(verdict.case.parts.values()))}, is made of:"
-
-
-def explained(verdict: Verdict) -> list[str]:
-    """How much of what crossed is known by its line; without a record of the device, whether there was a GPU at all."""
-    device = verdict.case.device
+def parts_introduction(diagnosis: Diagnosis) -> str:
+    """Say which steps the parts were measured on."""
+    device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
-        return list(_without_gpu(verdict.case))
-    ways = {"host to device": "sent to the device", "device to host": "brought back"}
-    shares = {told: device.coverage(direction) for direction, told in ways.items()}
-    known = [f"{percent(share)} of the bytes {told}" for told, share in shares.items() if share is not None]
-    return [f"Lines are known for {' and '.join(known)}."] if known else ["Nothing crossed between host and device."]
+        return f"Parts of the mean profiled step ({format_seconds(sum(diagnosis.view.host_parts.values()))}):"
+    differs = abs(device.seconds - step) > LARGEST_DEVIATION * step
+    took = f", which took {format_seconds(device.seconds)} each" if differs else ""
+    return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{took}:"
 
 
-def _without_gpu(case: Case) -> Iterator[str]:
-    """Whoever means to use one should know that nobody did; nothing where that is not known."""
-    counts = [facts.get("gpus") for facts in case.frameworks.values()]
+def describe_coverage(diagnosis: Diagnosis) -> list[str]:
+    """Say for which share of the transferred bytes the source line is known."""
+    device = diagnosis.view.device
+    if device is None:
+        return list(_describe_missing_gpu(diagnosis.view))
+    directions = {"host to device": "sent to the device", "device to host": "read back"}
+    shares = {verb: device.coverage(direction) for direction, verb in directions.items()}
+    known = [f"{format_percent(share)} of the bytes {verb}" for verb, share in shares.items() if share is not None]
+    if not known:
+        return ["No data moved between host and device."]
+    return [f"The source line is known for {' and '.join(known)}."]
+
+
+def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
+    """Warn that no framework found a GPU; say nothing if that is unknown."""
+    counts = [facts.get("gpus") for facts in view.frameworks.values()]
     if counts and all(count == 0 for count in counts):
-        yield f"No GPU is seen by {' or '.join(case.frameworks)}: what the CPU computes is in these parts too."
+        names = " and ".join(view.frameworks)
+        yield f"{names} found no GPU, so these parts include the computation on the CPU."
 
 
-def no_loop(verdict: Verdict) -> list[str]:
-    """What was seen where nothing came again, and the way on."""
-    capture = verdict.case.capture
-    if not verdict.case.frameworks and not capture.events:
-        if early_end(verdict):
-            return ["It had not imported a framework yet."]
+def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
+    """Say what the doctor saw instead of a loop, and what to do next."""
+    capture = diagnosis.view.capture
+    if not diagnosis.view.frameworks and not capture.events:
+        if describe_early_end(diagnosis):
+            return ["The script had not imported a framework yet."]
         return [
-            "The script imported no framework that the doctor knows: torch, tensorflow, keras, jax or cupy.",
-            "Give it the script that trains; with -m, the module.",
+            "The script imported no framework that the doctor supports (torch, tensorflow, keras, jax or cupy).",
+            "Give the doctor the script that trains, or -m and its module.",
         ]
     counts = Counter(event.kind for event in capture.events)
     seen = [_counted(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
-    told = f"Seen in {seconds(capture.seconds)}: {', '.join(seen) or 'nothing that crosses or waits'}."
     return [
-        told,
-        "A step is told by what comes again at least four times: an optimizer's step, a batch of a loader, a compiled "
-        "call, a copy, or a value read back. Let the script run for more of them.",
+        f"In {format_seconds(capture.seconds)} the doctor saw {', '.join(seen) or 'no transfer and no wait'}.",
+        "It finds a step by a call that repeats at least four times: an optimizer step, a batch from a loader, "
+        "a compiled call, a copy, or a value read back. Let the script run for more steps.",
     ]
 
 
-def early_end(verdict: Verdict) -> str:
-    """That the script did not end by itself, where it did not."""
-    ended = plain(verdict.case.capture.ended)
+def describe_early_end(diagnosis: Diagnosis) -> str:
+    """Say that the script ended early; empty if it ran to its end."""
+    ended = one_line(diagnosis.view.capture.ended)
     if ended == "done":
         return ""
-    told = at_most(ended.rstrip(".: "), LONGEST_ERROR)  # a colon comes after it
-    how = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {told}"
-    return f"The script {how}: this is of what it did until then."
+    error = truncate(ended.rstrip(".: "), LONGEST_ERROR)
+    how = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {error}"
+    stop = "" if how.endswith(".") else "."
+    return f"The script {how}{stop} This report covers the run up to that point."
 
 
-def not_seen(verdict: Verdict) -> list[str]:
-    return [*verdict.case.capture.notes, *verdict.silent]
+def missing_data(diagnosis: Diagnosis) -> list[str]:
+    return [*diagnosis.view.capture.notes, *diagnosis.failures]
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else counted(count, noun)
+    return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else format_count(count, noun)

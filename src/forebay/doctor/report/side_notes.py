@@ -1,56 +1,58 @@
-"""What stands beside a verdict, in sentences: how full memory was, where data lies twice, what GPUs say of it."""
+"""Sentences about memory use and GPU state, which the reports print after the diagnosis."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.gpu_gauges import Gauges, gauges_of, remarks_on
-from forebay.doctor.analyse.memory import Level, Spread, memory_of
-from forebay.doctor.model.formatting import counted, percent
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
+from forebay.doctor.analyse.memory import DataCopies, MemoryLevel, memory_usage
+from forebay.doctor.model.formatting import format_count, format_percent
 
-__all__ = ["gauged", "gpus", "memory", "spread"]
+__all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory"]
 
-SMALLEST_SPREAD = 1 << 20  # bytes that copies of one piece take together: less is not worth a line
+SMALLEST_COPIES_NBYTES = 1 << 20  # bytes of all copies of one array; smaller ones are not reported
 
 
-def memory(case: Case) -> str:
-    """One sentence; nothing where nothing was read."""
-    found = memory_of(case)
-    peaks = ", ".join(_peak(level) for level in found.levels if level.peak_nbytes)
-    parts = [f"{peaks} at the peak"] if peaks else []
-    parts += [spread(most) for most in found.spreads[:1] if most.held_nbytes >= SMALLEST_SPREAD]
-    embedded = sum(constants.total_nbytes for constants in found.embedded)
-    if embedded >= SMALLEST_SPREAD:
-        parts.append(f"{format_nbytes(embedded)} are constants of graphs")
+def describe_memory(view: CaptureView) -> str:
+    """Describe memory use in one sentence; empty if memory was not read."""
+    found = memory_usage(view)
+    peaks = ", ".join(_describe_peak(level) for level in found.levels if level.peak_nbytes)
+    parts = [f"peak use: {peaks}"] if peaks else []
+    parts += [
+        describe_data_copies(most) for most in found.data_copies[:1] if most.held_nbytes >= SMALLEST_COPIES_NBYTES
+    ]
+    constant_nbytes = sum(constants.total_nbytes for constants in found.graph_constants)
+    if constant_nbytes >= SMALLEST_COPIES_NBYTES:
+        parts.append(f"{format_nbytes(constant_nbytes)} are constants in graphs")
     return "; ".join(parts)
 
 
-def spread(data: Spread) -> str:
-    """Where a piece of data lies, and what was copied for all of it."""
-    places = ", ".join(_often(name, times) for name, times in Counter(data.places).items())
-    one = f"{format_nbytes(data.nbytes)} of data take {format_nbytes(data.held_nbytes)} ({places})"
+def describe_data_copies(data: DataCopies) -> str:
+    """Say where copies of the data are, and how many bytes were copied in total."""
+    places = ", ".join(_repeated(name, times) for name, times in Counter(data.places).items())
+    one = f"{format_nbytes(data.nbytes)} of data occupy {format_nbytes(data.held_nbytes)} ({places})"
     if data.copied_nbytes <= data.different_nbytes:
         return one
-    whole = "of it" if data.pieces == 1 else "of such data"
-    return f"{one}; {format_nbytes(data.copied_nbytes)} were copied for {format_nbytes(data.different_nbytes)} {whole}"
+    copied, distinct = format_nbytes(data.copied_nbytes), format_nbytes(data.different_nbytes)
+    return f"{one}; the script copied {copied} in total for {distinct} of distinct data"
 
 
-def _often(place: str, times: int) -> str:
+def _repeated(place: str, times: int) -> str:
     return place if times == 1 else f"{place} twice" if times == 2 else f"{place} {times} times"
 
 
-def gpus(case: Case) -> list[str]:
-    """A sentence for each GPU."""
-    return [gauged(gauges) for gauges in gauges_of(case)]
+def describe_gpus(view: CaptureView) -> list[str]:
+    """Describe each GPU in one sentence."""
+    return [describe_gpu(gauges) for gauges in read_gauges(view)]
 
 
-def gauged(gauges: Gauges) -> str:
-    return f"{gauges.name}: {'; '.join([', '.join(_readings(gauges)), *remarks_on(gauges)])}"
+def describe_gpu(gauges: Gauges) -> str:
+    return f"{gauges.name}: {'; '.join([', '.join(_readings(gauges)), *gauge_remarks(gauges)])}"
 
 
 def _readings(gauges: Gauges) -> Iterator[str]:
-    yield "not known how busy" if gauges.busy is None else f"{percent(gauges.busy)} busy"
+    yield "utilization unknown" if gauges.busy is None else f"{format_percent(gauges.busy)} busy"
     if gauges.clock_mhz is not None:
         most = f" of {gauges.most_clock_mhz:,}" if gauges.most_clock_mhz else ""
         yield f"{gauges.clock_mhz:,.0f}{most} MHz"
@@ -58,13 +60,13 @@ def _readings(gauges: Gauges) -> Iterator[str]:
         yield f"PCIe {gauges.link_generation} x{gauges.link_width}"
     if gauges.received_bytes_per_second is not None and gauges.sent_bytes_per_second is not None:
         received, sent = gauges.received_bytes_per_second / 1e9, gauges.sent_bytes_per_second / 1e9
-        yield f"{received:.1f} GB/s in and {sent:.1f} out"
+        yield f"{received:.1f} GB/s received and {sent:.1f} GB/s sent"
     if gauges.watts is not None:
         yield f"{gauges.watts:.0f} of {gauges.most_watts:.0f} W" if gauges.most_watts else f"{gauges.watts:.0f} W"
-    yield counted(gauges.samples, "sample")
+    yield format_count(gauges.samples, "sample")
 
 
-def _peak(level: Level) -> str:
+def _describe_peak(level: MemoryLevel) -> str:
     place = level.place if level.framework in (None, "torch") else f"{level.place} of {level.framework}"
     total = f" of {format_nbytes(level.total_nbytes)}" if level.total_nbytes and level.place != "page-locked" else ""
     more = level.reserved_nbytes or 0

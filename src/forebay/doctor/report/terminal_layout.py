@@ -1,4 +1,4 @@
-"""Text set in columns for a terminal: every line fits, none ends in a space."""
+"""Text layout for a terminal. Every line fits the width, and none ends with a space."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,20 +9,20 @@ from rich.text import Text
 
 from forebay.doctor.model.formatting import printable
 
-__all__ = ["bar", "between", "code", "cut", "cut_left", "joined", "wrapped"]
+__all__ = ["bar", "code_lines", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_lines"]
 
-_LINK = re.compile(r"(?<=\))\.(?=\w+\()")  # between two calls of a chain
+_CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a method chain
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_RULER = Console(width=200, color_system=None)  # only measures; what is printed goes through the caller's
+_MEASURING_CONSOLE = Console(width=200, color_system=None)  # measures text; the caller's console prints
 
 
-def joined(lines: Iterable[Text]) -> Text:
-    """All lines as one text to print."""
+def join_lines(lines: Iterable[Text]) -> Text:
+    """Join lines into one text to print."""
     return Text("\n", no_wrap=True).join(lines)
 
 
-def wrapped(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
-    """Lines of about equal length, so that no word stands alone on the last; those after the first hang in."""
+def wrap_lines(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
+    """Wrap a text into lines of about equal length; `hang` indents all lines but the first."""
     room = width - indent - (hang if text.cell_len > width - indent else 0)
     lines = _wrap(text, room)
     narrower = room
@@ -33,60 +33,60 @@ def wrapped(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterat
         yield Text(" " * (indent + (hang if number else 0))) + line
 
 
-def code(source: str, width: int, *, indent: int) -> Iterator[Text]:
-    """Source as it stands; of a line too long the remark goes in front, and a chain of calls is set in brackets."""
+def code_lines(source: str, width: int, *, indent: int) -> Iterator[Text]:
+    """Wrap source code. In long lines the comment moves up, and method chains are split."""
     columns = width - indent - 4
     for line in source.splitlines():
-        for part in _remark_first(printable(line), columns):
-            for link in _links(part, columns):
+        for part in _comment_first(printable(line), columns):
+            for link in _split_chain(part, columns):
                 for number, piece in enumerate(_wrap(Text(link), columns) or [Text()]):
                     piece.rstrip()
                     yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
 
 
-def _remark_first(line: str, columns: int) -> list[str]:
-    statement, mark, remark = line.partition("   # ")
+def _comment_first(line: str, columns: int) -> list[str]:
+    statement, mark, comment = line.partition("   # ")
     if not mark or len(line) <= columns:
         return [line]
-    inward = len(line) - len(line.lstrip())
-    return [f"{' ' * inward}# {remark.strip()}", statement.rstrip()]
+    indentation = len(line) - len(line.lstrip())
+    return [f"{' ' * indentation}# {comment.strip()}", statement.rstrip()]
 
 
-def _links(line: str, columns: int) -> list[str]:
+def _split_chain(line: str, columns: int) -> list[str]:
     name, equals, chain = line.partition(" = ")
-    first, *rest = _LINK.split(chain)
+    first, *rest = _CHAIN_DOT.split(chain)
     if not equals or not rest or len(line) <= columns:
         return [line]
     return [f"{name} = (", f"    {first}", *(f"    .{link}" for link in rest), ")"]
 
 
-def between(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
-    """Something at the left edge, on as many lines as it needs, and something at the right of the first."""
+def place_left_and_right(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
+    """Put one text at the left edge and another at the right of its first line."""
     if not right:
-        yield from wrapped(left, width, indent=indent, hang=hang)
+        yield from wrap_lines(left, width, indent=indent, hang=hang)
         return
-    lines = wrapped(left, width - right.cell_len - 2, indent=indent, hang=hang)
+    lines = wrap_lines(left, width - right.cell_len - 2, indent=indent, hang=hang)
     first = next(lines)
     yield first + " " * (width - first.cell_len - right.cell_len) + right
     yield from lines
 
 
 def bar(share: float, columns: int) -> str:
-    """A bar, to an eighth of a column, padded to its columns; what is there at all is seen."""
+    """Draw a bar in eighths of a column, padded to `columns`; it is never empty."""
     eighths = min(columns * 8, max(1, round(share * columns * 8)))
     drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     return set_cell_size(drawn, columns)
 
 
-def cut(text: str, width: int) -> str:
-    """The text, or its beginning and three dots."""
+def fit_width(text: str, width: int) -> str:
+    """Shorten a text to a width: keep its beginning, and add three dots."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."
 
 
-def cut_left(text: str, width: int) -> str:
-    """The same for a path, whose end says more."""
+def fit_width_left(text: str, width: int) -> str:
+    """Shorten a path to a width: keep its end, which says more."""
     return text if cell_len(text) <= width else "..." + set_cell_size(text[::-1], width - 3)[::-1].lstrip()
 
 
 def _wrap(text: Text, width: int) -> list[Text]:
-    return list(text.wrap(_RULER, width)) if text else []
+    return list(text.wrap(_MEASURING_CONSOLE, width)) if text else []

@@ -1,97 +1,107 @@
-"""The timeline as numbers for the page's script: few enough to be drawn at once, whole steps first. Pure."""
+"""The timeline data that the page's script draws, limited to what a browser can handle."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.model.events import Event
-from forebay.doctor.model.formatting import at_most, counted, near, plain
-from forebay.doctor.report.colors import tone_of_kind
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.events import LedgerEvent
+from forebay.doctor.model.formatting import format_count, one_line, short_location, truncate
+from forebay.doctor.report.colors import color_of_kind
 from forebay.doctor.report.device_events import all_events
-from forebay.doctor.report.tracks import lanes_of
+from forebay.doctor.report.tracks import tracks_of
 
-__all__ = ["MOST_EVENTS", "timeline_of"]
+__all__ = ["MOST_EVENTS", "timeline_data"]
 
-MOST_EVENTS = 20_000  # that a browser draws without a stutter, in half a megabyte of page
-TICK = 100  # nanoseconds: times are counted in these
-LONGEST_TEXT = 160  # letters of a source line
+MOST_EVENTS = 20_000  # a browser draws this many smoothly, and they take half a megabyte of the page
+TICK_NS = 100  # nanoseconds; all times of the timeline data are multiples of it
+LONGEST_TEXT = 160  # characters of a source line
 
-Site = tuple[str, str, int]  # kind, api, line
+SiteKey = tuple[str, str, int]  # kind, api, line
 
 
-def timeline_of(case: Case) -> dict[str, Any]:
-    """Lanes of rows of events, each a start (ticks since the one before), a length, a site and bytes."""
-    edges, first = _edges(case)
-    events, told = _chosen(all_events(case.capture), edges[first:])
+def timeline_data(view: CaptureView) -> dict[str, Any]:
+    """Return tracks, call sites and steps.
+
+    Each event is a start (ticks after the previous start), a length in ticks, a call site and a number of bytes.
+    """
+    edges, first = _step_edges(view)
+    events, summary = _select_events(all_events(view.capture), edges[first:])
     zero = min((event.start for event in events), default=0)
     last = max((event.end for event in events), default=0)
     steps = [edge for edge in edges if zero <= edge <= last]
-    sites: dict[Site, int] = {}
-    lanes = [
-        {"name": lane.name, "rows": [_row(row, zero, sites) for row in lane.rows]} for lane in lanes_of(case, events)
+    sites: dict[SiteKey, int] = {}
+    tracks = [
+        {"name": track.name, "rows": [_row(row, zero, sites) for row in track.rows]}
+        for track in tracks_of(view, events)
     ]
     return {
-        "tick_seconds": TICK / 1e9,
-        "length": (last - zero) // TICK,
-        "lanes": lanes,
-        "sites": [_site(case, site) for site in sites],
-        "steps": [(edge - zero) // TICK for edge in steps],
+        "tick_seconds": TICK_NS / 1e9,
+        "length": (last - zero) // TICK_NS,
+        "tracks": tracks,
+        "sites": [_site(view, site) for site in sites],
+        "steps": [(edge - zero) // TICK_NS for edge in steps],
         "first_step": steps.index(edges[first]) if edges and edges[first] in steps else 0,
-        "told": told,
+        "summary": summary,
     }
 
 
-def _edges(case: Case) -> tuple[list[int], int]:
-    """Where steps begin and end, and at which of them to look first: one that was recorded on the device, if any."""
-    steady = list(case.steps.edges) if case.steps else []
-    traced = case.capture.window.traced if case.capture.device else ()
+def _step_edges(view: CaptureView) -> tuple[list[int], int]:
+    """Return the edges of all steps, and the index of the step to show first.
+
+    That is the first step recorded on the device, if there is one.
+    """
+    steady = list(view.steps.edges) if view.steps else []
+    traced = view.capture.window.traced if view.capture.device else ()
     edges = sorted({*steady, *traced})
     return edges, edges.index(traced[0]) if len(traced) > 1 else 0
 
 
-def _chosen(events: Sequence[Event], edges: Sequence[int]) -> tuple[Sequence[Event], str]:
-    """Everything where it is not too much, else as many whole steps as may be; and which, in words."""
+def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
+    """Select all events or, if they are too many, as many whole steps as possible.
+
+    Returns the events and a sentence that describes the selection.
+    """
     if len(events) <= MOST_EVENTS:
-        return events, f"All {counted(len(events), 'event')} of the run."
+        return events, f"All {format_count(len(events), 'event')} of the run."
     if len(edges) < 2:
-        return _longest(events), _only_longest(len(events), "the run")
+        return _longest_events(events), _describe_longest(len(events), "the run")
     inside = sorted((event for event in events if event.end > edges[0]), key=lambda event: event.end)
     ends = [event.end for event in inside]
     upto = [bisect_right(ends, edge) for edge in edges[1:]]
     whole = sum(count <= MOST_EVENTS for count in upto)
     if not whole:
-        return _longest(inside[: upto[0]]), _only_longest(upto[0], "one step")
-    told = f"The first {whole:,} of {counted(len(upto), 'step')}: {counted(upto[whole - 1], 'event')}"
-    return inside[: upto[whole - 1]], f"{told} of {len(events):,} that were seen in all."
+        return _longest_events(inside[: upto[0]]), _describe_longest(upto[0], "one step")
+    shown = f"The first {whole:,} of {format_count(len(upto), 'step')}: {format_count(upto[whole - 1], 'event')}"
+    return inside[: upto[whole - 1]], f"{shown} of {len(events):,} in the run."
 
 
-def _longest(events: Sequence[Event]) -> Sequence[Event]:
+def _longest_events(events: Sequence[LedgerEvent]) -> Sequence[LedgerEvent]:
     return sorted(events, key=lambda event: event.start - event.end)[:MOST_EVENTS]
 
 
-def _only_longest(count: int, of: str) -> str:
-    return f"The {MOST_EVENTS:,} longest of {counted(count, 'event')} of {of}."
+def _describe_longest(count: int, of: str) -> str:
+    return f"The {MOST_EVENTS:,} longest of {format_count(count, 'event')} of {of}."
 
 
-def _row(events: Sequence[Event], zero: int, sites: dict[Site, int]) -> dict[str, list[int]]:
-    starts = [(event.start - zero) // TICK for event in events]
+def _row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
+    starts = [(event.start - zero) // TICK_NS for event in events]
     return {
         "starts": [after - before for before, after in pairwise([0, *starts])],
-        "lengths": [(event.end - event.start) // TICK for event in events],
+        "lengths": [(event.end - event.start) // TICK_NS for event in events],
         "sites": [sites.setdefault((event.kind, event.api, event.line), len(sites)) for event in events],
         "nbytes": [event.nbytes for event in events],
     }
 
 
-def _site(case: Case, site: Site) -> dict[str, str]:
+def _site(view: CaptureView, site: SiteKey) -> dict[str, str]:
     kind, api, number = site
-    line = case.line(number)
+    line = view.line(number)
     return {
         "kind": kind,
-        "tone": tone_of_kind(kind),
-        "api": at_most(plain(api), LONGEST_TEXT),
-        "place": near(line, case.capture.script) if line else "",
-        "text": at_most(plain(line.text), LONGEST_TEXT) if line else "",
+        "tone": color_of_kind(kind),
+        "api": truncate(one_line(api), LONGEST_TEXT),
+        "place": short_location(line, view.capture.script) if line else "",
+        "text": truncate(one_line(line.text), LONGEST_TEXT) if line else "",
     }

@@ -1,35 +1,38 @@
-"""Who did what when: a lane for each thread and stream, in rows where nothing overlaps. Pure."""
+"""Tracks of the timeline: one for each thread and stream, in rows without overlap."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["Lane", "lanes_of"]
+__all__ = ["Track", "tracks_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """What one thread or stream did; what happened inside something else stands in a row below it."""
+class Track:
+    """The events of one thread or stream; nested events are in the rows below."""
 
     name: str
-    rows: tuple[tuple[Event, ...], ...]
+    rows: tuple[tuple[LedgerEvent, ...], ...]
 
 
-def lanes_of(case: Case, events: Iterable[Event]) -> list[Lane]:
-    """The loop first, then other threads and streams as they appear; ends of steps are no events of a lane."""
-    loop = case.steps.thread if case.steps else None
-    found: dict[tuple[int, str], list[Event]] = {} if loop is None else {(loop, ""): []}
+def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
+    """Return the loop's track first, then other threads and streams in order of appearance.
+
+    Step ends are not drawn as events.
+    """
+    loop = view.steps.thread if view.steps else None
+    found: dict[tuple[int, str], list[LedgerEvent]] = {} if loop is None else {(loop, ""): []}
     for event in sorted(events, key=lambda event: (event.start, -event.end)):
-        if event.kind != Kind.STEP:
+        if event.kind != EventKind.STEP:
             found.setdefault((event.thread, _stream(event)), []).append(event)
     names = _names(found, loop)
-    return [Lane(names[key], _rows(own)) for key, own in found.items() if own]
+    return [Track(names[key], _rows(own)) for key, own in found.items() if own]
 
 
-def _stream(event: Event) -> str:
-    """What the device did is told by its stream; everything else by its thread."""
+def _stream(event: LedgerEvent) -> str:
+    """Return the stream of a device event; empty for an event of a host thread."""
     detail = event.detail or {}
     return f"{detail.get('device', 'device')} stream {detail['stream']}" if "stream" in detail else ""
 
@@ -42,9 +45,9 @@ def _names(keys: Iterable[tuple[int, str]], loop: int | None) -> dict[tuple[int,
     return names
 
 
-def _rows(events: Iterable[Event]) -> tuple[tuple[Event, ...], ...]:
-    """Each event in the first row that is free when it starts; they come in the order they start in."""
-    rows: list[list[Event]] = []
+def _rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
+    """Put each event in the first free row. The events are sorted by start."""
+    rows: list[list[LedgerEvent]] = []
     for event in events:
         free = next((row for row in rows if row[-1].end <= event.start), None)
         if free is None:

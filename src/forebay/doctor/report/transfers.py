@@ -1,18 +1,18 @@
-"""Everything that crosses or waits in a step, by the line that does it: rows of a table. Pure."""
+"""The table of transfers and waits in a step, by source line."""
 
 from dataclasses import dataclass
 
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.model.events import Kind, Line
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.events import EventKind, Line
 
-__all__ = ["Crossing", "crossings_of"]
+__all__ = ["Transfer", "transfers_of"]
 
-_KINDS = (Kind.UPLOAD, Kind.DOWNLOAD, Kind.MOVE, Kind.INPUT, Kind.SYNC)
+_KINDS = (EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.INPUT, EventKind.SYNC)
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """One line and one call, in a mean step."""
+class Transfer:
+    """One call on one line, in a mean step."""
 
     kind: str
     api: str
@@ -20,14 +20,14 @@ class Crossing:
     per_step: float
     nbytes: float
     seconds: float
-    share: float  # of a step; of several threads together it may be more than the whole
+    share: float  # of a step; above 1 if several threads run it at once
 
 
-def crossings_of(case: Case) -> list[Crossing]:
-    """The longest first."""
-    whole = case.steps.seconds if case.steps else 0.0
+def transfers_of(view: CaptureView) -> list[Transfer]:
+    """List transfers and waits, longest first."""
+    whole = view.steps.seconds if view.steps else 0.0
     return [
-        Crossing(
+        Transfer(
             site.kind.value,
             site.api,
             site.line,
@@ -36,5 +36,5 @@ def crossings_of(case: Case) -> list[Crossing]:
             site.seconds,
             site.seconds / whole if whole else 0.0,
         )
-        for site in case.of(*_KINDS)
+        for site in view.sites_of(*_KINDS)
     ]

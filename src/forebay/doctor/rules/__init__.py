@@ -1,1 +1,1 @@
-"""The rules, one a file: `examine(case)` gives the findings of one cause; each has a faulty script, and its twin."""
+"""The rules, one per file: `examine(view)` yields the findings of one cause."""

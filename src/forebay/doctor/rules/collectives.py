@@ -1,62 +1,67 @@
-"""Ranks that wait for each other in collectives while nothing else runs. XProf's limits: 3 % moderate, 15 % severe.
+"""Collectives that no other kernel overlaps.
 
-torch's own profiler tells from 10 % on.
+The limits are those of XProf: 3 % of a step is moderate, 15 % is severe. The profiler of torch reports from 10 %.
 """
 
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
-    line_of,
-    most_of,
-    named,
-    seconds_of,
-    when,
-    won_on_device,
+    gain_on_device,
+    intervals_of,
+    main_kernel,
+    main_line,
+    mask_kernels_named,
+    seconds_per_step,
 )
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.model.events import Kind
-from forebay.doctor.model.formatting import at_most, percent, seconds
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds, truncate
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
 MODERATE, SEVERE = 0.03, 0.15  # of a step
-HOW = "at most all of it, where it hides behind computing; what is a wait for a slower rank stays"
+BASIS = "at most all of it, if it overlaps with computation; the wait for a slower rank remains"
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    view = case.device
-    if view is None or not case.step_seconds:
+def examine(view: CaptureView) -> Iterator[Finding]:
+    device_view = view.device
+    if device_view is None or not view.step_seconds:
         return
-    together = named(view, COLLECTIVE.search)
-    alone = when(view, together).without(when(view, view.are_kernels & ~together))
-    cost = min(seconds_of(view, alone), case.step_seconds)
-    if cost < MODERATE * case.step_seconds:
+    collectives = mask_kernels_named(device_view, COLLECTIVE.search)
+    alone = intervals_of(device_view, collectives).difference(
+        intervals_of(device_view, device_view.is_kernel & ~collectives)
+    )
+    cost = min(seconds_per_step(device_view, alone), view.step_seconds)
+    if cost < MODERATE * view.step_seconds:
         return
-    low, high = won_on_device(case, view, 0.0, cost)
-    api = next((site.api for site in case.of(Kind.STEP, Kind.RUN)), "")
-    share = cost / case.step_seconds
+    low, high = gain_on_device(view, device_view, 0.0, cost)
+    api = next((site.api for site in view.sites_of(EventKind.STEP, EventKind.RUN)), "")
+    share = cost / view.step_seconds
+    total = seconds_per_step(device_view, intervals_of(device_view, collectives))
     yield Finding(
         rule="collectives",
-        title=f"The device is alone with collectives {percent(share)} of a step",
-        line=line_of(case, view, together),
+        title=f"The device runs only collectives for {format_percent(share)} of a step",
+        line=main_line(view, device_view, collectives),
         seconds=cost,
-        cures=(Cure("less often, narrower, or meanwhile", _CODE.get(framework_of(case, api), _JAX), low, high, HOW),),
+        cures=(Cure(_CURE_TITLE, _CODE.get(framework_of(view, api), _JAX), low, high, BASIS),),
         evidence=(
-            f"{'severe' if share >= SEVERE else 'moderate'}: {seconds(cost)} of "
-            f"{seconds(seconds_of(view, when(view, together)))} of them, mostly {at_most(most_of(view, together), 50)}",
-            "read the captures of all ranks together: the one that waits least there is the one they wait for",
+            f"This is {'severe' if share >= SEVERE else 'moderate'}. {format_seconds(cost)} of the "
+            f"{format_seconds(total)} of collectives per step overlap no other kernel.",
+            f"Most of it is {truncate(main_kernel(device_view, collectives), 50)}.",
+            "Read the captures of all ranks together. The rank that waits least in collectives is the slowest.",
         ),
     )
 
 
+_CURE_TITLE = "communicate less often, in fewer bytes, or during computation"
 _JAX = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true python train.py"
 _CODE = {
     "torch": "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
     "model.register_comm_hook(None, default_hooks.bf16_compress_hook)   # half the bytes\n"
-    "with model.no_sync(): ...   # all but the last of several small batches",
+    "with model.no_sync(): ...   # for all but the last of several small batches",
     "jax": _JAX,
     "tensorflow": "strategy = tf.distribute.MultiWorkerMirroredStrategy(...)   # gradients in bfloat16, larger batches",
 }

@@ -1,15 +1,15 @@
-"""Large arrays that became constants of a graph: each trace holds them once more, on the host and on the device.
+"""Large arrays stored as constants of a graph. Each trace holds another copy on host and device.
 
-It warns: what it costs is memory and the time to compile, not seconds of a step.
+The rule only warns: constants cost memory and compile time, not step time.
 """
 
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.framework import feeds, framework_of
-from forebay.doctor.analyse.memory import Embedded, embedded_in
-from forebay.doctor.model.formatting import counted, seconds
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.framework import feed_framework, framework_of
+from forebay.doctor.analyse.memory import GraphConstants, find_graph_constants
+from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.wording import feed_code
 
@@ -18,36 +18,46 @@ __all__ = ["examine"]
 LARGEST_NBYTES = 64 << 20
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    """One finding a line, for the largest it embeds; every trace of it is counted."""
-    if case.steps is None:
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per line, with the size of its largest graph and the number of graphs."""
+    if view.steps is None:
         return
-    for embedded in embedded_in(case):
-        if embedded.nbytes > LARGEST_NBYTES:
-            yield _finding(case, embedded)
+    for constants in find_graph_constants(view):
+        if constants.nbytes > LARGEST_NBYTES:
+            yield _finding(view, constants)
 
 
-def _finding(case: Case, embedded: Embedded) -> Finding:
-    framework = framework_of(case, embedded.api)
-    how = "memory and compiling, not seconds of a step"
-    given = Cure("give it as an argument", _ARGUMENT.get(framework, _ARGUMENT["jax"]), 0.0, 0.0, how)
-    feed = Cure("a feed, which refers to the array", feed_code(case, feeds(case, embedded.api)), 0.0, 0.0, how)
-    amount, times = format_nbytes(embedded.nbytes), counted(embedded.times, "time")
+def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
+    framework = framework_of(view, constants.api)
+    basis = "this cure saves memory and compile time, not step time"
+    argument = Cure(
+        "pass the array as an argument", _ARGUMENT_CODE.get(framework, _ARGUMENT_CODE["jax"]), 0.0, 0.0, basis
+    )
+    feed = Cure(
+        "use a feed, which does not copy the array into a graph",
+        feed_code(view, feed_framework(view, constants.api)),
+        0.0,
+        0.0,
+        basis,
+    )
+    amount, times = format_nbytes(constants.nbytes), format_count(constants.times, "time")
     return Finding(
         rule="constants",
-        title=f"{embedded.api} puts {amount} of arrays into a graph as constants, {times}",
-        line=embedded.line,
+        title=f"{constants.api} puts {amount} of arrays into a graph as constants ({times})",
+        line=constants.line,
         seconds=0.0,
-        cures=(given, feed),
+        cures=(argument, feed),
         evidence=(
-            f"{format_nbytes(embedded.total_nbytes)} in graphs in all, each beside the array itself",
-            f"{seconds(embedded.seconds)} to make the largest; TensorFlow refuses graphs of 2 GiB",
+            f"All graphs hold {format_nbytes(constants.total_nbytes)} of "
+            "constants, in addition to the arrays themselves.",
+            "Building the largest graph takes "
+            f"{format_seconds(constants.seconds)}. TensorFlow refuses graphs of 2 GiB.",
         ),
     )
 
 
-_ARGUMENT = {
-    "tensorflow": "@tf.function\ndef step(table, x): ...   # step(table, x): not a global `table`",
-    "jax": "@jax.jit\ndef step(table, x): ...   # step(table, x): not a closure over `table`",
+_ARGUMENT_CODE = {
+    "tensorflow": "@tf.function\ndef step(table, x): ...   # call step(table, x), do not use a global `table`",
+    "jax": "@jax.jit\ndef step(table, x): ...   # call step(table, x), do not close over `table`",
     "torch": "class Model(nn.Module):   # self.register_buffer('table', table), not a global\n    ...",
 }

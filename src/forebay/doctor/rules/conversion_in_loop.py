@@ -1,105 +1,118 @@
-"""Fresh data of the host's made into tensors by the loop itself, step for step, while the device has nothing to do."""
+"""Host data that the loop itself converts to tensors in every step, while the device is idle."""
 
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, won_by_overlap
-from forebay.doctor.analyse.framework import copies, feeds, is_python
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
 from forebay.doctor.predict.changes import Change
-from forebay.doctor.predict.cure_changes import ahead, converted_ahead, overlapped
+from forebay.doctor.predict.cure_changes import overlap_copies, prefetch_conversion, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import IN_A_GRAPH, SESSION, each_nbytes, feed_code, keep_there, often
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import (
+    GRAPH_ITERATOR_CODE,
+    SESSION,
+    feed_code,
+    frequency,
+    keep_on_device_cure,
+    nbytes_per_call,
+)
 
 __all__ = ["examine", "recognises"]
 
-LEAST_SHARE = 0.05  # of a step: where XProf begins to call a loop bound by its input
-# An array's conversion is a copy: at best at a core's own speed, at worst as slowly as TensorFlow does it.
+OVERLAP_BASIS = "the conversion overlaps the rest of the step, at most for its duration"
+LEAST_SHARE = 0.05  # of a step; from here XProf calls a loop input-bound
+# Converting an array is a copy: at best at the speed of a core, at worst at the speed of TensorFlow.
 FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
 
 
-def recognises(case: Case, site: Site) -> bool:
-    flies = any(site.values("pinned")) and any(site.values("non_blocking"))
-    made = site.in_loop and copies(site) and not flies
-    return made and cost_of(case, site.events) >= LEAST_SHARE * case.step_seconds
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
+    converts = site.in_loop and is_copy(site) and not is_asynchronous
+    return converts and cost_of(view, site.events) >= LEAST_SHARE * view.step_seconds
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "conversion_in_loop"):
-        cost = cost_of(case, site.events)
-        what = "Python lists" if is_python(site) else "fresh host data"
-        amount = format_nbytes(each_nbytes(site))
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "conversion_in_loop"):
+        cost = cost_of(view, site.events)
+        what = "Python lists" if is_python_data(site) else "new host data"
+        amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="conversion_in_loop",
-            title=f"{site.api} converts {amount} of {what} {often(site)}",
+            title=f"{site.api} converts {amount} of {what} {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_first(case, site, cost), _ahead(case, site, cost), *_feed(case, site, cost)),
-            evidence=(f"{len(site.events)} conversions in {site.steps} steps, hardly any of the same data",),
+            cures=(*_best_cure(view, site, cost), _prefetch_cure(view, site, cost), *_feed_cure(view, site, cost)),
+            evidence=(f"{len(site.events)} conversions happened in {site.steps} steps, nearly all of different data.",),
         )
 
 
-def _first(case: Case, site: Site, cost: float) -> Iterator[Cure]:
-    """What is best done about it, where that can be done at all."""
-    if not is_python(site):
-        if case.device is not None and site.api != SESSION:
-            yield keep_there(case, site, cost)
+def _best_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
+    """Yield the best cure, if it applies."""
+    if not is_python_data(site):
+        if view.device is not None and site.api != SESSION:
+            yield keep_on_device_cure(view, site, cost)
         return
     yield Cure(
-        "keep numbers in arrays, not in Python lists",
-        'rows = np.asarray(rows, dtype="float32")   # once, in front of the loop; the loop takes slices',
+        "store numbers in arrays, not in Python lists",
+        'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices',
         low=max(0.0, cost - site.nbytes / SLOWEST_BYTES_PER_SECOND),
         high=max(0.0, cost - site.nbytes / FASTEST_BYTES_PER_SECOND),
-        how="a copy of the same bytes in place of a number at a time; it needs data that is known before the loop",
+        basis="one copy of the bytes replaces a conversion per number; the data must be known before the loop",
     )
 
 
-def _ahead(case: Case, site: Site, cost: float) -> Cure:
-    low, high = won_by_overlap(case, cost)
-    framework = feeds(case, site.api)
+def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
+    low, high = gain_by_overlap(view, cost)
+    framework = feed_framework(view, site.api)
     return Cure(
-        "convert the next batch while this one is computed",
-        f"{_TF_DATA}\n{IN_A_GRAPH}" if site.api == SESSION else _AHEAD.get(framework, _AHEAD["jax"]),
+        "convert the next batch during the computation of this one",
+        f"{_TF_DATA}\n{GRAPH_ITERATOR_CODE}"
+        if site.api == SESSION
+        else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]),
         low,
         high,
-        how="the conversion beside the rest of the step, which it can hide behind at most",
-        changes=_changes(case, site, framework),
+        basis=OVERLAP_BASIS,
+        changes=_changes(view, site, framework),
     )
 
 
-def _changes(case: Case, site: Site, framework: str) -> tuple[Change, ...]:
-    """Who has threads or processes of its own makes batches there; only those of PyTorch's lock their memory, so that
-    it crosses meanwhile."""
+def _changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change, ...]:
+    """Return the change of the timeline.
+
+    tf.data and PyTorch make batches in their own threads or processes. Only PyTorch page-locks them, so that the upload
+    overlaps computation.
+    """
     if framework in ("tensorflow", "keras"):
-        return converted_ahead(case, site)
-    return ahead(case, site) if framework == "torch" else overlapped(case, site.events[0].line)
+        return prefetch_conversion(view, site)
+    return prefetch_with_feed(view, site) if framework == "torch" else overlap_copies(view, site.events[0].line)
 
 
-def _feed(case: Case, site: Site, cost: float) -> Iterator[Cure]:
+def _feed_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
     if site.api == SESSION:
         return
-    low, high = won_by_overlap(case, cost)
+    low, high = gain_by_overlap(view, cost)
     yield Cure(
-        "let a feed do it, without a copy in between",
-        feed_code(case, feeds(case, site.api)),
+        "use a feed, which converts without an extra copy",
+        feed_code(view, feed_framework(view, site.api)),
         low,
         high,
-        how="the conversion beside the rest of the step, which it can hide behind at most",
-        changes=ahead(case, site),
+        basis=OVERLAP_BASIS,
+        changes=prefetch_with_feed(view, site),
     )
 
 
 _TF_DATA = "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
-_AHEAD = {
+_PREFETCH_CODE = {
     "tensorflow": f"{_TF_DATA}\nfor x, y in dataset: ...",
     "keras": f"{_TF_DATA}\nmodel.fit(dataset)",
     "torch": "loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=4, pin_memory=True)\n"
     "for x, y in loader:\n"
     "    x = x.to(device, non_blocking=True)",
-    "jax": "coming = jax.device_put(batch(0))\n"
+    "jax": "next_batch = jax.device_put(batch(0))\n"
     "for step in range(steps):\n"
-    "    current, coming = coming, jax.device_put(batch(step + 1))   # made ready while `current` is computed on\n"
+    "    current, next_batch = next_batch, jax.device_put(batch(step + 1))   # uploads during the step\n"
     "    ...",
-    "cupy": "with cupy.cuda.Stream(non_blocking=True):\n    coming = cupy.asarray(batch(step + 1))",
+    "cupy": "with cupy.cuda.Stream(non_blocking=True):\n    next_batch = cupy.asarray(batch(step + 1))",
 }

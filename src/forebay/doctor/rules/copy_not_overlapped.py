@@ -1,7 +1,7 @@
-"""Batches cross while the device waits for them, out of page-locked memory or inside the compiled call that fetches
-them: sent ahead they would not be waited for. XProf counts them as input, from 5 % of a step; TraceML from 10 %.
+"""Uploads that the device waits for although they could be prefetched.
 
-Copies that another rule charges for are left to it: what need not cross need not overlap.
+They come from page-locked memory, or from the compiled call that fetches its batch. XProf counts them as input from 5 %
+of a step, TraceML from 10 %. Copies that another rule explains are left to that rule.
 """
 
 from collections.abc import Iterator
@@ -12,92 +12,104 @@ from typing import Any
 import numpy as np
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.blocking_copies import are_held
-from forebay.doctor.analyse.case import Case
-from forebay.doctor.analyse.device_time import line_of, seconds_of, when, won_on_device
+from forebay.doctor.analyse.blocking_copies import mask_batch_fetches
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.device_time import gain_on_device, intervals_of, main_line, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.analyse.framework import feeds
+from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
-from forebay.doctor.model.events import Kind
-from forebay.doctor.model.formatting import percent, seconds
-from forebay.doctor.predict.cure_changes import overlapped, sent_ahead
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import overlap_copies, prefetch_line_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import PRECEDENCE, charged
+from forebay.doctor.rules.precedence import PRECEDENCE, sites_for
 from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.05  # of a step
-SOON_NS = 20_000
-HOW = "the copies beside the computing, which they can hide behind at most; less what the device stands still anyway"
+SOON_NS = 20_000  # a kernel that begins within this time waited for the copy
+BASIS = (
+    "the copies overlap the computation, at most for its duration; time "
+    "in which the device is idle anyway is subtracted"
+)
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    view = case.device
-    if view is None or not case.step_seconds:
+def examine(view: CaptureView) -> Iterator[Finding]:
+    device_view = view.device
+    if device_view is None or not view.step_seconds:
         return
-    own = _own(case, view)
-    locked = view.operations["source"] == MemoryKind.PINNED
-    wanted = _awaited(view, own & locked) | (own & are_held(view))
-    sending = _sending(view, wanted)
-    cost = min(seconds_of(view, sending.without(view.computing)), case.step_seconds)
-    if cost >= LEAST_SHARE * case.step_seconds:
-        yield _finding(case, view, wanted, cost, seconds_of(view, sending))
+    own = _unexplained_copies(view, device_view)
+    locked = device_view.operations["source"] == MemoryKind.PINNED
+    wanted = _mask_awaited(device_view, own & locked) | (own & mask_batch_fetches(device_view))
+    sending = _sending_intervals(device_view, wanted)
+    cost = min(seconds_per_step(device_view, sending.difference(device_view.computing)), view.step_seconds)
+    if cost >= LEAST_SHARE * view.step_seconds:
+        yield _finding(view, device_view, wanted, cost, seconds_per_step(device_view, sending))
 
 
-def _own(case: Case, view: DeviceView) -> Any:
-    """Copies to the device that are nobody else's to charge for."""
-    operations = view.operations
+def _unexplained_copies(view: CaptureView, device_view: DeviceView) -> Any:
+    """Mask the copies to the device that no other rule explains."""
+    operations = device_view.operations
     copies = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.HOST_TO_DEVICE)
-    taken = [event.line for rule in PRECEDENCE[Kind.UPLOAD] for site in charged(case, rule) for event in site.events]
-    return copies & ~np.isin(view.lines, [*{*taken} - {-1}])
+    taken = [
+        event.line for rule in PRECEDENCE[EventKind.UPLOAD] for site in sites_for(view, rule) for event in site.events
+    ]
+    return copies & ~np.isin(device_view.lines, [*{*taken} - {-1}])
 
 
-def _awaited(view: DeviceView, copies: Any) -> Any:
-    """Those after which a kernel begins at once: others end before anybody wants what they bring."""
-    starts = np.sort(view.kernels["start"].astype(np.int64))
-    ends = view.operations["end"].astype(np.int64)
+def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
+    """Mask the copies that a kernel follows at once; no kernel waits for the others."""
+    starts = np.sort(device_view.kernels["start"].astype(np.int64))
+    ends = device_view.operations["end"].astype(np.int64)
     following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
     return copies & (following - ends <= SOON_NS)
 
 
-def _sending(view: DeviceView, copies: Any) -> Intervals:
-    """From when they were asked for: what makes their data ready to cross is waited for too."""
-    asked = [view.pending[line] for line in np.unique(view.lines[copies]).tolist() if line in view.pending]
-    return reduce(Intervals.joined, asked, when(view, copies))
+def _sending_intervals(device_view: DeviceView, copies: Any) -> Intervals:
+    """Return the copies with the preparation of their data, which the device waits for too."""
+    asked = [
+        device_view.upload_preparations[line]
+        for line in np.unique(device_view.lines[copies]).tolist()
+        if line in device_view.upload_preparations
+    ]
+    return reduce(Intervals.union, asked, intervals_of(device_view, copies))
 
 
-def _finding(case: Case, view: DeviceView, wanted: Any, cost: float, total: float) -> Finding:
-    hidden = min(cost, seconds_of(view, view.computing.without(when(view, wanted))))
-    low, high = won_on_device(case, view, hidden, hidden)
-    found = view.operations["nbytes"][wanted]
-    nbytes = float(found.mean()) * max(1, round(len(found) / view.done))
-    line = line_of(case, view, wanted)
-    api = next((site.api for site in case.of(Kind.UPLOAD) if site.line == line), "")
-    framework = feeds(case, api)
-    number = mode(view.lines[wanted].tolist())
-    beside = sent_ahead(case, number) if view.are_pageable[wanted].all() else overlapped(case, number)
+def _finding(view: CaptureView, device_view: DeviceView, wanted: Any, cost: float, total: float) -> Finding:
+    undisturbed = device_view.computing.difference(intervals_of(device_view, wanted))
+    hidden = min(cost, seconds_per_step(device_view, undisturbed))
+    low, high = gain_on_device(view, device_view, hidden, hidden)
+    found = device_view.operations["nbytes"][wanted]
+    nbytes = float(found.mean()) * max(1, round(len(found) / device_view.steps_done))
+    line = main_line(view, device_view, wanted)
+    api = next((site.api for site in view.sites_of(EventKind.UPLOAD) if site.line == line), "")
+    framework = feed_framework(view, api)
+    number = mode(device_view.lines[wanted].tolist())
+    changes = (
+        prefetch_line_with_feed(view, number) if device_view.is_pageable[wanted].all() else overlap_copies(view, number)
+    )
+    computing = device_view.computing.length / 1e9 / len(device_view) / device_view.seconds
+    stream = Cure("copy the next batch on a separate stream", _STREAM, low, high, BASIS, changes)
+    stream_cures = (stream,) if framework == "torch" else ()
     return Finding(
         rule="copy_not_overlapped",
-        title=f"The device waits for {format_nbytes(nbytes)} to arrive before it computes, every step",
+        title=f"The device waits for {format_nbytes(nbytes)} to arrive in every step before it computes",
         line=line,
         seconds=cost,
         cures=(
-            Cure("let a feed send the next batch meanwhile", feed_code(case, framework), low, high, HOW, beside),
-            *(
-                [Cure("copy the next batch on a stream of its own", _STREAM, low, high, HOW, beside)]
-                * (framework == "torch")
-            ),
+            Cure("let a feed prefetch the next batch", feed_code(view, framework), low, high, BASIS, changes),
+            *stream_cures,
         ),
         evidence=(
-            f"{seconds(cost)} of {seconds(total)} of sending a step, while no kernel ran",
-            f"the device computes {percent(view.computing.length / 1e9 / len(view) / view.seconds)} of the time",
+            f"No kernel ran during {format_seconds(cost)} of the {format_seconds(total)} of copying per step.",
+            f"The device computes {format_percent(computing)} of the time.",
         ),
     )
 
 
-_STREAM = """copies = torch.cuda.Stream()   # in front of the loop
+_STREAM = """copies = torch.cuda.Stream()   # before the loop
 with torch.cuda.stream(copies):
-    coming = x.to(device, non_blocking=True)   # the next batch, from page-locked memory
-torch.cuda.current_stream().wait_stream(copies)   # before it is used; coming.record_stream(...) where it is kept"""
+    next_x = x.to(device, non_blocking=True)   # the next batch, from page-locked memory
+torch.cuda.current_stream().wait_stream(copies)   # before its use; next_x.record_stream(...) if you keep it"""

@@ -1,175 +1,187 @@
-"""A step that runs operation by operation, each through Python, where a compiled one would be a single call."""
+"""A step that Python runs operation by operation, although it could be one compiled call."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import unexplained
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.model.events import Event, Kind, Line
-from forebay.doctor.predict.cure_changes import compiled
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.predict.cure_changes import compile_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import place
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import location
 
-__all__ = ["FEWEST", "calling", "examine", "operations", "recognises", "told_how"]
+__all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises", "gain_basis"]
 
-FEWEST = 50  # operations a step
-MOST_OF_IT = 0.5  # of a step spent on taking a function apart: then few operations are a reason too
-LEAST_SHARE = 0.1  # of a step spent on calling them, as XProf's limit for eager
-# What a framework spends on calling one operation, before it does anything; measured, on a fast core.
+FEWEST_OPERATIONS = 50  # operations per step
+TRANSFORM_SHARE = 0.5  # of a step spent on transforming functions; then few operations are enough
+LEAST_SHARE = 0.1  # of a step spent on calls; the limit of XProf for eager execution
+# Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
-SLOW = 3  # times that, on a slow core and with gradients
-TOP_LEVEL = "<module>"  # Python's name for what is in no function
-LONG = 10  # times that: an operation which takes longer computes
+SLOW_CORE_FACTOR = 3  # times CALL_SECONDS, on a slow core and with gradients
+TOP_LEVEL = "<module>"  # Python's function name for code outside functions
+LONG_CALL_FACTOR = 10  # times CALL_SECONDS; a longer operation is limited by computation
 
 
-def recognises(case: Case, site: Site) -> bool:
-    compiled = any(run.in_loop for run in case.of(Kind.RUN))
-    sites = list(case.of(Kind.OPS))
-    enough = sum(map(operations, sites)) >= FEWEST or (_is_span(case) and _are_short(case, sites))
-    enough = enough or _taken_apart(case, sites) >= MOST_OF_IT
-    return not compiled and enough and calling(case, sites)[0] >= LEAST_SHARE * case.step_seconds
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    compile_step = any(run.in_loop for run in view.sites_of(EventKind.RUN))
+    sites = list(view.sites_of(EventKind.OPS))
+    enough = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS or (_is_span(view) and _are_short(view, sites))
+    enough = enough or _transform_share(view, sites) >= TRANSFORM_SHARE
+    return not compile_step and enough and calling_seconds(view, sites)[0] >= LEAST_SHARE * view.step_seconds
 
 
-def _taken_apart(case: Case, sites: Sequence[Site]) -> float:
-    """The share of the steps in which JAX takes functions apart to transform them, however few their operations are."""
-    inside = _inside(case.of(Kind.TRANSFORM)) - _inside(sites)
-    return inside * 1e9 / (case.steps.end - case.steps.start) if case.steps else 0.0
+def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
+    """Return the share of the steps that JAX spends on transforming functions."""
+    inside = _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites)
+    return inside * 1e9 / (view.steps.end - view.steps.start) if view.steps else 0.0
 
 
-def _is_span(case: Case) -> bool:
-    """Whether nothing marks a step, so that some milliseconds of operations count as one, however many they are."""
-    return case.steps is not None and case.steps.anchor[0] == Kind.OPS
+def _is_span(view: CaptureView) -> bool:
+    """Whether no call marks a step, so that a span of operations counts as one."""
+    return view.steps is not None and view.steps.anchor[0] == EventKind.OPS
 
 
-def _are_short(case: Case, sites: Sequence[Site]) -> bool:
-    """Whether operations take about as long as calling them does: those that compute for long gain nothing by it.
+def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
+    """Whether operations take about as long as their call. Long computations gain nothing from compilation.
 
-    By the quickest of them: what computes for long always does, and what a busy core holds up is short at times.
+    The quickest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
-    return all(_quickest(site) <= LONG * _call_seconds(case, site) for site in sites)
+    return all(_quickest(site) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites)
 
 
-def operations(site: Site, name: str = "count") -> float:
-    """Of a step; an event that does not say how many is one."""
+def operations_per_step(site: CallSite, name: str = "count") -> float:
+    """Return the operations per step; an event without a count is one operation."""
     return sum(_counted(event, name) for event in site.events) / site.steps
 
 
-def _counted(event: Event, name: str = "count") -> float:
+def _counted(event: LedgerEvent, name: str = "count") -> float:
     count = (event.detail or {}).get(name)
     return (1 if name == "count" else 0) if count is None else count
 
 
-def _quickest(site: Site) -> float:
-    """Seconds an operation takes in the quickest tenth of all events."""
+def _quickest(site: CallSite) -> float:
+    """Return the seconds per operation at the tenth percentile of all events."""
     each = sorted(event.seconds / max(1, _counted(event)) for event in site.events)
     return each[len(each) // 10] if each else 0.0
 
 
-def calling(case: Case, sites: Sequence[Site]) -> tuple[float, float]:
-    """Seconds of a step that go on calling operations, at least and at most; never more than nothing else explains.
+def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float, float]:
+    """Return the seconds per step spent on calling operations, at least and at most.
 
-    At least what Python did between one and the next, where that was seen, at most what operations take that compute
-    nothing with it; else what calls take elsewhere. As a share of the step, so that a slow day of a machine changes
-    nothing. What a transformation of JAX's does beside its operations is taking a function apart, which is Python too.
+    If Python time between operations was measured, it is the least value; the most adds the call overhead of the
+    operations. Otherwise both come from CALL_SECONDS. The values are shares of the step, so that a slow machine does
+    not change them, and never exceed the unexplained time. Transformation of functions by JAX counts as Python time.
     """
-    seen = sum(sum(site.values("calling_seconds")) for site in sites)
-    seen = max(seen, _inside(case.of(Kind.TRANSFORM)) - _inside(sites)) if seen else seen
-    if seen and case.steps:
-        whole = (case.steps.end - case.steps.start) / 1e9
-        most = sum(min(_inside([site]), SLOW * _called_seconds(case, site) * site.steps) for site in sites)
-        low, high = (case.step_seconds * part / whole for part in (seen, seen + most))
+    python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
+    python_seconds = (
+        max(python_seconds, _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites))
+        if python_seconds
+        else python_seconds
+    )
+    if python_seconds and view.steps:
+        whole = (view.steps.end - view.steps.start) / 1e9
+        most = sum(
+            min(_total_seconds([site]), SLOW_CORE_FACTOR * _fast_core_seconds(view, site) * site.steps)
+            for site in sites
+        )
+        low, high = (view.step_seconds * part / whole for part in (python_seconds, python_seconds + most))
     else:
-        low = sum(_called_seconds(case, site) for site in sites)
-        high = low * SLOW
-    return min(low, unexplained(case)), min(high, unexplained(case))
+        low = sum(_fast_core_seconds(view, site) for site in sites)
+        high = low * SLOW_CORE_FACTOR
+    return min(low, unexplained_seconds(view)), min(high, unexplained_seconds(view))
 
 
-def told_how(sites: Sequence[Site]) -> str:
-    """What a win by fewer calls rests on."""
+def gain_basis(sites: Sequence[CallSite]) -> str:
+    """Return the basis of a gain from fewer calls."""
     if any(site.values("calling_seconds") for site in sites):
-        return "at least half of what Python does between them, at most they themselves with it"
-    return f"at least half of what calls take on a fast core, at most {SLOW} times that"
+        return "at least half of the Python time between them, at most also the calls themselves"
+    return f"at least half of the call time on a fast core, at most {SLOW_CORE_FACTOR} times the call time"
 
 
-def _surely(case: Case, least: float) -> float:
-    """What fewer calls win of this: half, or nothing where a GPU that nobody recorded may be what a step waits for."""
-    return 0.0 if case.has_gpu and case.device is None else least / 2
+def _least_gain(view: CaptureView, least: float) -> float:
+    """Return the least gain from fewer calls: half, or nothing if an unrecorded GPU may limit the step."""
+    return 0.0 if view.has_gpu and view.device is None else least / 2
 
 
-def _inside(sites: Iterable[Site]) -> float:
+def _total_seconds(sites: Iterable[CallSite]) -> float:
     return sum(event.seconds for site in sites for event in site.events)
 
 
-def _called_seconds(case: Case, site: Site) -> float:
-    """What calling a step's operations takes on a fast core."""
-    return operations(site) * _call_seconds(case, site)
+def _fast_core_seconds(view: CaptureView, site: CallSite) -> float:
+    """Return the call time of the operations of a step on a fast core."""
+    return operations_per_step(site) * _call_seconds(view, site)
 
 
-def _call_seconds(case: Case, site: Site) -> float:
-    return CALL_SECONDS.get(framework_of(case, site.api), min(CALL_SECONDS.values()))
+def _call_seconds(view: CaptureView, site: CallSite) -> float:
+    return CALL_SECONDS.get(framework_of(view, site.api), min(CALL_SECONDS.values()))
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    sites = charged(case, "eager")
+def examine(view: CaptureView) -> Iterator[Finding]:
+    sites = sites_for(view, "eager")
     if not sites:
         return
-    most = max(sites, key=operations)
-    total = sum(map(operations, sites))
-    framework = framework_of(case, most.api)
-    least, high = calling(case, sites)
-    how = f"{total:.0f} calls become one; {told_how(sites)}"
-    one_call = compiled(case, framework, beside=_beside(sites))
+    most = max(sites, key=operations_per_step)
+    total = sum(map(operations_per_step, sites))
+    framework = framework_of(view, most.api)
+    least, high = calling_seconds(view, sites)
+    basis = f"{total:.0f} calls become one; {gain_basis(sites)}"
+    one_call = compile_step(view, framework, other_seconds=_top_level_seconds(sites))
     yield Finding(
         rule="eager",
-        title=_title(case, total),
-        line=_transforming_line(case) or most.line,
+        title=_title(view, total),
+        line=_transform_line(view) or most.line,
         seconds=least,
         cures=(
             Cure(
                 "compile the step",
                 _COMPILE.get(framework, _COMPILE["torch"]),
-                _surely(case, least),
+                _least_gain(view, least),
                 high,
-                how,
+                basis,
                 one_call,
             ),
         ),
-        evidence=("no compiled call was seen in the loop", *_lines(case, sites, total)),
+        evidence=("The loop makes no compiled call.", *_main_lines(view, sites, total)),
     )
 
 
-def _title(case: Case, total: float) -> str:
-    transform = next((site for site in case.of(Kind.TRANSFORM) if site.in_loop), None)
-    if transform is None or total >= FEWEST:
-        return f"{total:.0f} operations a step are called one by one from Python"
+def _title(view: CaptureView, total: float) -> str:
+    transform = next((site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
+    if transform is None or total >= FEWEST_OPERATIONS:
+        return f"{total:.0f} operations per step are called one by one from Python"
     name = next((name for name in transform.values("function") if name), "a function")
-    return f"{transform.api} takes {name} apart in every step, in Python: nothing is compiled"
+    return f"{transform.api} transforms {name} in Python in every step; nothing is compiled"
 
 
-def _beside(sites: Sequence[Site]) -> float:
-    """Seconds of a step for operations that the script's top level calls beside those of its functions, which can be
-    compiled where the loop around them cannot."""
-    beside = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
-    if len(beside) == len(sites):
+def _top_level_seconds(sites: Sequence[CallSite]) -> float:
+    """Return the seconds per step of operations at the top level of the script.
+
+    Functions can be compiled, but the top-level loop around them cannot.
+    """
+    top_level = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
+    if len(top_level) == len(sites):
         return 0.0
-    calling = sum(sum(site.values("calling_seconds")) for site in beside)
-    return (_inside(beside) + float(calling)) / sites[0].steps
+    calling_seconds = sum(sum(site.values("calling_seconds")) for site in top_level)
+    return (_total_seconds(top_level) + float(calling_seconds)) / sites[0].steps
 
 
-def _transforming_line(case: Case) -> Line | None:
-    """Where a gradient is taken: that is the step to compile, wherever its operations are written."""
-    return next((site.line for site in case.of(Kind.TRANSFORM) if site.in_loop), None)
+def _transform_line(view: CaptureView) -> Line | None:
+    """Return the line that takes a gradient, because that is the step to compile."""
+    return next((site.line for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
 
 
-def _lines(case: Case, sites: list[Site], total: float) -> Iterator[str]:
-    for site in sorted(sites, key=operations, reverse=True)[:2]:
-        yield f"{operations(site):.0f} of {total:.0f} from {place(case, site.line, site.api)}"
+def _main_lines(view: CaptureView, sites: list[CallSite], total: float) -> Iterator[str]:
+    for site in sorted(sites, key=operations_per_step, reverse=True)[:2]:
+        yield (
+            f"{operations_per_step(site):.0f} of {total:.0f} operations come "
+            f"from {location(view, site.line, site.api)}."
+        )
 
 
 _COMPILE = {
-    "tensorflow": "@tf.function   # add jit_compile=True where shapes stay the same\ndef train_step(x, y): ...",
-    "keras": "model.compile(..., jit_compile=True)   # and run_eagerly not set",
+    "tensorflow": "@tf.function   # add jit_compile=True if shapes are constant\ndef train_step(x, y): ...",
+    "keras": "model.compile(..., jit_compile=True)   # and do not set run_eagerly",
     "torch": "step = torch.compile(step)   # mode='reduce-overhead' uses CUDA graphs",
     "jax": "@jax.jit\ndef train_step(state, batch): ...",
     "cupy": "@cupy.fuse()\ndef formula(x, y): ...",

@@ -1,4 +1,4 @@
-"""A finding: one named cause with its line, its evidence, its cost and its cures."""
+"""A finding: one cause with its line, evidence, cost and cures."""
 
 from dataclasses import dataclass, field
 
@@ -10,41 +10,41 @@ __all__ = ["Cure", "Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What to do about it, as code to paste, and what that would win."""
+    """A change of the script, as code to paste, with its predicted gain."""
 
     title: str
     code: str
-    low: float  # seconds of a step won, at least
-    high: float  # and at most
-    how: str = "the calls it removes, as measured"
-    changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)  # of a timeline, as it may turn out
+    low: float  # seconds saved in each step, at least
+    high: float  # seconds saved in each step, at most
+    basis: str = "the measured time of the calls that it removes"  # of the prediction
+    # Each entry is one possible outcome of the cure, as a change of the timeline.
+    changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def win(self) -> float:
+    def gain(self) -> float:
         return (self.low + self.high) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One cause."""
+    """One cause of lost time, or a warning."""
 
-    rule: str  # the name of its file
-    title: str  # one sentence, with the numbers that matter
+    rule: str  # rule id
+    title: str  # one sentence with the main numbers, without its full stop
     line: Line | None
-    seconds: float  # of a step that it costs
+    seconds: float  # cost in each step
     cures: tuple[Cure, ...]
     evidence: tuple[str, ...] = field(default=())
 
     @property
-    def win(self) -> float:
-        """What the best cure wins."""
-        return self.best.win if self.cures else 0.0
+    def gain(self) -> float:
+        """The gain of the best cure."""
+        return self.best_cure.gain if self.cures else 0.0
 
     @property
-    def best(self) -> Cure:
-        return self.best_first[0]
+    def best_cure(self) -> Cure:
+        return self.cures_by_gain[0]
 
     @property
-    def best_first(self) -> list[Cure]:
-        """Every cure, the one that wins most first."""
-        return sorted(self.cures, key=lambda cure: -cure.win)
+    def cures_by_gain(self) -> list[Cure]:
+        return sorted(self.cures, key=lambda cure: -cure.gain)

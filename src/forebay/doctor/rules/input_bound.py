@@ -1,140 +1,174 @@
-"""The loop waits for its next batch; the stage that takes the time is named. XProf's limits: 5 % moderate, 20 % severe.
+"""The loop waits for its next batch; the finding names the slowest stage of the input.
 
-TraceML's, 10 % and 20 %, lie inside them.
+The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceML uses 10 % and 20 %.
 """
 
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, won_by_overlap
-from forebay.doctor.analyse.framework import feeds
-from forebay.doctor.model.events import FEED
-from forebay.doctor.model.formatting import counted, percent, seconds
-from forebay.doctor.predict.cure_changes import prefetched
-from forebay.doctor.rules.feed_cures import feed_cures
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.framework import feed_framework
+from forebay.doctor.model.events import FEED_API
+from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import prefetch_input
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_producers import (
-    SERIAL,
-    Stage,
-    cores_of,
-    producers_of,
-    stage_of,
-    won_by_workers,
-    workers_of,
+    SERIAL_MAP,
+    InputStage,
+    count_cores,
+    count_producers,
+    count_workers,
+    find_slow_stage,
+    gain_by_workers,
 )
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import batch_rows, feed_code, place
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
-__all__ = ["MODERATE", "OVERLAP", "examine", "recognises"]
+__all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
 MODERATE, SEVERE = 0.05, 0.2  # of a step
-OVERLAP = "the wait beside the rest of the step, which it can hide behind at most"
+OVERLAP_BASIS = "the wait overlaps the rest of the step, at most for its duration"
 
 _STAGES = {
-    "row": "rows are made one by one in Python",
-    "collate": "rows are put together into batches in Python",
-    "map": "a mapped Python function takes the time",
-    "generator": "a Python generator takes the time",
-    SERIAL: "rows are mapped one at a time",
-    "workers": "its workers cannot keep up",
-    "loader": "the loader itself takes the time",
+    "row": "Python makes rows one by one",
+    "collate": "Python assembles rows into batches",
+    "map": "a mapped Python function is slow",
+    "generator": "a Python generator is slow",
+    SERIAL_MAP: "rows are mapped one at a time",
+    "workers": "its workers are too slow",
+    "loader": "the loader itself is slow",
 }
 
 
-def recognises(case: Case, site: Site) -> bool:
-    return cost_of(case, site.events) >= MODERATE * case.step_seconds > 0
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "input_bound"):
-        wait, stage = cost_of(case, site.events), stage_of(case, site)
-        why = _STAGES.get(stage.name, f"{stage.name} takes the time")
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "input_bound"):
+        wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
+        why = _STAGES.get(stage.name, f"the stage {stage.name!r} is slow")
         yield Finding(
             rule="input_bound",
-            title=f"The loop waits for {site.api} {percent(wait / case.step_seconds)} of the time: {why}",
+            title=f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {why}",
             line=stage.line or site.line,
             seconds=wait,
-            cures=(*_cures(case, site, wait, stage),),
-            evidence=(*_evidence(case, site, wait, stage),),
+            cures=(*_cures(view, site, wait, stage),),
+            evidence=(*_evidence(view, site, wait, stage),),
         )
 
 
-def _evidence(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[str]:
-    share = wait / case.step_seconds
-    yield f"{'severely' if share >= SEVERE else 'moderately'} input-bound: {percent(share)} of a step"
+def _evidence(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[str]:
+    share = wait / view.step_seconds
+    yield (
+        f"The loop is {'severely' if share >= SEVERE else 'moderately'} input-bound: {format_percent(share)} of a step."
+    )
     if stage.is_python:
-        waits = place(case, site.line, site.api)
-        yield f"{stage.name}: {seconds(stage.seconds)} of Python a step; the loop waits at {waits}"
-    if stage.beside:
-        yield "it runs on another thread of this process: one thread at a time runs Python (the GIL)"
-    if workers_of(site):
-        yield f"{counted(workers_of(site), 'worker')} on {counted(cores_of(case), 'core')}"
+        waits = location(view, site.line, site.api)
+        yield (
+            f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} of "
+            f"Python per step. The loop waits at {waits}."
+        )
+    if stage.on_other_thread:
+        yield "It runs on another thread of this process. Only one thread at a time can run Python (the GIL)."
+    if count_workers(site):
+        yield (
+            f"The loader has {format_count(count_workers(site), 'worker')} on "
+            f"{format_count(count_cores(view), 'core')}."
+        )
 
 
-def _cures(case: Case, site: Site, wait: float, stage: Stage) -> Iterator[Cure]:
-    framework = feeds(case, site.api)
-    if site.api == FEED:
-        yield from feed_cures(case, site, wait, stage, framework)
+def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[Cure]:
+    framework = feed_framework(view, site.api)
+    if site.api == FEED_API:
+        yield from _feed_cures(view, site, wait, stage, framework)
     elif site.values("loader")[:1] == ["arrays"]:
-        yield _overlap(case, site, wait, "let a feed make batches of the arrays ahead", feed_code(case, framework))
+        yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", feed_code(view, framework))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
-        yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
-        yield _workers(case, site, wait, "map whole batches of arrays in processes", _processes(site, framework))
-    elif stage.name == SERIAL:
-        yield _workers(case, site, wait, "map in parallel, ahead of the loop", _MAP)
-        yield _workers(case, site, wait, "batch first, and map whole batches in parallel", _MAP_BATCHES)
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP)
+        yield _workers_cure(
+            view, site, wait, "map whole batches of arrays in processes", _process_code(site, framework)
+        )
+    elif stage.name == SERIAL_MAP:
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP)
+        yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES)
     elif stage.name == "generator":
-        yield _whole_batches(case, site, wait, framework)
-        yield _row_by_row(site, wait, framework)
+        yield _whole_batches_cure(view, site, wait, framework)
+        yield _generator_cure(site, wait, framework)
     elif stage.is_python:
-        yield _workers(case, site, wait, "make rows in processes, whole batches at a time", _processes(site, framework))
+        yield _workers_cure(
+            view, site, wait, "make rows in processes, whole batches at a time", _process_code(site, framework)
+        )
     else:
-        yield from _loader_cures(case, site, wait, framework)
+        yield from _loader_cures(view, site, wait, framework)
 
 
-def _loader_cures(case: Case, site: Site, wait: float, framework: str) -> Iterator[Cure]:
-    """One more thread that waits for a loader wins nothing where somebody works ahead already."""
-    if framework == "torch" and site.api == "DataLoader" and workers_of(site) < cores_of(case):
-        code = f"loader = DataLoader(..., num_workers={cores_of(case)}, persistent_workers=True)"
-        yield _workers(case, site, wait, "a worker for every core", code)
-    title, code = "if the data is in arrays, leave the loader out", feed_code(case, framework)
-    if producers_of(site):
-        yield Cure(title, code, 0.0, wait, "at most all of the wait: how fast it is read was not measured")
+def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
+    """Yield cures for a loop that already uses a feed: map in processes, or on more machines."""
+    if stage.name != "map" and not count_workers(site):
+        basis = "at most the whole wait; the feed has measured each of its stages"
+        yield Cure("let the feed show its slowest stage", "print(feed.explain())", 0.0, wait, basis)
         return
-    batches = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # fetched ahead, in a thread'
-    yield _overlap(case, site, wait, "fetch batches while the step runs", batches)
-    yield _overlap(case, site, wait, title, code)
+    where = "ray" if count_workers(site) else "process"
+    code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
+    if where == "ray":
+        basis = "at most the whole wait; its processes are busy, so other machines must help"
+        yield Cure("run its map on more machines", code, 0.0, wait, basis)
+        return
+    low, high = gain_by_workers(view, site, wait)
+    basis = (
+        f"the map is divided among {count_cores(view)} cores and overlaps the "
+        "rest of the step; no gain if the cores are busy"
+    )
+    yield Cure("run its map in processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
 
 
-def _overlap(case: Case, site: Site, wait: float, title: str, code: str) -> Cure:
-    low, high = won_by_overlap(case, wait)
-    return Cure(title, code, low, high, OVERLAP, prefetched(case, site, wait, by_processes=False))
+def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:
+    """Yield cures for a slow loader. If it already prefetches, one more thread gains nothing."""
+    if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
+        code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
+        yield _workers_cure(view, site, wait, "use one worker per core", code)
+    title, code = "if the data is in arrays, replace the loader by a feed", feed_code(view, framework)
+    if count_producers(site):
+        yield Cure(title, code, 0.0, wait, "at most the whole wait; the read speed was not measured")
+        return
+    batches = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # prefetched in a thread'
+    yield _overlap_cure(view, site, wait, "prefetch batches during the step", batches)
+    yield _overlap_cure(view, site, wait, title, code)
 
 
-def _workers(case: Case, site: Site, wait: float, title: str, code: str) -> Cure:
-    low, high = won_by_workers(case, site, wait)
-    how = f"the making shared by {cores_of(case)} cores, beside the rest of the step; nothing where they are busy"
-    return Cure(title, code, low, high, how, prefetched(case, site, wait / cores_of(case)))
+def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
+    low, high = gain_by_overlap(view, wait)
+    return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, by_processes=False))
 
 
-def _processes(site: Site, framework: str) -> str:
+def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
+    low, high = gain_by_workers(view, site, wait)
+    basis = (
+        f"batch making is divided among {count_cores(view)} cores and overlaps "
+        "the rest of the step; no gain if the cores are busy"
+    )
+    return Cure(title, code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
+
+
+def _process_code(site: CallSite, framework: str) -> str:
     chain = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
     return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
 
 
-def _whole_batches(case: Case, site: Site, wait: float, framework: str) -> Cure:
-    low, _ = won_by_workers(case, site, wait)
+def _whole_batches_cure(view: CaptureView, site: CallSite, wait: float, framework: str) -> Cure:
+    low, _ = gain_by_workers(view, site, wait)
     rows = batch_rows(site)
-    made = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
-    code = f'import forebay as fb\n{made}\nfeed = fb.from_batches(batches).feed("{framework}")   # made ahead'
-    how = "at most all of the wait, where what is done for a row is done for many at once; nothing where it is slow"
-    return Cure("make a whole batch at a time, ahead of the loop", code, low, wait, how)
+    generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
+    code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
+    basis = "at most the whole wait, if the work for many rows takes little longer than for one; else no gain"
+    return Cure("make whole batches, and prefetch them", code, low, wait, basis)
 
 
-def _row_by_row(site: Site, wait: float, framework: str) -> Cure:
+def _generator_cure(site: CallSite, wait: float, framework: str) -> Cure:
     code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
-    how = "at most all of the wait: what the loader adds to every row goes, the generator's own time stays"
-    return Cure("let a feed call the same generator", code, 0.0, wait, how)
+    basis = "at most the whole wait; the loader's overhead per row is removed, the time of the generator remains"
+    return Cure("let a feed call the same generator", code, 0.0, wait, basis)
 
 
 _MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"

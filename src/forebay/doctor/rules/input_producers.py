@@ -1,78 +1,86 @@
-"""Who makes the batches a loop waits for, and what more producers would win. Pure."""
+"""The producers of the batches that a loop waits for, and the gain of more producers."""
 
 from dataclasses import dataclass
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, won_by_overlap
-from forebay.doctor.model.events import Event, Kind, Line
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
-__all__ = ["SERIAL", "Stage", "cores_of", "producers_of", "stage_of", "won_by_workers", "workers_of"]
+__all__ = [
+    "SERIAL_MAP",
+    "InputStage",
+    "count_cores",
+    "count_producers",
+    "find_slow_stage",
+    "gain_by_workers",
+    "count_workers",
+]
 
-SERIAL = "mapped_at"  # a stage, and the detail that says where: TensorFlow's own operations, on one row at a time
-LEAST_SHARE = 0.5  # of the wait: what takes less of it is not what the loop waits for
-LEAST_SHARE_OF_GENERATOR = 0.1  # calling it for every row takes longer than many a row
-HAND_OVER_SECONDS = 1e-4, 1e-3  # that a batch out of another process takes, at least and at most
+SERIAL_MAP = "mapped_at"  # event detail with the line of a tf.data map that runs one row at a time
+LEAST_SHARE = 0.5  # of the wait; a stage that takes less is not its cause
+LEAST_SHARE_OF_GENERATOR = 0.1  # lower, because the call for each row can take longer than the row
+HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at least and at most
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What of the input takes the time: row, collate, map or generator in Python; a serial map; workers; the loader."""
+class InputStage:
+    """The slowest stage of the input: row, collate, map or generator in Python, a serial map, workers or loader."""
 
     name: str
     seconds: float
     line: Line | None = None
-    beside: bool = False  # on another thread of the process that trains, where one thread at a time runs Python
+    on_other_thread: bool = False  # of the training process, where the GIL lets one thread run Python at a time
 
     @property
     def is_python(self) -> bool:
-        return self.name not in (SERIAL, "workers", "loader")
+        return self.name not in (SERIAL_MAP, "workers", "loader")
 
 
-def stage_of(case: Case, site: Site) -> Stage:
-    """The user's own code where it takes most of the wait, on whatever thread it runs."""
-    wait = cost_of(case, site.events)
-    costs = [(_cost_beside(case, prepare), prepare) for prepare in case.of(Kind.PREPARE)]
+def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
+    """Return the slowest stage: the user's code, on any thread, if it takes most of the wait."""
+    wait = cost_of(view, site.events)
+    costs = [(_cost_on_any_thread(view, prepare), prepare) for prepare in view.sites_of(EventKind.PREPARE)]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
     least = LEAST_SHARE_OF_GENERATOR if "generator" in site.values("loader") else LEAST_SHARE
     if slowest is not None and cost >= least * wait and cost > 0:
-        assert case.steps is not None
-        beside = all(event.thread != case.steps.thread for event in slowest.events)
-        return Stage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line, beside)
-    if not costs and "tf.data" in site.values("loader") and (mapped := site.values(SERIAL)):
-        return Stage(SERIAL, wait, case.line(mapped[0]))
-    return Stage("workers" if workers_of(site) else "loader", wait)
+        assert view.steps is not None
+        on_other_thread = all(event.thread != view.steps.thread for event in slowest.events)
+        return InputStage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line, on_other_thread)
+    if not costs and "tf.data" in site.values("loader") and (mapped := site.values(SERIAL_MAP)):
+        return InputStage(SERIAL_MAP, wait, view.line(mapped[0]))
+    return InputStage("workers" if count_workers(site) else "loader", wait)
 
 
-def workers_of(site: Site) -> int:
-    """Processes that make batches; none where nobody said."""
+def count_workers(site: CallSite) -> int:
+    """Return the number of worker processes; 0 if unknown."""
     return max((int(workers) for workers in site.values("workers") if workers), default=0)
 
 
-def producers_of(site: Site) -> int:
-    """Whoever makes batches beside the loop already: workers, or a thread that prefetches."""
-    return workers_of(site) or int(any(site.values("prefetch")))
+def count_producers(site: CallSite) -> int:
+    """Return the number of workers, or 1 for a prefetching thread."""
+    return count_workers(site) or int(any(site.values("prefetch")))
 
 
-def cores_of(case: Case) -> int:
-    return int(case.capture.machine.get("cores") or 1)
+def count_cores(view: CaptureView) -> int:
+    return int(view.capture.machine.get("cores") or 1)
 
 
-def won_by_workers(case: Case, site: Site, wait: float) -> tuple[float, float]:
-    """At least and at most, with a worker for every core: a step cannot be shorter than its share of all the making.
+def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
+    """Return the least and the largest gain with one worker per core.
 
-    Where nobody works ahead, a batch takes the wait to make; else the loop runs at the pace of those who do, each busy
-    all of the time.
+    Without producers, making a batch takes as long as the wait. With producers, each is busy for the whole step. A step
+    cannot be shorter than the making time divided by the cores.
     """
-    producers = producers_of(site)
-    making = case.step_seconds * producers if producers else wait
+    producers = count_producers(site)
+    making = view.step_seconds * producers if producers else wait
     least, most = (0.0, 0.0) if producers else HAND_OVER_SECONDS
-    high = max(0.0, min(wait, case.step_seconds - making / cores_of(case)) - least)
-    low = 0.0 if producers else won_by_overlap(case, wait)[0] - most
+    high = max(0.0, min(wait, view.step_seconds - making / count_cores(view)) - least)
+    low = 0.0 if producers else gain_by_overlap(view, wait)[0] - most
     return max(0.0, min(low, high)), high
 
 
-def _cost_beside(case: Case, prepare: Site) -> float:
-    assert case.steps is not None
-    thread = case.steps.thread
-    events: list[Event] = [event._replace(thread=thread) for event in prepare.events]
-    return cost_of(case, events)
+def _cost_on_any_thread(view: CaptureView, prepare: CallSite) -> float:
+    assert view.steps is not None
+    thread = view.steps.thread
+    events: list[LedgerEvent] = [event._replace(thread=thread) for event in prepare.events]
+    return cost_of(view, events)

@@ -1,6 +1,6 @@
-"""The device is done with each operation before Python asks for the next: many launches, little to compute.
+"""Many short operations: the device finishes each one before Python launches the next.
 
-XProf's limits: launching takes 15 % of a step or more; an operation that runs shorter than its launch, as HTA has it.
+Limits: launching takes 15 % of a step (XProf), and operations are shorter than their launch (HTA).
 """
 
 from collections.abc import Iterator
@@ -8,59 +8,66 @@ from statistics import median
 
 import numpy as np
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.idle_time import LAUNCHING
-from forebay.doctor.model.events import Kind, Line
-from forebay.doctor.model.formatting import percent, seconds
-from forebay.doctor.predict.cure_changes import compiled
+from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import compile_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
+from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.15  # of a step
-FEWEST = 50  # launches a step
-LONGEST_SECONDS = 50e-6  # of the median operation: a longer one hides the next launch
-SURELY_WON = 0.5  # of the launching
+FEWEST = 50  # launches per step
+LONGEST_SECONDS = 50e-6  # the median operation; a longer one hides the next launch
+SURE_SHARE = 0.5  # of the launch time
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    view = case.device
-    if view is None or any(charged(case, rule, Kind.OPS) for rule in ("threads", "tiny_ops", "eager")):
+def examine(view: CaptureView) -> Iterator[Finding]:
+    device_view = view.device
+    if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
         return
-    launching = case.step_parts.get(LAUNCHING, 0.0)
-    if view.kernels_per_step < FEWEST or launching < LEAST_SHARE * case.step_seconds or _lasts(view) > LONGEST_SECONDS:
+    launching = view.step_parts.get(LAUNCHING, 0.0)
+    if (
+        device_view.kernels_per_step < FEWEST
+        or launching < LEAST_SHARE * view.step_seconds
+        or _median_kernel_seconds(device_view) > LONGEST_SECONDS
+    ):
         return
-    yield _finding(case, view, launching)
+    yield _finding(view, device_view, launching)
 
 
-def _lasts(view: DeviceView) -> float:
-    kernels = view.kernels
+def _median_kernel_seconds(device_view: DeviceView) -> float:
+    kernels = device_view.kernels
     return float(median((kernels["end"].astype(np.int64) - kernels["start"].astype(np.int64)).tolist())) / 1e9
 
 
-def _finding(case: Case, view: DeviceView, launching: float) -> Finding:
-    framework = next(iter(case.frameworks), "torch")
-    how = "nobody launches one by one any more; Python between launches goes too"
+def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Finding:
+    framework = next(iter(view.frameworks), "torch")
+    basis = "separate launches are removed, and so is the Python code between them"
     code = _CODE.get(framework, _CODE["torch"])
-    changes = compiled(case, framework)
+    changes = compile_step(view, framework)
     return Finding(
         rule="launch_bound",
-        title=f"{view.kernels_per_step:.0f} operations a step are launched one by one, and the device waits for each",
-        line=_step_line(case),
+        title=f"{device_view.kernels_per_step:.0f} operations per step are "
+        "launched one by one, and the device waits for each",
+        line=_step_line(view),
         seconds=launching,
-        cures=(Cure("launch the step as one graph", code, launching * SURELY_WON, launching, how, changes),),
+        cures=(Cure("launch the step as one graph", code, launching * SURE_SHARE, launching, basis, changes),),
         evidence=(
-            f"the median operation takes {seconds(_lasts(view))}",
-            f"the device computes {percent(view.working.length / 1e9 / len(view) / view.seconds)} of a recorded step",
+            f"The median operation takes {format_seconds(_median_kernel_seconds(device_view))}.",
+            "The device computes for "
+            f"{format_percent(device_view.working.length / 1e9 / len(device_view) / device_view.seconds)} "
+            "of a recorded step.",
         ),
     )
 
 
-def _step_line(case: Case) -> Line | None:
-    """Where a step ends: what is launched belongs to all of its lines."""
-    return case.line(case.steps.anchor[2]) if case.steps else None
+def _step_line(view: CaptureView) -> Line | None:
+    """Return the line that ends a step, because launches come from all its lines."""
+    return view.line(view.steps.anchor[2]) if view.steps else None
 
 
 _CODE = {

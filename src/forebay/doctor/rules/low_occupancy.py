@@ -1,80 +1,83 @@
-"""Long kernels of a few blocks: one step after the other on a device that could do hundreds at once."""
+"""Long kernels with few blocks, which leave most multiprocessors idle."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.case import Case
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
-    blocks_of,
-    line_of,
-    most_of,
-    named,
-    seconds_of,
-    when,
-    won_on_device,
+    count_blocks,
+    gain_on_device,
+    intervals_of,
+    main_kernel,
+    main_line,
+    mask_kernels_named,
+    seconds_per_step,
 )
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.device_records import RecordKind
-from forebay.doctor.model.events import Kind
-from forebay.doctor.model.formatting import at_most, counted, percent, seconds
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_count, format_percent, format_seconds, truncate
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST_BLOCKS = 16  # no GPU in use for training has fewer multiprocessors than twice as many
+MOST_BLOCKS = 16  # half of the multiprocessors of the smallest training GPU
 LEAST_SHARE = 0.2  # of a step
-SHORTEST_NS = 20_000  # a shorter kernel is over before it would matter: then it is launches that take the time
-HOW = "nothing to all but a sixteenth of it, if the work of these kernels can be done side by side"
+SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels the launch takes the time
+BASIS = "between nothing and 15/16 of the time, if the work of these kernels can run in parallel"
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    view = case.device
-    if view is None or not case.step_seconds:
+def examine(view: CaptureView) -> Iterator[Finding]:
+    device_view = view.device
+    if device_view is None or not view.step_seconds:
         return
-    few = _few_blocks(view)
-    alone = when(view, few).without(when(view, view.are_kernels & ~few))
-    cost = min(seconds_of(view, alone), case.step_seconds)
-    if cost >= LEAST_SHARE * case.step_seconds:
-        yield _finding(case, view, few, cost)
+    few = _few_blocks(device_view)
+    alone = intervals_of(device_view, few).difference(intervals_of(device_view, device_view.is_kernel & ~few))
+    cost = min(seconds_per_step(device_view, alone), view.step_seconds)
+    if cost >= LEAST_SHARE * view.step_seconds:
+        yield _finding(view, device_view, few, cost)
 
 
-def _few_blocks(view: DeviceView) -> Any:
-    """Graphs say nothing of their blocks; collectives need few."""
-    operations = view.operations
+def _few_blocks(device_view: DeviceView) -> Any:
+    """Mask long kernels with few blocks. Graphs have no block count, and collectives need few blocks."""
+    operations = device_view.operations
     lasted = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
     kernels = np.isin(operations["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL))
-    blocks = blocks_of(operations)
+    blocks = count_blocks(operations)
     few = kernels & (blocks > 0) & (blocks <= MOST_BLOCKS) & (lasted >= SHORTEST_NS)
-    return few & ~named(view, COLLECTIVE.search)
+    return few & ~mask_kernels_named(device_view, COLLECTIVE.search)
 
 
-def _finding(case: Case, view: DeviceView, few: Any, cost: float) -> Finding:
-    blocks = blocks_of(view.operations[few])
-    share = percent(cost / case.step_seconds)
-    api = next((site.api for site in case.of(Kind.RUN, Kind.OPS, Kind.UPLOAD)), "")
-    code = _CODE.get(framework_of(case, api), _CODE["torch"])
-    low, high = won_on_device(case, view, 0.0, cost * (1 - 1 / MOST_BLOCKS))
+def _finding(view: CaptureView, device_view: DeviceView, few: Any, cost: float) -> Finding:
+    blocks = count_blocks(device_view.operations[few])
+    share = format_percent(cost / view.step_seconds)
+    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
+    code = _CODE.get(framework_of(view, api), _CODE["torch"])
+    low, high = gain_on_device(view, device_view, 0.0, cost * (1 - 1 / MOST_BLOCKS))
     return Finding(
         rule="low_occupancy",
-        title=f"Kernels of {counted(int(np.median(blocks)), 'block')} leave most of the device idle {share} of a step",
-        line=line_of(case, view, few),
+        title=f"Kernels of {format_count(int(np.median(blocks)), 'block')} leave "
+        f"most of the device idle for {share} of a step",
+        line=main_line(view, device_view, few),
         seconds=cost,
-        cures=(Cure("do the steps side by side", code, low, high, HOW),),
+        cures=(Cure("run the work in parallel", code, low, high, BASIS),),
         evidence=(
-            f"{seconds(cost)} a step with nothing beside them, mostly {at_most(most_of(view, few), 60)}",
-            f"{len(blocks) / view.done:.0f} such kernels a step; a GPU runs a hundred blocks and more at once",
+            f"{format_seconds(cost)} per step run only such kernels, mostly "
+            f"{truncate(main_kernel(device_view, few), 60)}.",
+            f"{len(blocks) / device_view.steps_done:.0f} such kernels run per step. A "
+            "GPU runs a hundred blocks or more at once.",
         ),
     )
 
 
 _CODE = {
-    "torch": "y = layer(x)   # all time steps in one call: nn.LSTM, cumsum, torch.vmap; or more rows at a time",
+    "torch": "y = layer(x)   # all time steps in one call: nn.LSTM, cumsum, torch.vmap; or more rows per call",
     "tensorflow": "y = tf.vectorized_map(one, x)   # or keras.layers.LSTM over the whole sequence; or more rows",
-    "jax": "y = jax.lax.associative_scan(combine, x)   # not lax.scan or fori_loop, where the order does not matter; "
+    "jax": "y = jax.lax.associative_scan(combine, x)   # replaces lax.scan or fori_loop if the order does not matter; "
     "jax.vmap for more rows",
     "cupy": "kernel((blocks,), (256,), ...)   # at least as many blocks as the device has multiprocessors",
 }

@@ -1,114 +1,117 @@
-"""Batches made by the loop itself, in Python, after one step is done and before the next is converted."""
+"""Batches that the loop itself makes in Python, between two steps."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import feeds, framework_of
+from forebay.doctor.analyse.framework import feed_framework, framework_of
 from forebay.doctor.analyse.idle_time import IDLE, PYTHON
-from forebay.doctor.model.events import Event, Kind
-from forebay.doctor.model.formatting import percent, seconds
-from forebay.doctor.predict.cure_changes import made_ahead
+from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.input_producers import cores_of, won_by_workers
-from forebay.doctor.rules.wording import IN_A_GRAPH, SESSION, place
+from forebay.doctor.rules.input_producers import count_cores, gain_by_workers
+from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.1  # of a step, as TraceML begins to call a loop bound by its input
-_DONE = frozenset({Kind.STEP, Kind.INPUT, Kind.RUN, Kind.DOWNLOAD, Kind.SYNC, Kind.OPS})
-_WAITED = frozenset({Kind.DOWNLOAD, Kind.SYNC})
-# What may come right before a batch is made: nothing but the user's own Python runs from then on. What PyTorch computes
-# is no event, so there only the optimizer's step is known to be the last of it.
-_BEFORE = {"tensorflow": _DONE, "keras": _DONE, "jax": _DONE, "torch": frozenset({Kind.STEP, Kind.INPUT})}
+LEAST_SHARE = 0.1  # of a step; from here TraceML calls a loop input-bound
+_DONE = frozenset({EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS})
+_WAITED = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
+# Events that may directly precede the making of a batch: after them, only the user's Python runs. Computation of
+# PyTorch is not an event, so for torch only the optimizer step and the input count.
+_BEFORE = {"tensorflow": _DONE, "keras": _DONE, "jax": _DONE, "torch": frozenset({EventKind.STEP, EventKind.INPUT})}
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    own = sorted(_own(case), key=lambda event: event.end)
+def examine(view: CaptureView) -> Iterator[Finding]:
+    own = sorted(_own(view), key=lambda event: event.end)
     ends = [event.end for event in own]
-    for site in case.of(Kind.UPLOAD):
-        gaps = _gaps(case, site, own, ends) if site.in_loop else []
-        cost = min(max(0.0, cost_of(case, gaps) - _operations(case)), _standing_still(case))
-        if cost >= LEAST_SHARE * case.step_seconds > 0:
-            yield _finding(case, site, gaps, cost)
+    for site in view.sites_of(EventKind.UPLOAD):
+        gaps = _gaps(view, site, own, ends) if site.in_loop else []
+        cost = min(max(0.0, cost_of(view, gaps) - _operation_seconds(view)), _idle_seconds(view))
+        if cost >= LEAST_SHARE * view.step_seconds > 0:
+            yield _finding(view, site, gaps, cost)
 
 
-def _own(case: Case) -> Iterator[Event]:
-    """What the loop's own thread did; the user's code inside it is what is looked for."""
-    thread = case.steps.thread if case.steps else None
-    return (event for event in case.capture.events if event.thread == thread and event.kind != Kind.PREPARE)
+def _own(view: CaptureView) -> Iterator[LedgerEvent]:
+    """Return the events of the loop's thread, without the user's own code."""
+    thread = view.steps.thread if view.steps else None
+    return (event for event in view.capture.events if event.thread == thread and event.kind != EventKind.PREPARE)
 
 
-def _gaps(case: Case, site: Site, own: list[Event], ends: list[int]) -> list[Event]:
-    """The Python in front of each upload of a line, where it is known to be nothing else."""
-    allowed = _BEFORE.get(framework_of(case, site.api), frozenset())
-    calls = sorted(event.start for event in own if event.kind == Kind.RUN)
-    if case.has_gpu and case.device is None:
-        allowed &= _WAITED  # else it may compute meanwhile, and nobody saw
+def _gaps(view: CaptureView, site: CallSite, own: list[LedgerEvent], ends: list[int]) -> list[LedgerEvent]:
+    """Return the Python time before each upload of a line, if nothing else can run in it."""
+    allowed = _BEFORE.get(framework_of(view, site.api), frozenset())
+    calls = sorted(event.start for event in own if event.kind == EventKind.RUN)
+    if view.has_gpu and view.device is None:
+        allowed &= _WAITED  # the device was not recorded and may still compute
     gaps = []
     for upload in site.events:
         index = bisect_right(ends, upload.start) - 1
         if index >= 0 and own[index].kind in allowed and upload.thread == own[index].thread:
             begun = bisect_left(calls, own[index].end)
-            end = min([upload.start, *calls[begun : begun + 1]])  # a compiled call converts what it is given
-            gaps.append(own[index]._replace(kind=Kind.PREPARE, start=own[index].end, end=end))
+            end = min([upload.start, *calls[begun : begun + 1]])  # a compiled call converts its own arguments
+            gaps.append(own[index]._replace(kind=EventKind.PREPARE, start=own[index].end, end=end))
     return gaps
 
 
-def _operations(case: Case) -> float:
-    """Seconds of a step spent in operations: they are counted several together, so some may lie in a gap."""
-    return sum(site.seconds for site in case.of(Kind.OPS))
+def _operation_seconds(view: CaptureView) -> float:
+    """Return the seconds per step in operations; some of them may lie in a gap."""
+    return sum(site.seconds for site in view.sites_of(EventKind.OPS))
 
 
-def _standing_still(case: Case) -> float:
-    """Seconds of a step in which nothing else goes on: a device may compute what it was told to before."""
-    if case.device is None:
-        return case.step_seconds
-    return case.step_parts.get(PYTHON, 0.0) + case.step_parts.get(IDLE, 0.0)
+def _idle_seconds(view: CaptureView) -> float:
+    """Return the seconds per step in which the device is idle too."""
+    if view.device is None:
+        return view.step_seconds
+    return view.step_parts.get(PYTHON, 0.0) + view.step_parts.get(IDLE, 0.0)
 
 
-def _finding(case: Case, site: Site, gaps: list[Event], cost: float) -> Finding:
+def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: float) -> Finding:
     before = Counter(gap.line for gap in gaps).most_common(1)[0][0]
-    begin = place(case, case.line(before), gaps[0].api)
-    low, high = won_by_workers(case, site, cost)
-    how = (
-        f"the making shared by {cores_of(case)} cores, beside the step; nothing where a batch needs the step before it"
+    begin = location(view, view.line(before), gaps[0].api)
+    low, high = gain_by_workers(view, site, cost)
+    basis = (
+        f"batch making is divided among {count_cores(view)} cores and overlaps the "
+        "step; no gain if a batch depends on the previous step"
     )
-    share = percent(cost / case.step_seconds)
-    made = made_ahead(case, site, cost, cores_of(case))
+    share = format_percent(cost / view.step_seconds)
+    changes = prefetch_batches(view, site, cost, count_cores(view))
     return Finding(
         rule="made_in_loop",
-        title=f"The loop makes its own batches in Python, {share} of the time, before {site.api} converts them",
+        title=f"The loop makes its batches in Python for {share} of the time, before {site.api} converts them",
         line=site.line,
         seconds=cost,
-        cures=tuple(Cure(cure, code, low, high, how, made) for cure, code in _cures(case, site)),
+        cures=tuple(Cure(cure, code, low, high, basis, changes) for cure, code in _cures(view, site)),
         evidence=(
-            f"{seconds(cost)} of Python a step, from {begin} to {place(case, site.line, site.api)}",
-            "nothing is computed meanwhile" if case.device else "no operation and no compiled call runs meanwhile",
+            f"{format_seconds(cost)} of Python per step run between {begin} and {location(view, site.line, site.api)}.",
+            "The device computes nothing in this time."
+            if view.device
+            else "No operation and no compiled call runs in this time.",
         ),
     )
 
 
-def _cures(case: Case, site: Site) -> Iterator[tuple[str, str]]:
-    ahead, framework = "load rows ahead of the loop, several at a time", feeds(case, site.api)
+def _cures(view: CaptureView, site: CallSite) -> Iterator[tuple[str, str]]:
+    title, framework = "prefetch rows, several at a time", feed_framework(view, site.api)
     if site.api == SESSION:
-        yield ahead, f"{_TF_DATA}\n{IN_A_GRAPH}"
+        yield title, f"{_TF_DATA}\n{GRAPH_ITERATOR_CODE}"
         return
-    if framework in _AHEAD:
-        yield ahead, _AHEAD[framework]
-    yield "let a feed load them ahead", _FEED.format(framework)
+    if framework in _PREFETCH_CODE:
+        yield title, _PREFETCH_CODE[framework]
+    yield "let a feed prefetch them", _FEED.format(framework)
 
 
-_FEED = 'import forebay as fb\nfeed = fb.from_source(rows).batch(256).feed("{}")   # rows[i] loads one'
+_FEED = 'import forebay as fb\nfeed = fb.from_source(rows).batch(256).feed("{}")   # rows[i] loads one row'
 _TF_DATA = (
     "load_row = lambda i: tf.py_function(load, [i], [tf.float32, tf.int32])\n"
     "dataset = tf.data.Dataset.range(len(rows)).map(load_row, num_parallel_calls=tf.data.AUTOTUNE)\n"
     "dataset = dataset.batch(256).prefetch(tf.data.AUTOTUNE)"
 )
-_AHEAD = {
+_PREFETCH_CODE = {
     "tensorflow": _TF_DATA,
     "keras": _TF_DATA,
-    "torch": "loader = DataLoader(rows, batch_size=256, num_workers=4, pin_memory=True)   # rows[i] loads one",
+    "torch": "loader = DataLoader(rows, batch_size=256, num_workers=4, pin_memory=True)   # rows[i] loads one row",
 }

@@ -1,52 +1,64 @@
-"""Many little uploads from one line, step for step, where one upload of all of them would do."""
+"""Many small uploads from one line in every step, instead of one large upload."""
 
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import copies, feeds
-from forebay.doctor.predict.cure_changes import ahead, put_together
+from forebay.doctor.analyse.framework import feed_framework, is_copy
+from forebay.doctor.predict.cure_changes import merge_uploads, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import calls, each_nbytes, feed_code
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import calls_per_step, feed_code, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 8  # a step
-LARGEST_NBYTES = 64 << 10  # above this it is the bytes that take the time, not the calls
-SURELY_WON = 0.5  # of the calls that fall away: putting the rows together takes some of it
+FEWEST = 8  # per step
+LARGEST_NBYTES = 64 << 10  # larger uploads are limited by bytes, not by calls
+SURE_SHARE = 0.5  # of the removed calls; assembling the rows takes the rest
 
 
-def recognises(case: Case, site: Site) -> bool:
-    return copies(site) and calls(site) >= FEWEST and each_nbytes(site) < LARGEST_NBYTES
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    return is_copy(site) and calls_per_step(site) >= FEWEST and nbytes_per_call(site) < LARGEST_NBYTES
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "many_small_copies"):
-        cost, count = cost_of(case, site.events), calls(site)
-        won = cost * (1 - 1 / count)
-        how = f"one call in place of {count:.0f}, as measured; putting the rows together on the host takes some of it"
-        framework = feeds(case, site.api)
-        together = f"batch = {_UPLOADS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"
-        amount = format_nbytes(each_nbytes(site))
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "many_small_copies"):
+        cost, count = cost_of(view, site.events), calls_per_step(site)
+        gain = cost * (1 - 1 / count)
+        basis = (
+            f"the measured time of {count:.0f} calls, replaced by one; assembling the rows on the host takes part of it"
+        )
+        framework = feed_framework(view, site.api)
+        code = f"batch = {_UPLOADS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"
+        amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="many_small_copies",
-            title=f"{site.api} makes {count:.0f} uploads of {amount} a step",
+            title=f"{site.api} makes {count:.0f} uploads of {amount} per step",
             line=site.line,
             seconds=cost,
             cures=(
-                Cure("put them together first", together, won * SURELY_WON, won, how, put_together(case, site)),
+                Cure(
+                    "assemble the rows, then upload once",
+                    code,
+                    gain * SURE_SHARE,
+                    gain,
+                    basis,
+                    merge_uploads(view, site),
+                ),
                 Cure(
                     "let a feed make whole batches",
-                    feed_code(case, framework),
-                    won * SURELY_WON,
-                    won,
-                    how,
-                    ahead(case, site),
+                    feed_code(view, framework),
+                    gain * SURE_SHARE,
+                    gain,
+                    basis,
+                    prefetch_with_feed(view, site),
                 ),
             ),
-            evidence=(f"{cost / count * 1e6:.1f} us a call, for {format_nbytes(site.nbytes)} a step in all",),
+            evidence=(
+                f"Each call takes {cost / count * 1e6:.1f} us. All calls of a "
+                f"step upload {format_nbytes(site.nbytes)}.",
+            ),
         )
 
 

@@ -1,83 +1,77 @@
-"""One event has one accuser: of the rules that recognise what a line does, the most specific one charges for it. Pure.
+"""Assignment of call sites to rules: the most specific rule that recognises a site gets it.
 
-A rule with a place in `PRECEDENCE` has `recognises(case, site)` beside `examine(case)`; what it may charge for is
-`charged(case, rule)`. What no event stands for (Python, launches) is charged by `tiny_ops`, `eager` or a setting in
-`threads` where operations were counted, else by `small_batch`. What only the device tells of, kernels and copies that
-nobody waited for, is charged by the rules that look at `case.device`. `constants` and `out_of_memory` charge nothing:
-they warn.
+A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`; `sites_for(view, rule)` returns its sites.
+Some time belongs to no event. `tiny_ops`, `eager` or a setting in `threads` explain Python and launches if operations
+were counted, else `small_batch` does. Rules that read `view.device` explain kernels and copies that no call waited for.
+`constants` and `out_of_memory` only warn.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
+from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.model.events import Kind
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.rules.registry import load_site_rule
 
-__all__ = ["PRECEDENCE", "charged"]
+__all__ = ["PRECEDENCE", "sites_for"]
 
-PRECEDENCE: dict[Kind, tuple[str, ...]] = {
-    Kind.UPLOAD: (
-        "repeated_upload",  # nothing needs to cross at all
-        "fits_on_device",  # nothing needs to cross again
-        "many_small_copies",  # once would do
-        "wide_dtype",  # half the bytes would do
-        "loader",  # a setting makes it fast
-        "pageable_upload",  # it could be fast
-        "conversion_in_loop",  # it could be done ahead
+PRECEDENCE: dict[EventKind, tuple[str, ...]] = {
+    EventKind.UPLOAD: (
+        "repeated_upload",  # no upload is needed
+        "fits_on_device",  # no second upload is needed
+        "many_small_copies",  # one upload is enough
+        "wide_dtype",  # half the bytes are enough
+        "loader",  # a setting of the loader makes it fast
+        "pageable_upload",  # page-locked memory makes it fast
+        "conversion_in_loop",  # it can be prefetched
     ),
-    Kind.DOWNLOAD: ("host_check", "read_back"),
-    Kind.SYNC: ("sync",),
-    Kind.INPUT: ("rebuilt", "loader", "threads", "input_bound"),
-    Kind.BUILD: ("rebuilt",),
-    Kind.COMPILE: ("rebuilt", "retracing"),
-    Kind.RUN: ("rebuilt",),
-    Kind.MOVE: ("pageable_upload", "placement"),
-    Kind.OPS: ("threads", "tiny_ops", "eager"),
+    EventKind.DOWNLOAD: ("host_check", "read_back"),
+    EventKind.SYNC: ("sync",),
+    EventKind.INPUT: ("rebuilt", "loader", "threads", "input_bound"),
+    EventKind.BUILD: ("rebuilt",),
+    EventKind.COMPILE: ("rebuilt", "retracing"),
+    EventKind.RUN: ("rebuilt",),
+    EventKind.MOVE: ("pageable_upload", "placement"),
+    EventKind.OPS: ("threads", "tiny_ops", "eager"),
 }
 
-_judged: WeakKeyDictionary[Case, dict[str, list[Site]]] = WeakKeyDictionary()
+_sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = WeakKeyDictionary()
 
 
-def charged(case: Case, rule: str, *kinds: Kind) -> list[Site]:
-    """What this rule is to charge for, of these kinds; calls of one kind on one line together, the longest first."""
-    if case not in _judged:
-        _judged[case] = _judge(case)
-    sites = [site for site in _judged[case].get(rule, []) if not kinds or site.kind in kinds]
-    return sorted(_by_line(sites), key=lambda site: -site.seconds)
+def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
+    """Return the sites of a rule, longest first; calls of one kind on one line are one site."""
+    if view not in _sites_by_rule:
+        _sites_by_rule[view] = _assign_sites(view)
+    sites = [site for site in _sites_by_rule[view].get(rule, []) if not kinds or site.kind in kinds]
+    return sorted(_merge_by_line(sites), key=lambda site: -site.seconds)
 
 
-def _judge(case: Case) -> dict[str, list[Site]]:
-    found: dict[str, list[Site]] = {}
-    for site in _own(case):
+def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
+    found: dict[str, list[CallSite]] = {}
+    for site in _loop_sites(view):
         for rule in PRECEDENCE.get(site.kind, ()):
-            if _recogniser(rule)(case, site):
+            if load_site_rule(rule).recognises(view, site):
                 found.setdefault(rule, []).append(site)
                 break
     return found
 
 
-def _own(case: Case) -> Iterator[Site]:
-    """What the loop's own thread does: the others keep nobody waiting. Steps of no length are none."""
-    if not case.steps or not case.step_seconds:
+def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
+    """Yield the sites of the loop's thread. The loop does not wait for other threads."""
+    if not view.steps or not view.step_seconds:
         return
-    for site in case.sites:
-        events = tuple(event for event in site.events if event.thread == case.steps.thread)
+    for site in view.sites:
+        events = tuple(event for event in site.events if event.thread == view.steps.thread)
         if events:
-            yield Site(site.kind, site.api, site.line, events, site.steps)
+            yield CallSite(site.kind, site.api, site.line, events, site.steps)
 
 
-def _recogniser(rule: str) -> Callable[[Case, Site], bool]:
-    recognises: Callable[[Case, Site], bool] = import_module(f"forebay.doctor.rules.{rule}").recognises
-    return recognises
-
-
-def _by_line(sites: Iterable[Site]) -> Iterator[Site]:
-    """`tensor.cpu().numpy()` is two calls and one accusation, by the name of the longer one."""
-    lines: dict[tuple[object, ...], list[Site]] = {}
+def _merge_by_line(sites: Iterable[CallSite]) -> Iterator[CallSite]:
+    """Merge calls on one line, such as `tensor.cpu().numpy()`, under the name of the longest."""
+    lines: dict[tuple[object, ...], list[CallSite]] = {}
     for site in sites:
         lines.setdefault((site.kind, site.line or site.api), []).append(site)
     for same in lines.values():
         longest = max(same, key=lambda site: site.seconds)
         events = tuple(event for site in same for event in site.events)
-        yield Site(longest.kind, longest.api, longest.line, events, longest.steps)
+        yield CallSite(longest.kind, longest.api, longest.line, events, longest.steps)

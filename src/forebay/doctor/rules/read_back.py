@@ -1,77 +1,85 @@
-"""A value brought back to the host every step: the device stands still until Python has it and asks for more."""
+"""A value read back in every step. The device is idle until Python queues more work."""
 
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
-from forebay.doctor.analyse.framework import feeds, framework_of, runs_ahead
-from forebay.doctor.predict.cure_changes import deferred
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, gain_without_wait
+from forebay.doctor.analyse.framework import feed_framework, framework_of, is_asynchronous
+from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import calls, often
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import calls_per_step, frequency
 
-__all__ = ["HOW", "examine", "recognises"]
+__all__ = ["READ_BASIS", "examine", "recognises"]
 
-HOW = "Python goes on while the device computes: at most the shorter of the two is won, and each wait's round trip"
+READ_BASIS = (
+    "Python continues while the device computes; this saves the round trip "
+    "of each wait, and at most the shorter of both times"
+)
 
 
-def recognises(case: Case, site: Site) -> bool:
-    return site.in_loop and runs_ahead(case, site)
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    return site.in_loop and is_asynchronous(view, site)
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "read_back"):
-        cost = cost_of(case, site.events)
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "read_back"):
+        cost = cost_of(view, site.events)
         yield Finding(
             rule="read_back",
-            title=f"{site.api} waits for the device {often(site)}",
+            title=f"{site.api} waits for the device {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=_cures(case, site, cost),
-            evidence=(f"{format_nbytes(site.nbytes)} a step come back", *_others(case, site)),
+            cures=_cures(view, site, cost),
+            evidence=(f"The script reads back {format_nbytes(site.nbytes)} per step.", *_others(view, site)),
         )
 
 
-def _cures(case: Case, site: Site, cost: float) -> tuple[Cure, ...]:
-    low, high = won_by_not_waiting(case, cost, calls(site))
-    if framework_of(case, site.api) == "keras":  # its own loop reads, so the script can only have it read less often
-        return (Cure("let Keras look at its losses less often", _LESS_OFTEN, low, high, HOW, deferred(case, site)),)
+def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
+    low, high = gain_without_wait(view, cost, calls_per_step(site))
+    if (
+        framework_of(view, site.api) == "keras"
+    ):  # Keras reads in its own loop; the script can only make it read less often
+        return (
+            Cure("let Keras read its losses less often", _LESS_OFTEN, low, high, READ_BASIS, defer_waits(view, site)),
+        )
     later = Cure(
-        "let results come back later, in order, without a wait",
+        "receive results later, in order, without a wait",
         "import forebay as fb\n"
-        "readback = fb.Readback()                      # in front of the loop\n"
+        "readback = fb.Readback()                      # before the loop\n"
         "readback.put(loss, tag=step)                  # in the loop: does not wait\n"
-        "for step, value in readback.ready(): ...      # whatever has arrived; readback.drain() after the loop",
+        "for step, value in readback.ready(): ...      # results that have arrived; readback.drain() after the loop",
         low,
         high,
-        HOW,
-        deferred(case, site),
+        READ_BASIS,
+        defer_waits(view, site),
     )
-    framework = feeds(case, site.api)
+    framework = feed_framework(view, site.api)
     if framework not in _ADD_UP:
         return (later,)
     code = _ADD_UP[framework]
-    return Cure("add up on the device, look every hundredth step", code, low, high, HOW, deferred(case, site)), later
+    return Cure(
+        "sum on the device, read every hundredth step", code, low, high, READ_BASIS, defer_waits(view, site)
+    ), later
 
 
-def _others(case: Case, site: Site) -> Iterator[str]:
-    """Cured alone, one of several waits may only hand its time to the next."""
-    waits = [other for rule in ("read_back", "host_check", "sync") for other in charged(case, rule)]
+def _others(view: CaptureView, site: CallSite) -> Iterator[str]:
+    """Warn about other waits. If only one of them is cured, its time may move to the next."""
+    waits = [other for rule in ("read_back", "host_check", "sync") for other in sites_for(view, rule)]
     others = [other for other in waits if other.line != site.line]
     if others:
         where = ", ".join(sorted({f"line {other.line.number}" if other.line else other.api for other in others})[:3])
-        yield f"others wait in the same step ({where}): the win needs all of them cured"
+        yield f"The same step has other waits ({where}). Cure all of them to get this gain."
 
 
-_LESS_OFTEN = "model.compile(..., steps_per_execution=50)   # fifty steps in one call, whose losses are read once"
+_LESS_OFTEN = "model.compile(..., steps_per_execution=50)   # fifty steps per call; their losses are read once"
 _ADD_UP = {
-    "torch": "total += loss.detach()                        # a tensor: nobody waits\n"
+    "torch": "total += loss.detach()                        # a tensor: no wait\n"
     "if step % 100 == 0: print(total.item())",
-    "tensorflow": "total.assign_add(loss)                        # total = tf.Variable(0.0) in front of the loop\n"
+    "tensorflow": "total.assign_add(loss)                        # total = tf.Variable(0.0) before the loop\n"
     "if step % 100 == 0: tf.print(total)",
-    "jax": "total = total + loss                          # an array: nobody waits\n"
-    "if step % 100 == 0: print(float(total))",
-    "cupy": "total += loss                                 # an array: nobody waits\n"
+    "jax": "total = total + loss                          # an array: no wait\nif step % 100 == 0: print(float(total))",
+    "cupy": "total += loss                                 # an array: no wait\n"
     "if step % 100 == 0: print(float(total))",
 }

@@ -1,41 +1,41 @@
-"""The same data uploaded again and again: a conversion that belongs before the loop."""
+"""The same data uploaded repeatedly, although one upload before the loop is enough."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import framework_of, is_python, on_device, uploads_to
-from forebay.doctor.model.events import Event, Kind
-from forebay.doctor.predict.cure_changes import without_uploads
+from forebay.doctor.analyse.framework import array_framework, framework_of, is_on_device, is_python_data
+from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.predict.cure_changes import remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import SESSION, calls, each_nbytes, often, told
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nbytes_per_call, source_text
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 3  # times the same data, or it may be chance
-SMALLEST_NBYTES = 1 << 10  # a number or two is no data
-LEAST_SHARE = 0.5  # of the calls, or the line mostly does something else
-SURELY_WON = 0.9  # of what the calls take
-LOOKED_UP = 0.95  # of that, where the data is looked up every step in place of being moved out of the loop
-PAGEABLE_BYTES_PER_SECOND = 8e9  # no link takes ordinary memory faster: so much of a copy is not waiting
+FEWEST = 3  # uploads of the same data; fewer may be chance
+SMALLEST_NBYTES = 1 << 10  # smaller uploads are single numbers
+LEAST_SHARE = 0.5  # of the calls on the line must repeat data
+SURE_SHARE = 0.9  # of the time of the calls
+LOOKUP_SHARE = 0.95  # of that, if the script looks the data up in every step
+PAGEABLE_BYTES_PER_SECOND = 8e9  # no link copies pageable memory faster; the rest of a copy may be waiting
 
 
-def recognises(case: Case, site: Site) -> bool:
-    again = len(_again(site))
-    return again >= LEAST_SHARE * len(site.events) and again > 0 and each_nbytes(site) >= SMALLEST_NBYTES
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    again = len(_repeats(site))
+    return again >= LEAST_SHARE * len(site.events) and again > 0 and nbytes_per_call(site) >= SMALLEST_NBYTES
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "repeated_upload"):
-        yield _finding(case, site, cost_of(case, _again(site)))
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "repeated_upload"):
+        yield _finding(view, site, cost_of(view, _repeats(site)))
 
 
-def _again(site: Site) -> list[Event]:
-    """Uploads of what was uploaded before: all but the first of each."""
+def _repeats(site: CallSite) -> list[LedgerEvent]:
+    """Return the uploads of data that was uploaded before."""
     keys = Counter(key for key in site.values("key") if key)
     seen: set[object] = set()
     found = []
@@ -47,72 +47,74 @@ def _again(site: Site) -> list[Event]:
     return found
 
 
-def _finding(case: Case, site: Site, cost: float) -> Finding:
-    different, by_turns = _different(site), ""
-    what = f"the same {format_nbytes(each_nbytes(site))}"
-    if different > max(1.0, calls(site)):
-        by_turns = f", {different} different ones by turns"
+def _finding(view: CaptureView, site: CallSite, cost: float) -> Finding:
+    distinct, alternating = _count_distinct(site), ""
+    what = f"the same {format_nbytes(nbytes_per_call(site))}"
+    if distinct > max(1.0, calls_per_step(site)):
+        alternating = f", alternating between {distinct} arrays"
     return Finding(
         rule="repeated_upload",
-        title=f"{site.api} uploads {what} {often(site)}{by_turns}",
+        title=f"{site.api} uploads {what} {frequency(site)}{alternating}",
         line=site.line,
         seconds=cost,
-        cures=tuple(_cures(case, site, cost)),
+        cures=tuple(_cures(view, site, cost)),
         evidence=(
-            f"{len(_again(site))} of {len(site.events)} uploads were of data that had been uploaded before",
-            f"{format_nbytes(site.nbytes)} cross in a step, {different} different in all",
+            f"{len(_repeats(site))} of {len(site.events)} uploads repeated data that had been uploaded before.",
+            f"The script uploads {format_nbytes(site.nbytes)} per step, from {distinct} distinct arrays.",
         ),
     )
 
 
-def _different(site: Site) -> int:
+def _count_distinct(site: CallSite) -> int:
     return len({key for key in site.values("key") if key})
 
 
-def _cures(case: Case, site: Site, cost: float) -> Iterator[Cure]:
-    how = "the uploads it removes, as measured; the first one stays"
-    low = _surely_won(case, site, cost)
-    changes = without_uploads(case, site, len(_again(site)) / len(site.events))
-    yield Cure("convert it before the loop", _before(case, site), low, cost, how, changes)
-    if is_python(site) or site.api == SESSION:
-        return  # upload_once remembers arrays, and gives tensors that no graph takes
+def _cures(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
+    basis = "the measured time of the removed uploads; the first upload remains"
+    low = _least_gain(view, site, cost)
+    changes = remove_uploads(view, site, len(_repeats(site)) / len(site.events))
+    yield Cure("convert it before the loop", _before(view, site), low, cost, basis, changes)
+    if is_python_data(site) or site.api == SESSION:
+        return  # upload_once needs arrays, and a session takes no tensors
     yield Cure(
-        "let the loop ask every step and upload once",
-        _once(case, site),
-        low * LOOKED_UP,
+        "use upload_once in the loop",
+        _once(view, site),
+        low * LOOKUP_SHARE,
         cost,
-        f"{how}; looking it up costs some microseconds",
+        f"{basis}; the lookup takes some microseconds",
         changes,
     )
 
 
-def _once(case: Case, site: Site) -> str:
-    """By the names that the line has, where it is a conversion and nothing else."""
-    found = _CONVERSION.fullmatch(told(site.line, ""))
+def _once(view: CaptureView, site: CallSite) -> str:
+    """Return code with the names of the line, if the line is only a conversion."""
+    found = _CONVERSION.fullmatch(source_text(site.line, ""))
     name, array = found.groups() if found else ("x", "array")
-    return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{uploads_to(case, site.api)}")'
+    return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{array_framework(view, site.api)}")'
 
 
-def _before(case: Case, site: Site) -> str:
-    """The line itself where it asks for a conversion; where it calls something else, that must stay in the loop."""
-    once = "   # in front of the loop, once"
+def _before(view: CaptureView, site: CallSite) -> str:
+    """Return code to convert before the loop; a line that does more than convert stays in the loop."""
+    once = "   # once, before the loop"
     if site.api == SESSION:
-        return 'x = tf.compat.v1.get_variable("x", initializer=array)   # in place of the placeholder'
+        return 'x = tf.compat.v1.get_variable("x", initializer=array)   # replaces the placeholder'
     converts = site.api.rpartition(".")[2] in _CONVERSIONS
-    call = site.api if converts else _CONVERT.get(uploads_to(case, site.api), site.api)
-    if _different(site) > 1:
+    call = site.api if converts else _CONVERT.get(array_framework(view, site.api), site.api)
+    if _count_distinct(site) > 1:
         return f"converted = [{call}(array) for array in arrays]{once}"
     return (
-        f"{told(site.line, f'x = {call}(array)')}{once}" if converts else f"x = {call}(array){once}: the loop passes x"
+        f"{source_text(site.line, f'x = {call}(array)')}{once}"
+        if converts
+        else f"x = {call}(array){once}; the loop passes x"
     )
 
 
-def _surely_won(case: Case, site: Site, cost: float) -> float:
-    """PyTorch's copies queue up behind what the device has to do: unless it is idle by then, they wait for that too."""
-    idle = any(wait.in_loop for wait in case.of(Kind.DOWNLOAD, Kind.SYNC))
-    if idle or not on_device(site) or framework_of(case, site.api) != "torch":
-        return cost * SURELY_WON
-    return min(cost * SURELY_WON, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
+def _least_gain(view: CaptureView, site: CallSite, cost: float) -> float:
+    """Return the least gain. PyTorch copies may wait for earlier work on the device, which remains."""
+    is_idle = any(wait.in_loop for wait in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
+    if is_idle or not is_on_device(site) or framework_of(view, site.api) != "torch":
+        return cost * SURE_SHARE
+    return min(cost * SURE_SHARE, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
 
 
 _CONVERSION = re.compile(r"(\w+) = [\w.]+\((\w+)(?:, [^()]*)?\)")

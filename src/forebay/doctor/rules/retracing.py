@@ -1,67 +1,70 @@
-"""A function that is compiled again and again while the loop runs, because what it is called with keeps changing."""
+"""A function that is compiled repeatedly in the loop because its arguments change."""
 
 from collections import Counter
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.model.formatting import counted, seconds
-from forebay.doctor.predict.cure_changes import removed
+from forebay.doctor.model.formatting import format_count, format_seconds
+from forebay.doctor.predict.cure_changes import remove_calls
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.wording import most_of_one
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 3  # in steady steps: a last, smaller batch is compiled for once
-SURELY_WON = 0.8  # of the compiling: a form that fits all calls may itself be compiled once more, and run slower
+FEWEST = 3  # compilations in steady steps; a smaller last batch causes one
+SURE_SHARE = 0.8  # of the compile time; a function for all arguments is compiled once more and may be slower
 
 _REASONS = {
     "shape": "its shapes change",
-    "dtype": "its types change",
-    "value": "a Python value it is given changes",
-    "first": "it is new each time",
+    "dtype": "its dtypes change",
+    "value": "a Python argument changes",
+    "first": "it is created again each time",
 }
 
 
-def recognises(case: Case, site: Site) -> bool:
-    return most_of_one(site)[1] >= FEWEST
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    return most_frequent_function(site)[1] >= FEWEST
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "retracing"):
-        cost, reason = cost_of(case, site.events), _reason(site)
-        name, count = most_of_one(site)
-        why = f", as {_REASONS[reason]}" if reason in _REASONS else ""
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "retracing"):
+        cost, reason = cost_of(view, site.events), _reason(site)
+        name, count = most_frequent_function(site)
+        why = f", because {_REASONS[reason]}" if reason in _REASONS else ""
         times = f"{count} times in {site.steps} steps"
-        how = "the compiling as measured, but for what one form for all calls may cost"
-        code = _CURES.get((framework_of(case, site.api), reason)) or _OTHERWISE[_otherwise(reason)]
+        basis = "the measured compile time, less the possible cost of one function for all arguments"
+        code = _CURES.get((framework_of(view, site.api), reason)) or _OTHERWISE[_otherwise(reason)]
         yield Finding(
             rule="retracing",
             title=f"{name or site.api} is compiled {times}{why}",
             line=site.line,
             seconds=cost,
-            cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURELY_WON, cost, how, removed(case, site)),),
-            evidence=(f"{seconds(_each(site))} each time", *_signatures(site)),
+            cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURE_SHARE, cost, basis, remove_calls(view, site)),),
+            evidence=(f"Each compilation takes {format_seconds(_seconds_per_compilation(site))}.", *_signatures(site)),
         )
 
 
-def _reason(site: Site) -> str:
-    """The one that was told most often."""
+def _reason(site: CallSite) -> str:
+    """Return the most frequent reason."""
     reasons = Counter(str(reason) for reason in site.values("reason") if reason)
     return reasons.most_common(1)[0][0] if reasons else ""
 
 
-def _each(site: Site) -> float:
+def _seconds_per_compilation(site: CallSite) -> float:
     return sum(event.seconds for event in site.events) / len(site.events)
 
 
-def _signatures(site: Site) -> Iterator[str]:
-    """What it was compiled for last, one after the other."""
-    told = [str(signature) for signature in site.values("signature") if signature]
-    if told:
-        yield f"{counted(len(set(told)), 'signature')}, among them {'; '.join(dict.fromkeys(told[-2:]))}"
+def _signatures(site: CallSite) -> Iterator[str]:
+    """Show the last two signatures."""
+    signatures = [str(signature) for signature in site.values("signature") if signature]
+    if signatures:
+        yield (
+            f"The doctor saw {format_count(len(set(signatures)), 'signature')}, for "
+            f"example {'; '.join(dict.fromkeys(signatures[-2:]))}."
+        )
 
 
 def _otherwise(reason: str) -> str:
@@ -69,25 +72,25 @@ def _otherwise(reason: str) -> str:
 
 
 _TITLES = {
-    "shape": "keep shapes the same, or compile for any",
-    "dtype": "keep types the same",
-    "value": "give numbers as tensors, not as Python's own",
-    "first": "make the compiled function once",
+    "shape": "keep shapes constant, or compile for any shape",
+    "dtype": "keep dtypes constant",
+    "value": "pass numbers as tensors, not as Python numbers",
+    "first": "create the compiled function once",
 }
 _OTHERWISE = {
     "shape": "x = np.pad(x, [(0, LONGEST - len(x))] + [(0, 0)] * (x.ndim - 1))   # and drop_remainder=True for batches",
-    "dtype": 'x = x.astype("float32")   # the same in every step',
-    "value": "step(np.asarray(number))   # an array: only its shape and type count",
-    "first": "compiled = ...   # made in front of the loop, called inside",
+    "dtype": 'x = x.astype("float32")   # the same dtype in every step',
+    "value": "step(np.asarray(number))   # an array: only its shape and dtype matter",
+    "first": "compiled = ...   # create it before the loop, call it inside",
 }
 _CURES = {
     ("tensorflow", "shape"): "@tf.function(reduce_retracing=True)   # or input_signature=[tf.TensorSpec([None, 64])]\n"
     "def train_step(x): ...",
-    ("tensorflow", "value"): "train_step(x, tf.constant(rate))   # a Python number is a new graph each time",
+    ("tensorflow", "value"): "train_step(x, tf.constant(rate))   # each Python number needs a new graph",
     ("torch", "shape"): "step = torch.compile(step, dynamic=True)",
-    ("torch", "value"): "step(x, torch.tensor(rate))   # a Python number is compiled in",
-    ("jax", "value"): "step(x, jnp.float32(rate))   # and not in static_argnums",
-    ("jax", "first"): "step = jax.jit(step)   # in front of the loop: a lambda made inside is a new function each time",
-    ("tensorflow", "first"): "step = tf.function(step)   # in front of the loop",
-    ("torch", "first"): "step = torch.compile(step)   # in front of the loop",
+    ("torch", "value"): "step(x, torch.tensor(rate))   # a Python number is compiled into the graph",
+    ("jax", "value"): "step(x, jnp.float32(rate))   # and remove it from static_argnums",
+    ("jax", "first"): "step = jax.jit(step)   # before the loop; a lambda created inside is a new function each time",
+    ("tensorflow", "first"): "step = tf.function(step)   # before the loop",
+    ("torch", "first"): "step = torch.compile(step)   # before the loop",
 }

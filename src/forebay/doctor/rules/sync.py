@@ -1,41 +1,44 @@
-"""A wait for the device that the script asks for every step: nothing is queued while it lasts."""
+"""Explicit synchronisation in every step. The host queues no work during the wait."""
 
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, won_by_not_waiting
-from forebay.doctor.predict.cure_changes import deferred
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, gain_without_wait
+from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
-from forebay.doctor.rules.read_back import HOW
-from forebay.doctor.rules.wording import calls, often, told
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.read_back import READ_BASIS
+from forebay.doctor.rules.wording import calls_per_step, frequency, source_text
 
 __all__ = ["examine", "recognises"]
 
 
-def recognises(case: Case, site: Site) -> bool:
+def recognises(view: CaptureView, site: CallSite) -> bool:
     return site.in_loop
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "sync"):
-        cost = cost_of(case, site.events)
-        low, high = won_by_not_waiting(case, cost, calls(site))
-        asked = told(site.line, f"{site.api}()")
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "sync"):
+        cost = cost_of(view, site.events)
+        low, high = gain_without_wait(view, cost, calls_per_step(site))
+        statement = source_text(site.line, f"{site.api}()")
         yield Finding(
             rule="sync",
-            title=f"{site.api} stops the loop for the device {often(site)}",
+            title=f"{site.api} makes the loop wait for the device {frequency(site)}",
             line=site.line,
             seconds=cost,
             cures=(
                 Cure(
-                    "wait when a clock is read, not every step",
-                    f"if step % 100 == 0:\n    {asked}   # or once, after the loop",
+                    "synchronise only to read a timer, not in every step",
+                    f"if step % 100 == 0:\n    {statement}   # or once after the loop",
                     low,
                     high,
-                    HOW,
-                    deferred(case, site),
+                    READ_BASIS,
+                    defer_waits(view, site),
                 ),
             ),
-            evidence=(f"{len(site.events)} waits in {site.steps} steps; whoever reads a value waits for it anyway",),
+            evidence=(
+                f"The script synchronised {len(site.events)} times in {site.steps} steps. "
+                "Reading a value waits for the device anyway, so this wait is not needed.",
+            ),
         )

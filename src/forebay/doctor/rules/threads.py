@@ -1,103 +1,111 @@
-"""Settings that fight the program: more threads than cores, launches that wait, compiling switched off."""
+"""Harmful settings: more threads than cores, blocking launches, or disabled compilation."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.doctor.analyse.case import Case, Site
-from forebay.doctor.analyse.costs import cost_of, unexplained
-from forebay.doctor.model.events import Kind
-from forebay.doctor.rules.eager import calling, operations
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.rules.eager import calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE
-from forebay.doctor.rules.input_producers import cores_of, workers_of
-from forebay.doctor.rules.precedence import charged
+from forebay.doctor.rules.input_producers import count_cores, count_workers
+from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-CROWDED = 2  # threads for each core that want to run
+CROWDED = 2  # runnable threads per core
 _PER_WORKER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# A setting of a framework that makes compiled functions run operation by operation, and how to take it back.
+# Framework settings that run compiled functions operation by operation, and the code to undo each.
 _UNCOMPILED = {
     "run_eagerly": ("tf.config.run_functions_eagerly(True)", "tf.config.run_functions_eagerly(False)"),
     "jit_disabled": ("jax_disable_jit", 'jax.config.update("jax_disable_jit", False)   # and unset JAX_DISABLE_JIT'),
 }
 
 
-def recognises(case: Case, site: Site) -> bool:
-    if site.kind is Kind.OPS:
-        return any(facts.get(name) for facts in case.frameworks.values() for name in _UNCOMPILED)
-    waits = cost_of(case, site.events) >= MODERATE * case.step_seconds > 0
-    return waits and _wanted(case, site) >= CROWDED * cores_of(case)
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    if site.kind is EventKind.OPS:
+        return any(facts.get(name) for facts in view.frameworks.values() for name in _UNCOMPILED)
+    waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
+    return waits and _count_threads(view, site) >= CROWDED * count_cores(view)
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    if not case.step_seconds:
+def examine(view: CaptureView) -> Iterator[Finding]:
+    if not view.step_seconds:
         return
-    for site in charged(case, "threads", Kind.INPUT):
-        yield _crowded(case, site)
-    if _settings(case).get("CUDA_LAUNCH_BLOCKING") == "1" and case.has_gpu:
-        yield _blocking(case)
-    for facts in case.frameworks.values():
+    for site in sites_for(view, "threads", EventKind.INPUT):
+        yield _crowded(view, site)
+    if _settings(view).get("CUDA_LAUNCH_BLOCKING") == "1" and view.has_gpu:
+        yield _blocking(view)
+    for facts in view.frameworks.values():
         for name in _UNCOMPILED:
             if facts.get(name):
-                yield _uncompiled(case, name)
+                yield _uncompiled(view, name)
 
 
-def _settings(case: Case) -> dict[str, Any]:
-    found: dict[str, Any] = case.capture.facts.get("settings") or {}
+def _settings(view: CaptureView) -> dict[str, Any]:
+    found: dict[str, Any] = view.capture.facts.get("settings") or {}
     return found
 
 
-def _wanted(case: Case, site: Site) -> int:
-    """Threads that want to run at a time, as far as settings say: each worker has its own."""
-    asked = [value for name in _PER_WORKER if str(value := _settings(case).get(name, "")).isdigit()]
-    return workers_of(site) * max((int(value) for value in asked), default=1)
+def _count_threads(view: CaptureView, site: CallSite) -> int:
+    """Return the number of runnable threads according to the settings; each worker has its own."""
+    asked = [value for name in _PER_WORKER if str(value := _settings(view).get(name, "")).isdigit()]
+    return count_workers(site) * max((int(value) for value in asked), default=1)
 
 
-def _crowded(case: Case, site: Site) -> Finding:
-    wait, wanted, cores = cost_of(case, site.events), _wanted(case, site), cores_of(case)
-    workers = workers_of(site)
-    high = wait * (1 - cores / wanted)
+def _crowded(view: CaptureView, site: CallSite) -> Finding:
+    wait, threads, cores = cost_of(view, site.events), _count_threads(view, site), count_cores(view)
+    workers = count_workers(site)
+    high = wait * (1 - cores / threads)
     return Finding(
         rule="threads",
-        title=f"{workers} workers want {wanted} threads on {cores} cores",
+        title=f"{workers} workers use {threads} threads on {cores} cores",
         line=site.line,
         seconds=wait,
         cures=(
             Cure(
-                "a thread each, and no more workers than cores",
+                "one thread per worker, and no more workers than cores",
                 f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={min(workers, cores)}",
                 low=0.0,
                 high=high,
-                how="at most the wait in the proportion of threads to cores: what crowding costs was not measured",
+                basis="at most the wait, reduced by the ratio of cores to threads; the "
+                "cost of too many threads was not measured",
             ),
         ),
-        evidence=(", ".join(f"{name}={value}" for name, value in sorted(_settings(case).items())) or "no settings",),
+        evidence=(
+            ", ".join(f"{name}={value}" for name, value in sorted(_settings(view).items())) or "No settings are known.",
+        ),
     )
 
 
-def _uncounted(case: Case) -> float:
-    """Seconds that may all be Python's: functions of JAX's that are told to run uncompiled still look compiled."""
-    runs = [event for site in case.of(Kind.RUN) for event in site.events]
-    return min(case.step_seconds, unexplained(case) + cost_of(case, runs))
+def _uncounted(view: CaptureView) -> float:
+    """Return the seconds that may be Python time.
+
+    JAX functions with compilation disabled still look compiled.
+    """
+    runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
+    return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))
 
 
-def _blocking(case: Case) -> Finding:
-    """Host and device take turns: side by side they need at least half the time."""
-    most = case.step_seconds / 2
-    how = "nothing to half of a step: host and device then work side by side"
-    cure = Cure("launch without waiting", "unset CUDA_LAUNCH_BLOCKING   # it is for debugging", 0.0, most, how)
-    title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait until the device is done: up to half of a step"
-    return Finding("threads", title, None, most, (cure,), ("read from the environment",))
+def _blocking(view: CaptureView) -> Finding:
+    """Host and device take turns. In parallel they need at least half the time."""
+    most = view.step_seconds / 2
+    basis = "nothing to half of a step, because host and device then work in parallel"
+    cure = Cure(
+        "launch without waiting", "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging", 0.0, most, basis
+    )
+    title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device (up to half of a step)"
+    return Finding("threads", title, None, most, (cure,), ("The doctor read this setting from the environment.",))
 
 
-def _uncompiled(case: Case, name: str) -> Finding:
+def _uncompiled(view: CaptureView, name: str) -> Finding:
     setting, code = _UNCOMPILED[name]
-    sites = charged(case, "threads", Kind.OPS)
-    count = sum(map(operations, sites))
-    least, high = calling(case, sites) if sites else (0.0, _uncounted(case))
-    counted = f"{count:.0f} calls become one" if sites else "what of a step nothing else explains"
-    cure = Cure("let functions be compiled", code, least / 2, high, f"{counted}; at least half of what calls take")
+    sites = sites_for(view, "threads", EventKind.OPS)
+    count = sum(map(operations_per_step, sites))
+    least, high = calling_seconds(view, sites) if sites else (0.0, _uncounted(view))
+    saved = f"{count:.0f} calls become one" if sites else "the time that nothing else explains"
+    cure = Cure("enable compilation", code, least / 2, high, f"{saved}; at least half of the time of the calls")
     title = f"{setting} runs every operation of compiled functions one by one"
-    line = max(sites, key=operations).line if sites else None
-    return Finding("threads", title, line, high, (cure,), ("read from the framework",))
+    line = max(sites, key=operations_per_step).line if sites else None
+    return Finding("threads", title, line, high, (cure,), ("The doctor read this setting from the framework.",))

@@ -1,65 +1,73 @@
-"""Many operations that take less than their launch: a Python loop over elements, where one operation would do."""
+"""Many tiny operations from one line: a Python loop over elements instead of one operation."""
 
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.case import Case, Site
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.model.events import Kind
-from forebay.doctor.model.formatting import percent
-from forebay.doctor.predict.cure_changes import compiled
-from forebay.doctor.rules.eager import FEWEST, calling, operations, told_how
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent
+from forebay.doctor.predict.cure_changes import compile_step
+from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, gain_basis, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.precedence import charged
+from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-LEAST_SHARE = 0.5  # of all operations: from one line they are a loop, from many lines they are an eager step
+LEAST_SHARE = 0.5  # of all operations; if many lines share them, the rule is `eager`
 
 
-def recognises(case: Case, site: Site) -> bool:
-    """Not where a step ends: a `fit` or an optimizer has its own loop, which is the step's; nor beside a gradient."""
-    if any(step.line == site.line for step in case.of(Kind.STEP)) or any(case.of(Kind.TRANSFORM)):
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether one line starts many tiny operations.
+
+    A line that ends a step does not count, because `fit` and optimizers have their own loop. Nor does a step that takes
+    gradients.
+    """
+    if any(step.line == site.line for step in view.sites_of(EventKind.STEP)) or any(view.sites_of(EventKind.TRANSFORM)):
         return False
-    tiny = operations(site, "tiny")
-    total = sum(operations(other) for other in case.of(Kind.OPS))
-    compiled = any(run.in_loop for run in case.of(Kind.RUN))
-    return tiny >= FEWEST and (compiled or tiny >= LEAST_SHARE * total)
+    tiny = operations_per_step(site, "tiny")
+    total = sum(operations_per_step(other) for other in view.sites_of(EventKind.OPS))
+    compile_step = any(run.in_loop for run in view.sites_of(EventKind.RUN))
+    return tiny >= FEWEST_OPERATIONS and (compile_step or tiny >= LEAST_SHARE * total)
 
 
-def examine(case: Case) -> Iterator[Finding]:
-    for site in charged(case, "tiny_ops"):
-        tiny, count = operations(site, "tiny"), operations(site)
-        least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling(case, [site]))
-        framework = framework_of(case, site.api)
-        how = f"{tiny:.0f} calls become a few; {told_how([site])}"
-        one_call = compiled(case, framework)
+def examine(view: CaptureView) -> Iterator[Finding]:
+    for site in sites_for(view, "tiny_ops"):
+        tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
+        least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
+        framework = framework_of(view, site.api)
+        basis = f"{tiny:.0f} calls become a few; {gain_basis([site])}"
+        one_call = compile_step(view, framework)
         yield Finding(
             rule="tiny_ops",
-            title=f"One line starts {tiny:.0f} tiny operations a step",
+            title=f"One line starts {tiny:.0f} tiny operations per step",
             line=site.line,
             seconds=least,
             cures=(
                 Cure(
-                    "one operation over all elements",
+                    "use one operation for all elements",
                     _VECTORISED.get(framework, _NUMPY),
                     least / 2,
                     high,
-                    how,
+                    basis,
                     one_call,
                 ),
-                Cure("compile the loop", _COMPILED.get(framework, _COMPILED["torch"]), least / 2, high, how, one_call),
+                Cure(
+                    "compile the loop", _COMPILED.get(framework, _COMPILED["torch"]), least / 2, high, basis, one_call
+                ),
             ),
             evidence=(
-                f"{percent(min(1.0, tiny / count)) if count else 'most'} of {count:.0f} take less than a launch",
+                f"{format_percent(min(1.0, tiny / count)) if count else 'Most'} of "
+                f"{count:.0f} operations take less time than a launch.",
             ),
         )
 
 
-_NUMPY = "result = (rows * weights).sum(-1)   # not: for row, weight in zip(rows, weights)"
+_NUMPY = "result = (rows * weights).sum(-1)   # replaces: for row, weight in zip(rows, weights)"
 _VECTORISED = {
-    "tensorflow": "result = tf.vectorized_map(one, rows)   # not: for row in rows",
-    "torch": "result = torch.vmap(one)(rows)   # not: for row in rows; optimizers: foreach=True or fused=True",
-    "jax": "result = jax.vmap(one)(rows)   # not: for row in rows; jax.lax.scan where each needs the one before",
+    "tensorflow": "result = tf.vectorized_map(one, rows)   # replaces: for row in rows",
+    "torch": "result = torch.vmap(one)(rows)   # replaces: for row in rows; optimizers: foreach=True or fused=True",
+    "jax": "result = jax.vmap(one)(rows)   # replaces: for row in rows; use "
+    "jax.lax.scan if each row needs the previous one",
 }
 _COMPILED = {
     "tensorflow": "@tf.function(jit_compile=True)\ndef step(rows): ...",

@@ -1,4 +1,4 @@
-// The page itself: its theme, its copy buttons, its sortable tables. Nothing here is needed to read it.
+// Theme, copy buttons and sortable tables. The page is readable without this script.
 "use strict";
 
 (() => {
@@ -6,10 +6,10 @@
   const button = document.getElementById("theme");
 
   const remembered = () => {
-    try { return localStorage.getItem("forebay-theme"); } catch { return null; } // forbidden for files in some browsers
+    try { return localStorage.getItem("forebay-theme"); } catch { return null; } // some browsers forbid storage for local files
   };
   const remember = (theme) => {
-    try { localStorage.setItem("forebay-theme", theme); } catch { /* then it is chosen anew next time */ }
+    try { localStorage.setItem("forebay-theme", theme); } catch { /* storage is forbidden: the choice is not saved */ }
   };
   const choose = (theme) => {
     if (theme === "auto") delete document.documentElement.dataset.theme;
@@ -34,7 +34,7 @@
     try {
       await navigator.clipboard.writeText(element.textContent);
       return true;
-    } catch { // an old browser, or one that does not trust files
+    } catch { // an old browser, or one that gives local files no clipboard access
       select(element);
       return document.execCommand("copy");
     }
@@ -60,7 +60,7 @@
     headings.forEach((heading, column) => heading.addEventListener("click", () => {
       const numeric = heading.classList.contains("number");
       const before = heading.getAttribute("aria-sort");
-      const rising = before ? before === "descending" : !numeric; // numbers start with the largest
+      const rising = before ? before === "descending" : !numeric; // the first click on a number column sorts the largest first
       const rows = [...table.tBodies[0].rows];
       rows.sort((one, other) => (rising ? 1 : -1) * compare(value(one, column), value(other, column)));
       table.tBodies[0].append(...rows);

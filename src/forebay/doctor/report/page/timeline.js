@@ -1,20 +1,20 @@
-// The timeline: a lane for each thread, drawn on a canvas. What is narrower than a pixel is added up, so that a view of
-// everything costs no more than a view of one step.
+// The timeline: one track for each thread, drawn on a canvas. Events narrower than a pixel are summed per column, so that
+// drawing the whole run costs no more than drawing one step.
 "use strict";
 
 (() => {
-  const canvas = document.getElementById("lanes");
-  if (!canvas) return; // nothing happened that could be drawn
+  const canvas = document.getElementById("tracks");
+  if (!canvas) return; // the capture has no events
   const data = JSON.parse(document.getElementById("timeline-data").textContent);
   const hover = document.getElementById("hover");
   const context = canvas.getContext("2d");
-  const AXIS = 26, TITLE = 22, ROW = 22, GAP = 3, FOOT = 8, LABEL = 64; // pixels; a lane's name takes the last
-  const DENSE = 6; // pixels of a step below which steps are not told apart
-  const NARROWEST = 50; // ticks that a view holds at least
+  const AXIS = 26, TITLE = 22, ROW = 22, GAP = 3, FOOT = 8, LABEL = 64; // pixels; LABEL is the width of a track's name
+  const DENSE = 6; // pixels; narrower steps are drawn as one band
+  const NARROWEST = 50; // ticks; the smallest range that the view can show
 
   const running = (steps) => { let sum = 0; return Float64Array.from(steps, (step) => (sum += step)); };
   const sites = data.sites;
-  const lanes = data.lanes.map(({ name, rows }) => ({
+  const tracks = data.tracks.map(({ name, rows }) => ({
     name,
     rows: rows.map((row) => {
       const starts = running(row.starts);
@@ -22,14 +22,14 @@
     }),
   }));
   const steps = data.steps;
-  const tones = [...new Set(sites.map((site) => site.tone))];
+  const colors = [...new Set(sites.map((site) => site.color))];
   const whole = { from: 0, to: Math.max(data.length, NARROWEST) };
   const view = { ...whole };
-  let tops = []; // where each row is drawn: { row, top }
-  let colours = {};
+  let tops = []; // the position of each row: { row, top }
+  let palette = {};
   let pointed = null; // { row, index }
 
-  // Words
+  // Formatting
 
   const seconds = (ticks, digits = 3) => {
     const value = ticks * data.tick_seconds;
@@ -47,7 +47,7 @@
 
   // Drawing
 
-  const readColours = () => {
+  const readColors = () => {
     const style = getComputedStyle(document.documentElement);
     const probe = document.createElement("i");
     document.body.append(probe);
@@ -55,19 +55,19 @@
       probe.style.color = `var(--${name})`;
       return getComputedStyle(probe).color;
     };
-    for (const name of ["ink", "muted", "line", "sunken", "on-tone"]) colours[name] = resolve(name);
-    for (const tone of tones) colours[tone] = resolve(`tone-${tone}`);
-    colours.font = `12px ${style.getPropertyValue("--sans")}`;
+    for (const name of ["ink", "muted", "line", "sunken", "on-color"]) palette[name] = resolve(name);
+    for (const color of colors) palette[color] = resolve(`color-${color}`);
+    palette.font = `12px ${style.getPropertyValue("--sans")}`;
     probe.remove();
   };
 
   const layOut = () => {
     let top = AXIS;
     tops = [];
-    for (const lane of lanes) {
-      lane.top = top;
+    for (const track of tracks) {
+      track.top = top;
       top += TITLE;
-      for (const row of lane.rows) {
+      for (const row of track.rows) {
         tops.push({ row, top });
         top += ROW + GAP;
       }
@@ -82,7 +82,7 @@
   const x = (time) => ((time - view.from) / (view.to - view.from)) * canvas.clientWidth;
   const timeAt = (place) => view.from + (place / canvas.clientWidth) * (view.to - view.from);
 
-  /** The first place of a sorted array whose value is above a limit. */
+  /** The first index of a sorted array whose value is above a limit. */
   const above = (values, limit) => {
     let low = 0, high = values.length;
     while (low < high) {
@@ -93,7 +93,7 @@
   };
 
   const band = (left, right, height) => {
-    context.fillStyle = colours.sunken;
+    context.fillStyle = palette.sunken;
     context.fillRect(left, AXIS, right - left, height);
   };
   const drawSteps = (width, height) => {
@@ -103,11 +103,11 @@
     for (let i = Math.max(0, above(steps, view.from) - 1); i <= last && steps[i] <= view.to; i += 1) {
       const left = x(steps[i]), right = x(steps[Math.min(i + 1, last)]);
       if (i % 2 === 0) band(left, right, height);
-      context.fillStyle = colours.line;
+      context.fillStyle = palette.line;
       context.fillRect(Math.round(left), AXIS, 1, height);
       const edge = Math.min(right, width) - 6;
       if (edge - Math.max(left, LABEL) < 54) continue;
-      context.fillStyle = colours.muted;
+      context.fillStyle = palette.muted;
       context.textAlign = "right";
       context.fillText(`step ${i + 1}`, edge, AXIS + 12);
     }
@@ -121,19 +121,19 @@
     context.textAlign = "left";
     for (let n = Math.ceil((view.from - origin) / tick); origin + n * tick <= view.to; n += 1) {
       const left = Math.round(x(origin + n * tick));
-      context.fillStyle = colours.line;
+      context.fillStyle = palette.line;
       context.fillRect(left, 0, 1, AXIS);
-      context.fillStyle = colours.muted;
+      context.fillStyle = palette.muted;
       context.fillText((n < 0 ? "\u2212" : "") + seconds(Math.abs(n) * tick, 5), left + 5, AXIS / 2);
     }
   };
 
-  /** What is narrower than a pixel fills its column as far as it fills its time, tone upon tone. */
+  /** Events narrower than a pixel fill their column in proportion to their time, one color above another. */
   const drawColumn = (column, busy, top) => {
     let foot = top + ROW;
-    for (const tone of tones) {
-      const tall = ROW * Math.min(1, busy[tone] ?? 0);
-      context.fillStyle = colours[tone];
+    for (const color of colors) {
+      const tall = ROW * Math.min(1, busy[color] ?? 0);
+      context.fillStyle = palette[color];
       context.fillRect(column, foot - tall, 1, tall);
       foot -= tall;
     }
@@ -152,8 +152,8 @@
         column = Math.floor(left);
         busy = {};
       }
-      const tone = sites[row.sites[i]].tone;
-      busy[tone] = (busy[tone] ?? 0) + Math.max(right - left, 0.04); // a trace of what takes next to no time
+      const color = sites[row.sites[i]].color;
+      busy[color] = (busy[color] ?? 0) + Math.max(right - left, 0.04); // keep very short events visible
     }
     drawColumn(column, busy, top);
   };
@@ -161,16 +161,16 @@
   const drawEvent = (row, i, left, right, top) => {
     const site = sites[row.sites[i]];
     const width = Math.max(1, right - left - (right - left > 4 ? 1 : 0));
-    context.fillStyle = colours[site.tone];
+    context.fillStyle = palette[site.color];
     context.fillRect(left, top, width, ROW);
     if (pointed && pointed.row === row && pointed.index === i) {
-      context.strokeStyle = colours.ink;
+      context.strokeStyle = palette.ink;
       context.lineWidth = 2;
       context.strokeRect(left + 1, top + 1, Math.max(1, width - 2), ROW - 2);
     }
     const letters = Math.floor((Math.min(right, canvas.clientWidth) - Math.max(left, 0) - 10) / 6.5);
     if (letters < 3) return;
-    context.fillStyle = colours["on-tone"];
+    context.fillStyle = palette["on-color"];
     context.textAlign = "left";
     const label = site.api.length > letters ? `${site.api.slice(0, letters - 1)}\u2026` : site.api;
     context.fillText(label, Math.max(left, 0) + 6, top + ROW / 2 + 0.5);
@@ -179,14 +179,14 @@
   const draw = () => {
     const width = canvas.clientWidth, height = canvas.clientHeight;
     context.clearRect(0, 0, width, height);
-    context.font = colours.font;
+    context.font = palette.font;
     context.textBaseline = "middle";
     drawSteps(width, height);
     drawAxis(width);
     for (const { row, top } of tops) drawRow(row, top);
     context.textAlign = "left";
-    context.fillStyle = colours.muted;
-    for (const lane of lanes) context.fillText(lane.name, 8, lane.top + TITLE / 2);
+    context.fillStyle = palette.muted;
+    for (const track of tracks) context.fillText(track.name, 8, track.top + TITLE / 2);
     document.getElementById("range").textContent = `${seconds(view.to - view.from)} of ${seconds(whole.to)}`;
     canvas.dataset.from = view.from;
     canvas.dataset.to = view.to;
@@ -244,31 +244,31 @@
   canvas.addEventListener("wheel", (event) => {
     const length = view.to - view.from;
     const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-    if (!sideways && (event.deltaY > 0 ? length >= whole.to : length <= NARROWEST)) return; // then the page scrolls on
+    if (!sideways && (event.deltaY > 0 ? length >= whole.to : length <= NARROWEST)) return; // the zoom is at its limit: let the page scroll
     event.preventDefault();
     if (sideways) move(event.deltaX / canvas.clientWidth);
     else zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.003), event.offsetX);
   }, { passive: false });
 
-  const held = new Map(); // pointers that are down, and where: one drags, two zoom
+  const pressed = new Map(); // pressed pointers and their positions: one pointer drags, two zoom
   canvas.addEventListener("pointerdown", (event) => {
-    held.set(event.pointerId, event.offsetX);
+    pressed.set(event.pointerId, event.offsetX);
     canvas.setPointerCapture(event.pointerId);
-    canvas.classList.add("held");
+    canvas.classList.add("pressed");
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!held.has(event.pointerId)) return point(event);
-    const before = [...held.values()];
-    held.set(event.pointerId, event.offsetX);
-    const after = [...held.values()];
+    if (!pressed.has(event.pointerId)) return point(event);
+    const before = [...pressed.values()];
+    pressed.set(event.pointerId, event.offsetX);
+    const after = [...pressed.values()];
     if (after.length === 1) return move((before[0] - after[0]) / canvas.clientWidth);
     const gap = (places) => Math.max(8, Math.abs(places[0] - places[1]));
     return zoom(gap(before) / gap(after), (after[0] + after[1]) / 2);
   });
   for (const name of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(name, (event) => {
-      held.delete(event.pointerId);
-      if (!held.size) canvas.classList.remove("held");
+      pressed.delete(event.pointerId);
+      if (!pressed.size) canvas.classList.remove("pressed");
     });
   }
 
@@ -309,15 +309,15 @@
   };
   canvas.addEventListener("pointerleave", () => { pointed = null; describe(); redraw(); });
 
-  // Beginning
+  // Start
 
-  const dress = () => { colours = {}; readColours(); redraw(); };
-  document.addEventListener("themechange", dress);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dress);
+  const applyTheme = () => { palette = {}; readColors(); redraw(); };
+  document.addEventListener("themechange", applyTheme);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
   new ResizeObserver(() => { layOut(); draw(); }).observe(canvas.parentElement);
-  for (const tone of tones) document.querySelector(`.legend [data-tone="${tone}"]`)?.removeAttribute("hidden");
-  document.getElementById("timeline-told").textContent = data.told;
-  readColours();
+  for (const color of colors) document.querySelector(`.legend [data-color="${color}"]`)?.removeAttribute("hidden");
+  document.getElementById("timeline-summary").textContent = data.summary;
+  readColors();
   layOut();
   showSteps(data.first_step, 4);
 })();

@@ -1,0 +1,139 @@
+"""A view of a capture for the rules: its steady steps and the call sites in them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from forebay.doctor.analyse.device_view import DeviceView, build_device_view
+from forebay.doctor.analyse.step_parts import split_recorded_step
+from forebay.doctor.analyse.steps import Steps, find_steps, split_step
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+
+__all__ = ["CallSite", "CaptureView"]
+
+FEWEST_UNPROFILED = 5  # steps; the median of fewer is less reliable than that of the profiled steps
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """The events of one call on one line, in all steady steps."""
+
+    kind: EventKind
+    api: str
+    line: Line | None
+    events: tuple[LedgerEvent, ...]
+    steps: int
+
+    @property
+    def per_step(self) -> float:
+        return len(self.events) / self.steps
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per step."""
+        return sum(event.seconds for event in self.events) / self.steps
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes per step."""
+        return sum(event.nbytes for event in self.events) / self.steps
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values of one detail, from the events that have it."""
+        return [event.detail[name] for event in self.events if event.detail and name in event.detail]
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether it runs about once per step or more often."""
+        return self.per_step >= 0.5
+
+
+class CaptureView:
+    """A capture with everything that the rules derive from it; each value is computed once."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """The steady steps; None if no loop was found."""
+        return find_steps(self.capture)
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """The step time: the median of unprofiled steps if there are enough, else of profiled steps.
+
+        A loop that runs ahead of its device has many short steps and a few very long ones. Then the pace of the device
+        is the step time.
+        """
+        measured = self.steps.seconds if self.steps else 0.0
+        if self.steps is not None and self.unprofiled_seconds:
+            measured = median(self.unprofiled_seconds)
+        return max(measured, self.device.bound_seconds, self.device.busy_seconds) if self.device else measured
+
+    @cached_property
+    def profiling_overhead(self) -> float | None:
+        """The share by which profiling makes a step longer; None if it was not measured."""
+        if self.steps is None or not self.unprofiled_seconds:
+            return None
+        return max(0.0, self.steps.seconds / median(self.unprofiled_seconds) - 1)
+
+    @property
+    def unprofiled_seconds(self) -> tuple[float, ...]:
+        """The durations of unprofiled steps; empty if there are too few."""
+        found = self.capture.window.untraced
+        return found if len(found) >= FEWEST_UNPROFILED else ()
+
+    @cached_property
+    def host_parts(self) -> dict[str, float]:
+        """The parts of the mean profiled step on the loop's thread, in seconds."""
+        return split_step(self.steps, self.capture.events) if self.steps else {}
+
+    @cached_property
+    def device(self) -> DeviceView | None:
+        """The work of the device in recorded steps; None if it was not recorded."""
+        return build_device_view(self.capture, self.steps)
+
+    @cached_property
+    def step_parts(self) -> dict[str, float]:
+        """The parts of a step in seconds; they include the device if it was recorded."""
+        return split_recorded_step(self.device, self.step_seconds) if self.device else self.host_parts
+
+    @cached_property
+    def sites(self) -> tuple[CallSite, ...]:
+        """The call sites in steady steps, longest first."""
+        if self.steps is None:
+            return ()
+        inside = [event for event in self.capture.events if self.steps.start < event.end <= self.steps.end]
+        groups: dict[tuple[str, str, int], list[LedgerEvent]] = {}
+        for event in inside:
+            groups.setdefault((event.kind, event.api, event.line), []).append(event)
+        sites = [
+            CallSite(EventKind(kind), api, self.line(number), tuple(events), len(self.steps))
+            for (kind, api, number), events in groups.items()
+        ]
+        return tuple(sorted(sites, key=lambda site: -site.seconds))
+
+    def sites_of(self, *kinds: EventKind) -> Iterator[CallSite]:
+        """Return the call sites of these kinds."""
+        return (site for site in self.sites if site.kind in kinds)
+
+    def events_of(self, *kinds: EventKind) -> Iterator[LedgerEvent]:
+        """Return all events of these kinds, including those before the loop and in the warm-up."""
+        return (event for event in self.capture.events if event.kind in kinds)
+
+    def line(self, number: int) -> Line | None:
+        return self.capture.lines[number] if 0 <= number < len(self.capture.lines) else None
+
+    @property
+    def frameworks(self) -> dict[str, Any]:
+        """Facts about each framework that the script has loaded."""
+        found: dict[str, Any] = self.capture.facts.get("frameworks", {})
+        return found
+
+    @property
+    def has_gpu(self) -> bool:
+        return any(facts.get("gpus") for facts in self.frameworks.values())

@@ -1,0 +1,65 @@
+"""The table of all rules, and how to load one.
+
+Rules import `precedence`, and `precedence` needs the rules. Loading them by module name avoids an import cycle.
+"""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Protocol, cast
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.rules.finding import Finding
+
+__all__ = ["RULES", "Rule", "SiteRule", "load_rule", "load_site_rule"]
+
+RULES = {  # rule id: module; in the order of a step
+    "input_bound": "forebay.doctor.rules.input_bound",
+    "loader": "forebay.doctor.rules.loader",
+    "made_in_loop": "forebay.doctor.rules.made_in_loop",
+    "repeated_upload": "forebay.doctor.rules.repeated_upload",
+    "conversion_in_loop": "forebay.doctor.rules.conversion_in_loop",
+    "pageable_upload": "forebay.doctor.rules.pageable_upload",
+    "copy_not_overlapped": "forebay.doctor.rules.copy_not_overlapped",
+    "many_small_copies": "forebay.doctor.rules.many_small_copies",
+    "wide_dtype": "forebay.doctor.rules.wide_dtype",
+    "fits_on_device": "forebay.doctor.rules.fits_on_device",
+    "placement": "forebay.doctor.rules.placement",
+    "eager": "forebay.doctor.rules.eager",
+    "tiny_ops": "forebay.doctor.rules.tiny_ops",
+    "launch_bound": "forebay.doctor.rules.launch_bound",
+    "small_batch": "forebay.doctor.rules.small_batch",
+    "low_occupancy": "forebay.doctor.rules.low_occupancy",
+    "tensor_cores": "forebay.doctor.rules.tensor_cores",
+    "faster_on_cpu": "forebay.doctor.rules.faster_on_cpu",
+    "collectives": "forebay.doctor.rules.collectives",
+    "retracing": "forebay.doctor.rules.retracing",
+    "rebuilt": "forebay.doctor.rules.rebuilt",
+    "constants": "forebay.doctor.rules.constants",
+    "read_back": "forebay.doctor.rules.read_back",
+    "host_check": "forebay.doctor.rules.host_check",
+    "sync": "forebay.doctor.rules.sync",
+    "threads": "forebay.doctor.rules.threads",
+    "out_of_memory": "forebay.doctor.rules.out_of_memory",
+}
+
+
+class Rule(Protocol):
+    """A module that diagnoses one cause."""
+
+    def examine(self, view: CaptureView) -> Iterable[Finding]:
+        """Return the findings of this rule."""
+
+
+class SiteRule(Rule, Protocol):
+    """A rule that diagnoses call sites; `precedence` decides which rule gets a site."""
+
+    def recognises(self, view: CaptureView, site: CallSite) -> bool:
+        """Whether this rule explains the time of a call site."""
+
+
+def load_rule(rule: str) -> Rule:
+    return cast("Rule", import_module(RULES[rule]))
+
+
+def load_site_rule(rule: str) -> SiteRule:
+    return cast("SiteRule", import_module(RULES[rule]))
