@@ -1,4 +1,4 @@
-"""A reader as a source, and feeds of files that are taken to be cold: what tests of reading share."""
+"""Shared helpers of the reader tests: a reader as a source, and files that seem not to be in the page cache."""
 
 import threading
 
@@ -11,12 +11,12 @@ from forebay.sources.direct import open_reader
 from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.block_reader import BlockReader
 from forebay.sources.direct.open_files import OpenFiles, direct_alignment
-from forebay.sources.direct.row_reader import RowReader
+from forebay.sources.direct.row_reader import DirectRowReader
 
 __all__ = [
     "ReadSource",
     "block_reader",
-    "cold",
+    "pretend_uncached",
     "epoch_of",
     "expected",
     "files_pipeline",
@@ -34,7 +34,7 @@ class ReadSource(AbstractSource):
 
     def __init__(self, source, reader):
         self._source, self._reader = source, reader
-        self._one_pass = threading.Lock()  # a new one would end the one before
+        self._one_pass = threading.Lock()  # a new pass would end the previous one
         self.specs, self.structure = source.specs, source.structure
 
     def __len__(self):
@@ -55,30 +55,30 @@ def space_of(source):
     return AddressSpace(source.file_extents(), [spec.nbytes for spec in source.specs])
 
 
-def row_reader(source, *, direct=True, ring=True, tray_nbytes=1 << 20, trays=2):
-    """Rows by position; without `direct`, through the page cache."""
-    space = space_of(source)
-    return RowReader(space, _open(space, direct), tray_nbytes=tray_nbytes, trays=trays, ring=ring)
+def row_reader(source, *, direct=True, io_uring=True, buffer_nbytes=1 << 20, buffers=2):
+    """Make a reader of single rows; without `direct`, it reads through the page cache."""
+    space, sizes = space_of(source), {"buffer_nbytes": buffer_nbytes, "buffers": buffers}
+    return DirectRowReader(space, _open(space, direct), **sizes, use_io_uring=io_uring)
 
 
-def block_reader(source, *, block_rows, places=None, direct=True, ring=True):
-    """Blocks of rows; with places for all of them, if not said otherwise."""
+def block_reader(source, *, block_rows, buffers=None, direct=True, io_uring=True):
+    """Make a reader of blocks, by default with a buffer for every block."""
     space, rows = space_of(source), len(source)
-    places = -(-rows // block_rows) if places is None else places
-    return BlockReader(space, _open(space, direct), rows=rows, block_rows=block_rows, places=places, ring=ring)
+    sizes = {"block_rows": block_rows, "buffers": -(-rows // block_rows) if buffers is None else buffers}
+    return BlockReader(space, _open(space, direct), rows=rows, **sizes, use_io_uring=io_uring)
 
 
-def cold(monkeypatch, *, direct=True, no_ring="", available_nbytes=0):
-    """Let every file seem to be on the disk and nowhere else, and the kernel refuse what it is said to."""
+def pretend_uncached(monkeypatch, *, direct=True, no_io_uring="", available_nbytes=0):
+    """Make every file seem to be only on disk. Optionally make the kernel refuse direct I/O or io_uring."""
     monkeypatch.setattr(open_reader, "uncached_nbytes", lambda path: path.stat().st_size)
     monkeypatch.setattr(open_reader, "available_nbytes", lambda: available_nbytes)
     monkeypatch.setattr(open_reader, "direct_alignment", direct_alignment if direct else lambda paths: None)
-    if no_ring:
-        monkeypatch.setattr(open_reader, "_why_no_ring", lambda: no_ring)
+    if no_io_uring:
+        monkeypatch.setattr(open_reader, "_why_no_io_uring", lambda: no_io_uring)
 
 
 def numbered(tmp_path, rows=5000, row_nbytes=400, name="rows.npy"):
-    """A file whose rows begin with their own numbers."""
+    """Write a file whose rows begin with their own row numbers."""
     array = np.random.default_rng(0).integers(0, 256, (rows, row_nbytes), np.uint8)
     array[:, :8] = np.arange(rows, dtype=np.int64).view(np.uint8).reshape(rows, 8)
     path = tmp_path / name
@@ -87,17 +87,17 @@ def numbered(tmp_path, rows=5000, row_nbytes=400, name="rows.npy"):
 
 
 def epoch_of(feed):
-    """The next epoch of a lone array, copied out."""
+    """Copy the next epoch of a feed with a single leaf."""
     return np.concatenate([batch.copy() for batch in feed])
 
 
 def numbers_of(rows):
-    """Which rows these are."""
+    """Return the row numbers that rows of `numbered` begin with."""
     return rows[:, :8].copy().view(np.int64).ravel()
 
 
 def expected(pipeline, epoch=0):
-    """The rows an epoch should have, in their order."""
+    """Return the row numbers of an epoch in their order."""
     return pipeline.order.rows(epoch, np.arange(pipeline.order.length))
 
 

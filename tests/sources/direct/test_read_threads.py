@@ -1,4 +1,4 @@
-"""Requests to the last byte: short reads, errors, files that change, and memory that nobody writes to afterwards."""
+"""Complete reads: short reads, errors, changed files, and memory that is not written to after a read."""
 
 import errno
 import os
@@ -13,10 +13,10 @@ from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.direct import open_files as files_module
 from forebay.sources.direct import row_reader as rows
 from forebay.sources.direct.copy_rows import copy_rows
-from forebay.sources.direct.io_uring import DEPTH, ENTRIES, Ring
+from forebay.sources.direct.io_uring import DEPTH, ENTRIES, IoUring
 from forebay.sources.direct.open_files import OpenFiles, aligned_memory, direct_alignment
-from forebay.sources.direct.read_ranges import merge
-from forebay.sources.direct.read_threads import PlainThreads, RingThreads, await_reads, read_all, read_one_by_one
+from forebay.sources.direct.read_ranges import merge_ranges
+from forebay.sources.direct.read_threads import IoUringThreads, PreadThreads, pread_each, read_fully, wait_for_reads
 from forebay.sources.formats.npy import open_npy
 
 NBYTES = 3_000_000
@@ -39,9 +39,9 @@ def files(request, source):
 
 
 def whole(files):
-    """All of the file, and memory for it."""
-    runs = merge(np.array([0]), files.nbytes[:1], alignment=files.alignment)
-    return runs.requests(), aligned_memory(runs.total_nbytes)
+    """Return the reads for a whole file, and memory for them."""
+    ranges = merge_ranges(np.array([0]), files.nbytes[:1], alignment=files.alignment)
+    return ranges.split(), aligned_memory(ranges.total_nbytes)
 
 
 def content(files):
@@ -49,71 +49,71 @@ def content(files):
 
 
 def ring_read():
-    return Ring().read
+    return IoUring().read
 
 
-@pytest.mark.parametrize("make_read", [ring_read, lambda: read_one_by_one])
+@pytest.mark.parametrize("make_read", [ring_read, lambda: pread_each])
 def test_a_file_is_read_to_its_last_byte(files, make_read):
-    requests, memory = whole(files)
-    read_all(make_read(), files, requests, memory)
+    reads, memory = whole(files)
+    read_fully(make_read(), files, reads, memory)
     assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
 
 
 @pytest.mark.parametrize("count", [1, DEPTH, DEPTH + 1, ENTRIES + 3])
 def test_a_ring_reads_any_number_of_pieces_again_and_again(files, count):
-    ring, memory = Ring(), aligned_memory(count * 512)
+    ring, memory = IoUring(), aligned_memory(count * 512)
     for seed in range(3):
         offsets = np.random.default_rng(seed).integers(0, NBYTES // 512, count) * 512
-        numbers, nbytes = files.numbers[np.zeros(count, np.intp)], np.full(count, 512)
+        numbers, nbytes = files.descriptors[np.zeros(count, np.intp)], np.full(count, 512)
         assert (ring.read(numbers, offsets, nbytes, memory, np.arange(count) * 512) == 512).all()
         wanted = content(files)[offsets[:, None] + np.arange(512)]
         assert np.array_equal(memory.reshape(count, 512), wanted)
 
 
-@pytest.mark.parametrize("most", [512, 1024, 100_000])
-def test_short_reads_are_gone_on_with(files, most):
-    def short(numbers, offsets, nbytes, memory, places):
-        return read_one_by_one(numbers, offsets, np.minimum(nbytes, most), memory, places)
+@pytest.mark.parametrize("max_nbytes", [512, 1024, 100_000])
+def test_short_reads_are_continued(files, max_nbytes):
+    def short(numbers, offsets, nbytes, memory, memory_offsets):
+        return pread_each(numbers, offsets, np.minimum(nbytes, max_nbytes), memory, memory_offsets)
 
-    requests, memory = whole(files)
-    in_pieces = merge(requests.starts, np.minimum(requests.nbytes, 20_000), alignment=files.alignment).requests()
-    wanted = aligned_memory(in_pieces.nbytes.sum())
-    read_all(read_one_by_one, files, in_pieces, wanted)
-    read_all(short, files, in_pieces, memory)
+    reads, memory = whole(files)
+    split_reads = merge_ranges(reads.starts, np.minimum(reads.nbytes, 20_000), alignment=files.alignment).split()
+    wanted = aligned_memory(split_reads.nbytes.sum())
+    read_fully(pread_each, files, split_reads, wanted)
+    read_fully(short, files, split_reads, memory)
     assert np.array_equal(memory[: wanted.nbytes], wanted)
 
 
 @pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN])
-def test_interrupted_reads_are_made_again(files, code):
+def test_interrupted_reads_are_repeated(files, code):
     answers = iter([-code, -code])
 
     def interrupted(*asked):
         code = next(answers, None)
-        return read_one_by_one(*asked) if code is None else np.full(len(asked[1]), code)
+        return pread_each(*asked) if code is None else np.full(len(asked[1]), code)
 
-    requests, memory = whole(files)
-    read_all(interrupted, files, requests, memory)
+    reads, memory = whole(files)
+    read_fully(interrupted, files, reads, memory)
     assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
 
 
-def test_an_error_of_the_disk_names_the_file_and_the_place(files):
-    requests, memory = whole(files)
+def test_a_disk_error_names_the_file_and_the_position(files):
+    reads, memory = whole(files)
     with pytest.raises(SourceError, match=r"at byte 1048576 of .*bytes.npy: Input/output error") as raised:
-        read_all(lambda *asked: np.array([1 << 20, -errno.EIO, 1 << 20]), files, requests, memory)
+        read_fully(lambda *asked: np.array([1 << 20, -errno.EIO, 1 << 20]), files, reads, memory)
     assert raised.value.__cause__.errno == errno.EIO
 
 
-def test_a_disk_that_never_gives_more_is_not_asked_for_ever(files):
-    requests, memory = whole(files)
-    with pytest.raises(SourceError, match="asked 64 times"):
-        read_all(lambda *asked: np.zeros(len(asked[1]), np.int64), files, requests, memory)
+def test_a_disk_that_returns_nothing_is_given_up_after_64_attempts(files):
+    reads, memory = whole(files)
+    with pytest.raises(SourceError, match="in 64 attempts"):
+        read_fully(lambda *asked: np.zeros(len(asked[1]), np.int64), files, reads, memory)
 
 
-def test_a_file_that_is_cut_short_is_an_error_and_not_a_signal(files):
+def test_a_truncated_file_raises_an_error(files):
     os.truncate(files.path(0), 1_000_000)
-    requests, memory = whole(files)
+    reads, memory = whole(files)
     with pytest.raises(SourceChangedError, match="had 3000128 bytes when it was opened and has 1000000 now"):
-        read_all(read_one_by_one, files, requests, memory)
+        read_fully(pread_each, files, reads, memory)
 
 
 def test_a_file_that_was_replaced_before_it_is_opened_again_is_refused(source):
@@ -124,16 +124,16 @@ def test_a_file_that_was_replaced_before_it_is_opened_again_is_refused(source):
         OpenFiles(space_of(source), alignment=1)
 
 
-def test_a_file_that_is_gone_is_refused(source):
+def test_a_deleted_file_is_refused(source):
     space_of(source).paths[0].unlink()
-    with pytest.raises(SourceChangedError, match="is gone now"):
+    with pytest.raises(SourceChangedError, match="was deleted after it was opened"):
         OpenFiles(space_of(source), alignment=1)
 
 
 @pytest.mark.parametrize("name", ["_done", "_enter"])
-def test_an_interrupt_inside_a_ring_leaves_nothing_under_way(files, monkeypatch, name):
-    ring, memory, places = Ring(), aligned_memory(1 << 20), np.arange(200) * 512
-    asked = (files.numbers[np.zeros(200, np.intp)], places, np.full(200, 512), memory, places)
+def test_no_read_is_in_progress_after_an_interrupt(files, monkeypatch, name):
+    ring, memory, offsets = IoUring(), aligned_memory(1 << 20), np.arange(200) * 512
+    asked = (files.descriptors[np.zeros(200, np.intp)], offsets, np.full(200, 512), memory, offsets)
     monkeypatch.setattr(ring, name, interrupted_once(getattr(ring, name)))
     with pytest.raises(KeyboardInterrupt):
         ring.read(*asked)
@@ -145,96 +145,96 @@ def test_an_interrupt_inside_a_ring_leaves_nothing_under_way(files, monkeypatch,
 
 
 def interrupted_once(function):
-    """The function, which is interrupted the first time, when it has done its work and before it tells."""
+    """Wrap a function so that its first call raises KeyboardInterrupt after the work is done."""
     errors = [KeyboardInterrupt()]
 
     def interrupted(*given):
-        told = function(*given)
+        result = function(*given)
         if errors:
             raise errors.pop()
-        return told
+        return result
 
     return interrupted
 
 
-def test_a_bad_file_number_is_an_error_of_its_read_alone(files):
-    numbers = np.array([files.numbers[0], -1, files.numbers[0]])
-    given = Ring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
+def test_a_bad_file_descriptor_fails_only_its_own_read(files):
+    numbers = np.array([files.descriptors[0], -1, files.descriptors[0]])
+    given = IoUring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
     assert given.tolist() == [512, -errno.EBADF, 512]
 
 
-def test_a_ring_that_cannot_be_had_is_an_os_error(monkeypatch):
-    monkeypatch.setattr("forebay.sources.direct.io_uring._SETUP", 100_000)  # a system call that nobody has
+def test_a_kernel_without_io_uring_raises_os_error(monkeypatch):
+    monkeypatch.setattr("forebay.sources.direct.io_uring._SETUP", 100_000)  # a system call that does not exist
     with pytest.raises(OSError, match="io_uring: Function not implemented"):
-        Ring()
+        IoUring()
 
 
-@pytest.mark.parametrize("make_threads", [RingThreads, PlainThreads])
-def test_threads_share_requests_and_read_them_all(files, make_threads, monkeypatch):
-    monkeypatch.setattr(make_threads, "share_nbytes", 100_000)
-    threads, (requests, memory) = make_threads(), whole(files)
-    in_pieces = merge(requests.starts, np.minimum(requests.nbytes, 20_000), alignment=files.alignment).requests()
-    wanted = aligned_memory(in_pieces.nbytes.sum())
-    read_all(read_one_by_one, files, in_pieces, wanted)
-    await_reads(threads.start(files, in_pieces, memory))
+@pytest.mark.parametrize("make_threads", [IoUringThreads, PreadThreads])
+def test_threads_complete_all_jobs(files, make_threads, monkeypatch):
+    monkeypatch.setattr(make_threads, "job_nbytes", 100_000)
+    threads, (reads, memory) = make_threads(), whole(files)
+    split_reads = merge_ranges(reads.starts, np.minimum(reads.nbytes, 20_000), alignment=files.alignment).split()
+    wanted = aligned_memory(split_reads.nbytes.sum())
+    read_fully(pread_each, files, split_reads, wanted)
+    wait_for_reads(threads.start(files, split_reads, memory))
     threads.close()
     assert np.array_equal(memory[: wanted.nbytes], wanted)
 
 
-def test_rows_that_lie_close_are_read_together(source):
+def test_close_rows_are_read_together(source):
     reader, rows = row_reader(source), np.arange(0, 100_000, 1000)
-    part = reader.start(rows, aligned_memory(1 << 20))
-    await_reads(part.reads)
-    assert len(part.runs.starts) == 1
+    part = reader.start_reads(rows, aligned_memory(1 << 20))
+    wait_for_reads(part.reads)
+    assert len(part.ranges.starts) == 1
     reader.close()
 
 
 def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
-    reader, groups = row_reader(source, trays=2), {name: np.arange(100) * 1000 + name for name in range(3)}
-    started, start = [], reader.start
-    reader.start = lambda rows, tray: started.append(rows[0]) or start(rows, tray)
-    passed, out = reader.begin(iter(groups.items())), np.empty(100, np.uint8)
-    passed.gather(0, groups[0], [out])
+    reader, groups = row_reader(source, buffers=2), {name: np.arange(100) * 1000 + name for name in range(3)}
+    started, start = [], reader.start_reads
+    reader.start_reads = lambda rows, buffer: started.append(rows[0]) or start(rows, buffer)
+    read_pass, out = reader.begin(iter(groups.items())), np.empty(100, np.uint8)
+    read_pass.gather(0, groups[0], [out])
     assert started == [0, 1, 2]
     reader.close()
 
 
-def test_a_pass_that_was_given_up_holds_no_memory(source, monkeypatch):
+def test_a_closed_pass_frees_its_memory(source, monkeypatch):
     made = []
-    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: remembered(made, aligned_memory(nbytes)))
+    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: record(made, aligned_memory(nbytes)))
     reader = row_reader(source)
-    passed = reader.begin(iter([(0, np.arange(10))]))
-    passed.gather(0, np.arange(10), [np.empty(10, np.uint8)])
+    read_pass = reader.begin(iter([(0, np.arange(10))]))
+    read_pass.gather(0, np.arange(10), [np.empty(10, np.uint8)])
     reader.close()
     assert [memory() for memory in made] == [None, None]
 
 
-def remembered(made, memory):
+def record(made, memory):
     made.append(weakref.ref(memory))
     return memory
 
 
 @pytest.mark.parametrize(
-    ("row_nbytes", "places"),
+    ("row_nbytes", "offsets"),
     [(4096, [640, 9344, 128]), (4096, [0, 4096]), (100, [7, 512, 1040]), (64, [64, 128]), (20_000, [7, 30_000])],
 )
-def test_rows_are_copied_from_wherever_they_lie(row_nbytes, places):
+def test_rows_are_copied_from_any_offset(row_nbytes, offsets):
     memory = np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
-    out = np.empty((len(places), row_nbytes), np.uint8)
-    copy_rows(memory, np.array(places), out)
-    assert np.array_equal(out, memory[np.array(places)[:, None] + np.arange(row_nbytes)])
+    out = np.empty((len(offsets), row_nbytes), np.uint8)
+    copy_rows(memory, np.array(offsets), out)
+    assert np.array_equal(out, memory[np.array(offsets)[:, None] + np.arange(row_nbytes)])
 
 
-def test_a_read_that_would_end_outside_its_memory_is_refused(files):
-    with pytest.raises(ValueError, match="outside its memory"):
-        Ring().read(files.numbers[:1], np.array([0]), np.array([8192]), aligned_memory(4096), np.array([0]))
+def test_a_read_that_ends_outside_its_memory_is_refused(files):
+    with pytest.raises(ValueError, match="ends outside its memory"):
+        IoUring().read(files.descriptors[:1], np.array([0]), np.array([8192]), aligned_memory(4096), np.array([0]))
 
 
-def test_a_file_system_that_refuses_direct_reads_as_a_file_is_opened_is_noticed(source, monkeypatch):
-    monkeypatch.setattr(files_module, "_DIRECT", os.O_DIRECT | os.O_DIRECTORY)  # refused on every file system
+def test_direct_io_refused_on_open_is_detected(source, monkeypatch):
+    monkeypatch.setattr(files_module, "_O_DIRECT", os.O_DIRECT | os.O_DIRECTORY)  # refused on every file system
     assert direct_alignment(space_of(source).paths) is None
 
 
-def test_a_file_system_that_refuses_direct_reads_as_a_file_is_read_is_noticed(source, monkeypatch):
+def test_direct_io_refused_on_read_is_detected(source, monkeypatch):
     monkeypatch.setattr(files_module, "_ALIGNMENTS", (100,))  # refused by every disk
     assert direct_alignment(space_of(source).paths) is None

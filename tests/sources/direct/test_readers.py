@@ -1,4 +1,4 @@
-"""Every reader gives what the mapping gives: all ways, through `SourceTests`."""
+"""Every reader returns the same rows as the mapped file (`SourceTests`)."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def many_files(tmp_path):
 
 
 class ReaderTests(SourceTests):
-    """Rows of one kind of file, read one way."""
+    """One reader with one kind of file."""
 
     def make_rows(self, tmp_path):
         return many_files(tmp_path)
@@ -56,8 +56,8 @@ class ReaderTests(SourceTests):
         return ReadSource(source, self.make_reader(source)), tree
 
 
-class OfEveryKind(ReaderTests):
-    """Rows of several kinds of file, read one way."""
+class EveryFileKind(ReaderTests):
+    """One reader with several kinds of files."""
 
     @pytest.fixture(params=[npy, npz, records, many_files])
     def made(self, request, tmp_path):
@@ -67,14 +67,14 @@ class OfEveryKind(ReaderTests):
         source.close()
 
 
-class TestRowsByRing(OfEveryKind):
+class TestRowsByIoUring(EveryFileKind):
     def make_reader(self, source):
         return row_reader(source)
 
 
 class TestRowsByThreads(ReaderTests):
     def make_reader(self, source):
-        return row_reader(source, ring=False)
+        return row_reader(source, io_uring=False)
 
 
 class TestRowsThroughThePageCache(ReaderTests):
@@ -82,27 +82,27 @@ class TestRowsThroughThePageCache(ReaderTests):
         return row_reader(source, direct=False)
 
 
-class TestRowsWithOneSmallTray(ReaderTests):
+class TestRowsWithOneSmallBuffer(ReaderTests):
     def make_reader(self, source):
-        return row_reader(source, tray_nbytes=16 << 10, trays=1)
+        return row_reader(source, buffer_nbytes=16 << 10, buffers=1)
 
 
-class TestBlocksByRing(OfEveryKind):
+class TestBlocksByIoUring(EveryFileKind):
     def make_reader(self, source):
         return block_reader(source, block_rows=32)
 
 
 class TestBlocksByThreadsThroughThePageCache(ReaderTests):
     def make_reader(self, source):
-        return block_reader(source, block_rows=7, ring=False, direct=False)
+        return block_reader(source, block_rows=7, io_uring=False, direct=False)
 
 
 @pytest.mark.parametrize("row_nbytes", [1, 511, 512, 4096, 20_000, 3 << 20])
-def test_rows_of_any_size_are_read_whole(tmp_path, row_nbytes):
+def test_rows_of_any_size_are_read_completely(tmp_path, row_nbytes):
     array = np.random.default_rng(0).integers(0, 256, (12, row_nbytes), np.uint8)
     np.save(tmp_path / "rows.npy", array)
     source = open_npy(tmp_path / "rows.npy")
-    reader = row_reader(source, tray_nbytes=max(1 << 20, row_nbytes + 8192))
+    reader = row_reader(source, buffer_nbytes=max(1 << 20, row_nbytes + 8192))
     rows, out = np.array([11, 0, 3, 3, 7]), np.empty((5, row_nbytes), np.uint8)
     reader.begin(iter([("group", rows)])).gather("group", rows, [out])
     assert np.array_equal(out, array[rows])

@@ -1,1 +1,1 @@
-"""Rows that lie in files and not in memory: read by position, many at a time, past the page cache where that wins."""
+"""Readers of local files that are not in the page cache: many rows at a time, with direct I/O if that is faster."""

@@ -1,7 +1,7 @@
-"""All bytes of all files as one line of addresses, so that rows of many files are sorted and merged like those of one.
+"""One address space for the bytes of all files, so that rows of many files are sorted and merged like those of one.
 
-An address is a file's number and a byte in it: `number << 44 | byte`. Two files are 16 TiB apart, so nothing is ever
-merged across them.
+The address of a byte is `file number << 44 | offset in the file`. Files are 16 TiB apart, so a merged range never spans
+two files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,107 +11,109 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.source import Rows, Stored
+from forebay.core.rows import Rows
+from forebay.core.source import FileExtent
 
-__all__ = ["Addresses", "Piece", "Space"]
+__all__ = ["AddressSpace", "Addresses", "RowRun"]
 
 Addresses: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 FILE_BITS = 44
-_BYTE_MASK = (1 << FILE_BITS) - 1
+_OFFSET_MASK = (1 << FILE_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of one leaf that follow each other in one file; `first` counts from the first row asked for."""
+class RowRun:
+    """Consecutive rows of one leaf at a constant stride in one file."""
 
     leaf: int
-    first: int
+    first: int  # position of the first row, relative to the first requested row
     rows: int
     address: int
     stride: int
-    nbytes: int  # from the first byte of its first row to the last of its last
+    nbytes: int  # from the first byte of the first row to the last byte of the last row
 
 
-class Space:
-    """Where the rows of every leaf lie."""
+class AddressSpace:
+    """The addresses of the rows of every leaf."""
 
-    def __init__(self, leaves: Sequence[Sequence[Stored]], row_nbytes: Sequence[int]) -> None:
-        files = {stored.path: stored.stamp for leaf in leaves for stored in leaf}
+    def __init__(self, extents: Sequence[Sequence[FileExtent]], row_nbytes: Sequence[int]) -> None:
+        """Make the address space from the file extents and the row size of each leaf."""
+        files = {extent.path: extent.stamp for leaf in extents for extent in leaf}
         self.paths: list[Path] = list(files)
         self.stamps = list(files.values())
         self.row_nbytes = list(row_nbytes)
         numbers = {path: number for number, path in enumerate(self.paths)}
-        self._leaves = [_Leaf.of(leaf, numbers) for leaf in leaves]
+        self._leaves = [_LeafExtents.of(leaf, numbers) for leaf in extents]
 
     def addresses(self, leaf: int, rows: Addresses) -> Addresses:
-        """Of the first byte of each row."""
+        """Return the address of the first byte of each row."""
         return self._leaves[leaf].addresses(rows)
 
-    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """Rows from start to stop, leaf after leaf, in as few pieces as they lie in."""
+    def row_runs(self, start: int, stop: int) -> Iterator[RowRun]:
+        """Yield the rows from `start` to `stop` of each leaf in as few runs as possible."""
         for number, (leaf, row_nbytes) in enumerate(zip(self._leaves, self.row_nbytes, strict=True)):
-            yield from leaf.pieces(number, start, stop, row_nbytes)
+            yield from leaf.row_runs(number, start, stop, row_nbytes)
 
     def starts_and_nbytes(self, rows: Rows) -> tuple[Addresses, Addresses]:
-        """What must be read for these rows: where it begins, and how long it is."""
+        """Return the start address and the length of each range that must be read for these rows."""
         if isinstance(rows, slice):
-            pieces = list(self.pieces(rows.start, rows.stop))
-            return np.array([piece.address for piece in pieces]), np.array([piece.nbytes for piece in pieces])
+            runs = list(self.row_runs(rows.start, rows.stop))
+            return np.array([run.address for run in runs]), np.array([run.nbytes for run in runs])
         starts = [self.addresses(leaf, rows) for leaf in range(len(self._leaves))]
         nbytes = [np.full(len(rows), row_nbytes) for row_nbytes in self.row_nbytes]
         return np.concatenate(starts), np.concatenate(nbytes)
 
-    def most_nbytes(self, rows: int, alignment: int) -> int:
-        """As much as reading so many rows that follow each other may take, wherever they begin."""
+    def max_read_nbytes(self, rows: int, alignment: int) -> int:
+        """Return an upper bound of the bytes to read for consecutive rows, at any position."""
         leaves = zip(self._leaves, self.row_nbytes, strict=True)
-        return sum(leaf.most_nbytes(rows, row_nbytes, alignment) for leaf, row_nbytes in leaves)
+        return sum(leaf.max_read_nbytes(rows, row_nbytes, alignment) for leaf, row_nbytes in leaves)
 
     @staticmethod
-    def files(addresses: Addresses) -> Addresses:
-        """The numbers of the files they lie in."""
+    def file_numbers(addresses: Addresses) -> Addresses:
+        """Return the number of the file of each address."""
         return addresses >> FILE_BITS
 
     @staticmethod
-    def offsets(addresses: Addresses) -> Addresses:
-        """The bytes of the files they are."""
-        return addresses & _BYTE_MASK
+    def file_offsets(addresses: Addresses) -> Addresses:
+        """Return the offset of each address in its file."""
+        return addresses & _OFFSET_MASK
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
-    firsts: Addresses
-    bases: Addresses
+class _LeafExtents:
+    first_rows: Addresses  # of each extent
+    bases: Addresses  # address of the first row of each extent
     strides: Addresses
     length: int
 
     @classmethod
-    def of(cls, stored: Sequence[Stored], numbers: dict[Path, int]) -> "_Leaf":
-        kept = [one for one in stored if one.rows]
-        bases = [(numbers[one.path] << FILE_BITS) + one.offset for one in kept]
-        firsts, strides = [one.first for one in kept], [one.stride for one in kept]
-        length = kept[-1].first + kept[-1].rows if kept else 0
-        return cls(np.array(firsts, np.int64), np.array(bases, np.int64), np.array(strides, np.int64), length)
+    def of(cls, extents: Sequence[FileExtent], numbers: dict[Path, int]) -> "_LeafExtents":
+        used = [extent for extent in extents if extent.rows]
+        bases = [(numbers[extent.path] << FILE_BITS) + extent.offset for extent in used]
+        first_rows, strides = [extent.first for extent in used], [extent.stride for extent in used]
+        length = used[-1].first + used[-1].rows if used else 0
+        return cls(np.array(first_rows, np.int64), np.array(bases, np.int64), np.array(strides, np.int64), length)
 
     def addresses(self, rows: Addresses) -> Addresses:
-        which: Any = 0
-        if len(self.firsts) > 1:
-            which = np.searchsorted(self.firsts, rows, side="right") - 1
-        found: Addresses = self.bases[which] + (rows - self.firsts[which]) * self.strides[which]
+        extents: Any = 0
+        if len(self.first_rows) > 1:
+            extents = np.searchsorted(self.first_rows, rows, side="right") - 1
+        found: Addresses = self.bases[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
         return found
 
-    def pieces(self, number: int, start: int, stop: int, row_nbytes: int) -> Iterator[Piece]:
-        which = int(np.searchsorted(self.firsts, start, side="right")) - 1
+    def row_runs(self, leaf: int, start: int, stop: int, row_nbytes: int) -> Iterator[RowRun]:
+        extent = int(np.searchsorted(self.first_rows, start, side="right")) - 1
         row = start
         while row < stop:
-            end = int(self.firsts[which + 1]) if which + 1 < len(self.firsts) else self.length
-            rows, stride = min(stop, end) - row, int(self.strides[which])
-            address = int(self.bases[which]) + (row - int(self.firsts[which])) * stride
-            yield Piece(number, row - start, rows, address, stride, (rows - 1) * stride + row_nbytes)
-            row, which = row + rows, which + 1
+            end = int(self.first_rows[extent + 1]) if extent + 1 < len(self.first_rows) else self.length
+            rows, stride = min(stop, end) - row, int(self.strides[extent])
+            address = int(self.bases[extent]) + (row - int(self.first_rows[extent])) * stride
+            yield RowRun(leaf, row - start, rows, address, stride, (rows - 1) * stride + row_nbytes)
+            row, extent = row + rows, extent + 1
 
-    def most_nbytes(self, rows: int, row_nbytes: int, alignment: int) -> int:
-        ends = np.searchsorted(self.firsts, self.firsts + rows)
-        pieces = int((ends - np.arange(len(ends))).max(initial=0)) + 1
+    def max_read_nbytes(self, rows: int, row_nbytes: int, alignment: int) -> int:
+        ends = np.searchsorted(self.first_rows, self.first_rows + rows)
+        runs = int((ends - np.arange(len(ends))).max(initial=0)) + 1
         span = (min(rows, self.length) - 1) * int(self.strides.max(initial=row_nbytes)) + row_nbytes
-        return span + pieces * 2 * alignment
+        return span + runs * 2 * alignment

@@ -1,79 +1,83 @@
-"""Which blocks the coming groups need, and which place in memory each block has. Pure: nothing is read here."""
+"""Assignment of blocks of rows to buffers, in the order in which upcoming groups need them. Pure: nothing is read."""
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 
-__all__ = ["Coming", "Needs"]
+__all__ = ["BlockSchedule", "UpcomingBlocks"]
 
-Needs = Iterator[tuple[Hashable, Sequence[int]]]  # groups in the order they are filled, and the blocks of each
+UpcomingBlocks = Iterator[tuple[Hashable, Sequence[int]]]  # groups in the order they are filled, and their blocks
 
-MOST_AHEAD = 64  # groups seen that are not gathered yet: beyond, looking only costs
+MAX_LOOKAHEAD_GROUPS = 64  # admitted and not released; a longer look-ahead only costs time
 
 
-class Coming:
-    """A fixed number of places, given to blocks in the order in which groups will need them.
+class BlockSchedule:
+    """Decides which blocks to read next and into which buffer.
 
-    A group has been admitted when all its blocks have places. A block keeps its place until every admitted group
-    that needs it was released.
+    A group is admitted when all its blocks have a buffer. A block keeps its buffer until every admitted group that
+    needs it is released.
+
+    `BlockPass` uses this as the bound of its `LookAhead`. It is a class of its own because the bound differs from
+    those of the other prefetchers: groups share blocks, and a group may get its buffers one by one as they become free.
     """
 
-    def __init__(self, needs: Needs, places: int) -> None:
-        self._needs = needs
-        self._places = places
-        self._free = list(range(places))[::-1]
-        self._place: dict[int, int] = {}
-        self._users: dict[int, int] = {}  # admitted groups that a block is kept for
+    def __init__(self, upcoming: UpcomingBlocks, buffers: int) -> None:
+        self._upcoming = upcoming
+        self._buffers = buffers
+        self._free = list(range(buffers))[::-1]
+        self._buffer: dict[int, int] = {}  # of each block
+        self._users: dict[int, int] = {}  # admitted groups that need a block
         self._admitted: dict[Hashable, Sequence[int]] = {}
-        self._next: tuple[Hashable, Sequence[int]] | None = None  # the group whose turn it is
-        self._missing: deque[int] = deque()  # its blocks that have no place yet
+        self._next: tuple[Hashable, Sequence[int]] | None = None  # the group to admit next
+        self._missing: deque[int] = deque()  # its blocks without a buffer
 
     def admit(self) -> list[int]:
-        """Go as far as places allow; the blocks that got one now, to be read there."""
-        placed: list[int] = []
-        while self._look():
-            taken = [self._missing.popleft() for _ in range(min(len(self._missing), len(self._free)))]
-            self._place.update((block, self._free.pop()) for block in taken)
-            placed += taken
+        """Admit groups while buffers are free. Return the blocks to read now."""
+        assigned: list[int] = []
+        while self._load_next():
+            blocks = [self._missing.popleft() for _ in range(min(len(self._missing), len(self._free)))]
+            self._buffer.update((block, self._free.pop()) for block in blocks)
+            assigned += blocks
             if self._missing:
                 break
-            self._complete()
-        return placed
+            self._complete_next()
+        return assigned
 
-    def blocks(self, group: Hashable) -> Sequence[int] | None:
-        """The blocks of an admitted group; None until it is one."""
+    def blocks_of(self, group: Hashable) -> Sequence[int] | None:
+        """Return the blocks of an admitted group, or None if the group is not admitted yet."""
         return self._admitted.get(group)
 
-    def place(self, block: int) -> int:
-        return self._place[block]
+    def buffer_of(self, block: int) -> int:
+        """Return the number of the buffer of a block."""
+        return self._buffer[block]
 
     def release(self, group: Hashable) -> list[int]:
-        """The group was gathered; the blocks that nobody needs any more, whose places are free now."""
-        left = []
+        """Release a gathered group. Return the blocks that no other group needs; their buffers are free now."""
+        unused = []
         for block in self._admitted.pop(group):
             self._users[block] -= 1
             if self._users[block] == 0:
-                left.append(block)
+                unused.append(block)
                 del self._users[block]
-                self._free.append(self._place.pop(block))
-        return left
+                self._free.append(self._buffer.pop(block))
+        return unused
 
-    def _look(self) -> bool:
-        """Whether there is a group to admit; its blocks are kept from now on, those that have a place too."""
+    def _load_next(self) -> bool:
+        """Take the next group, and keep its blocks that have a buffer already. Return False if there is none."""
         if self._next is not None:
             return True
-        if len(self._admitted) >= MOST_AHEAD:
+        if len(self._admitted) >= MAX_LOOKAHEAD_GROUPS:
             return False
-        self._next = next(self._needs, None)
+        self._next = next(self._upcoming, None)
         if self._next is None:
             return False
-        if len(self._next[1]) > self._places:
-            raise ValueError(f"a group needs {len(self._next[1])} blocks and there are {self._places} places for them.")
+        if len(self._next[1]) > self._buffers:
+            raise ValueError(f"a group needs {len(self._next[1])} blocks, but there are only {self._buffers} buffers.")
         for block in self._next[1]:
             self._users[block] = self._users.get(block, 0) + 1
-        self._missing.extend(block for block in self._next[1] if block not in self._place)
+        self._missing.extend(block for block in self._next[1] if block not in self._buffer)
         return True
 
-    def _complete(self) -> None:
+    def _complete_next(self) -> None:
         assert self._next is not None
         group, blocks = self._next
         self._admitted[group] = blocks

@@ -1,8 +1,11 @@
-"""Reads by io_uring: entries are written into the kernel's ring as one NumPy array, hundreds of reads a system call.
+"""Reads with Linux io_uring: hundreds of reads in one system call, written to the kernel's queue as one NumPy array.
 
-A ring is used by the thread that made it and by no other: completions are then posted only while that thread is inside
-`io_uring_enter`, so nothing is read that the kernel may be writing. Linux 6.1 has that; containers often forbid
-io_uring altogether. Where it cannot be had, making a ring raises OSError, and the caller takes threads instead.
+Only the thread that made a ring uses it. The kernel then posts completions only while that thread is inside
+`io_uring_enter`, so Python never reads memory that the kernel writes. This needs Linux 6.1, and many containers forbid
+io_uring. In both cases `IoUring()` raises OSError, and the caller uses `preadv` threads.
+
+io_uring is worth its code: for shuffled rows of 4 KiB it reads 0.47 GB/s against 0.26 GB/s of `preadv` threads, with
+half the CPU time (docs/measurements.md).
 """
 
 import ctypes
@@ -15,18 +18,18 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Ring"]
+__all__ = ["IoUring"]
 
-ENTRIES = 4096  # written at a time: at the end of each lot the disk has less and less to do
-DEPTH = 64  # reads under way at a time, in each of a few threads: enough for the time until a thread gets its turn
-DEPTH_NBYTES = 32 << 20  # and no more than this: with many more in all, disks get slower
-REFILLS = 4  # times that all under way are waited for in parts: each wait costs some Python
+ENTRIES = 4096  # reads per batch; few batches are best, because the disk runs idle at the end of each
+DEPTH = 64  # reads in progress per thread: enough until the thread gets a core again
+DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
+REFILLS = 4  # the thread wakes up after each quarter of the depth; more often costs more Python time
 
-_SETUP, _ENTER = 425, 426  # the same on every processor
+_SETUP, _ENTER = 425, 426  # system call numbers, the same on all processors
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
 _GET_EVENTS = 1
 _OP_READ = 22
-_ENTRIES_AT = 0x10000000  # where the entries are mapped from; the rings themselves are at 0
+_ENTRIES_OFFSET = 0x10000000  # mmap offset of the submission entries; both queues are at offset 0
 _PARAMETERS = np.dtype([("head", "u4", 10), ("submission", "u4", 10), ("completion", "u4", 10)])
 _ENTRY = np.dtype(
     {
@@ -38,18 +41,19 @@ _ENTRY = np.dtype(
 )
 _COMPLETION = np.dtype([("number", "u8"), ("result", "i4"), ("flags", "u4")])
 _HEAD, _TAIL = 0, 1
-_ARRAY, _COMPLETIONS = 6, 5  # where, among a ring's offsets, its table of entries and of completions is told
+# Positions, among the offsets of a queue, of its index array and of its completions.
+_ARRAY, _COMPLETIONS = 6, 5
 
-_WORD = 0xFFFFFFFF
+_UINT32_MASK = 0xFFFFFFFF
 
 
-class Ring:
-    """One thread's reads. `read` comes back when none of them is under way any more, whatever happens."""
+class IoUring:
+    """The ring of one thread. No read is in progress after `read` returns or raises."""
 
     def __init__(self) -> None:
         parameters = np.zeros(1, _PARAMETERS)
         parameters["head"][0, 2] = _SINGLE_ISSUER | _DEFER_TASKRUN
-        self._ring = _call(_SETUP, ENTRIES, parameters.ctypes.data)
+        self._ring = _syscall(_SETUP, ENTRIES, parameters.ctypes.data)
         try:
             self._map(parameters[0])
         except BaseException:
@@ -62,77 +66,78 @@ class Ring:
         nbytes = max(of_entries[_ARRAY] + 4 * entries, of_completions[_COMPLETIONS] + 16 * completions)
         shared = mmap.mmap(self._ring, nbytes, mmap.MAP_SHARED)
         words = np.frombuffer(shared, np.uint32, nbytes // 4)
-        words[of_entries[_ARRAY] // 4 :][:entries] = np.arange(entries)  # the n-th place of the ring has the n-th entry
+        words[of_entries[_ARRAY] // 4 :][:entries] = np.arange(entries)  # position n of the queue uses entry n
         self._head, self._tail = (words[of_entries[which] // 4 :][:1] for which in (_HEAD, _TAIL))
         self._done_head, self._done_tail = (words[of_completions[which] // 4 :][:1] for which in (_HEAD, _TAIL))
         self._completions = np.frombuffer(shared, _COMPLETION, completions, of_completions[_COMPLETIONS])
-        table = mmap.mmap(self._ring, entries * _ENTRY.itemsize, mmap.MAP_SHARED, offset=_ENTRIES_AT)
+        table = mmap.mmap(self._ring, entries * _ENTRY.itemsize, mmap.MAP_SHARED, offset=_ENTRIES_OFFSET)
         self._entries = np.frombuffer(table, _ENTRY)
 
-    def read(self, files: Array, offsets: Array, nbytes: Array, memory: Array, places: Array) -> Array:
-        """Read each piece to its place in the memory; how many bytes each gave, or below zero what error it met."""
-        if len(places) and (places.min() < 0 or (places + nbytes).max() > memory.nbytes):
-            raise ValueError("a read would end outside its memory, where the kernel would write all the same.")
+    def read(self, files: Array, offsets: Array, nbytes: Array, memory: Array, memory_offsets: Array) -> Array:
+        """Read to the given offsets in memory. Return the bytes of each read, or its negative errno."""
+        if len(memory_offsets) and (memory_offsets.min() < 0 or (memory_offsets + nbytes).max() > memory.nbytes):
+            raise ValueError("a read ends outside its memory, and the kernel would overwrite other data.")
         results = np.zeros(len(offsets), np.int64)
-        addresses = places + memory.ctypes.data
+        addresses = memory_offsets + memory.ctypes.data
         for start in range(0, len(offsets), ENTRIES):
-            some = slice(start, start + ENTRIES)
-            self._write(files[some], offsets[some], nbytes[some], addresses[some])
-            self._run(len(results[some]), _depth(nbytes[some]))
-            self._collect(results[some])
+            batch = slice(start, start + ENTRIES)
+            self._write(files[batch], offsets[batch], nbytes[batch], addresses[batch])
+            self._run(len(results[batch]), _depth(nbytes[batch]))
+            self._collect(results[batch])
         return results
 
     def _write(self, files: Array, offsets: Array, nbytes: Array, addresses: Array) -> None:
-        """Put an entry a read into the ring; the kernel takes them from there as it is told to."""
+        """Write one entry per read to the submission queue."""
         tail = int(self._tail[0])
         entries = np.zeros(len(files), _ENTRY)
         entries["operation"], entries["number"] = _OP_READ, np.arange(len(files))
         entries["file"], entries["offset"] = files, offsets
         entries["nbytes"], entries["address"] = nbytes, addresses
         self._entries[np.arange(tail, tail + len(files)) % len(self._entries)] = entries
-        self._tail[0] = (tail + len(files)) & _WORD
+        self._tail[0] = (tail + len(files)) & _UINT32_MASK
 
     def _run(self, count: int, depth: int) -> None:
-        """Let the kernel read so many entries, some at a time, until all are done."""
+        """Submit entries, at most `depth` at a time, until all are completed."""
         sent = done = 0
         refill = max(1, depth // REFILLS)
         try:
             while done < count:
-                fresh = min(count, done + depth) - sent
-                # The kernel counts all completions that were not collected yet, the old ones too.
-                sent += self._enter(fresh, min(sent + fresh, done + refill))
+                new = min(count, done + depth) - sent
+                # The kernel counts all completions that were not collected, also those of earlier calls.
+                sent += self._enter(new, min(sent + new, done + refill))
                 done = self._done()
         finally:
-            if done < count:  # interrupted: nothing of the caller's may be written to once he has it back
+            if done < count:  # interrupted: the kernel must not write to the memory after the caller has it back
                 self._abandon(count)
 
-    def _enter(self, fresh: int, wanted: int) -> int:
-        """Hand entries over and wait for completions; how many were taken."""
+    def _enter(self, new: int, wanted: int) -> int:
+        """Submit entries and wait for completions. Return how many entries the kernel took."""
         try:
-            return _call(_ENTER, self._ring, fresh, wanted, _GET_EVENTS, 0, 0)
+            return _syscall(_ENTER, self._ring, new, wanted, _GET_EVENTS, 0, 0)
         except InterruptedError:
             return 0
 
     def _done(self) -> int:
-        """Completions that wait to be collected."""
-        return (int(self._done_tail[0]) - int(self._done_head[0])) & _WORD
+        """Return the number of completions that were not collected."""
+        return (int(self._done_tail[0]) - int(self._done_head[0])) & _UINT32_MASK
 
     def _collect(self, results: Array) -> None:
         head = int(self._done_head[0])
         done = self._completions[np.arange(head, head + len(results)) % len(self._completions)]
         results[done["number"].astype(np.intp)] = done["result"]
-        self._done_head[0] = (head + len(results)) & _WORD
+        self._done_head[0] = (head + len(results)) & _UINT32_MASK
 
     def _abandon(self, count: int) -> None:
-        """Take back what the kernel has not taken, wait for what it has, and forget it all."""
-        unsent = (int(self._tail[0]) - int(self._head[0])) & _WORD  # by its own account: ours may be a call behind
+        """Withdraw entries that the kernel has not taken, wait for the others, and drop all completions."""
+        # Ask the kernel, because our own count may miss the last call.
+        unsent = (int(self._tail[0]) - int(self._head[0])) & _UINT32_MASK
         self._tail[0] = self._head[0]
         while self._done() < count - unsent:
             self._enter(0, count - unsent)
         self._done_head[0] = self._done_tail[0]
 
     def close(self) -> None:
-        """Give the ring back; nothing is under way in it between two reads."""
+        """Close the ring. No read is in progress between two calls of `read`."""
         if self._ring >= 0:
             os.close(self._ring)
             self._ring = -1
@@ -143,13 +148,12 @@ class Ring:
 
 
 def _depth(nbytes: Array) -> int:
-    """How many reads of such lengths are under way at a time."""
+    """Return how many reads of these lengths to keep in progress."""
     return max(1, min(DEPTH, DEPTH_NBYTES * len(nbytes) // max(1, int(nbytes.sum()))))
 
 
-def _call(number: int, *arguments: int) -> int:
-    given = [ctypes.c_long(argument) for argument in arguments]
-    result: int = _libc().syscall(ctypes.c_long(number), *given)
+def _syscall(number: int, *arguments: int) -> int:
+    result: int = _libc().syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"io_uring: {os.strerror(code)}")

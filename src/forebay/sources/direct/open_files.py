@@ -1,8 +1,8 @@
-"""Open files to read from by position, past the page cache where the file system allows it."""
+"""Open files for positioned reads, past the page cache if the file system supports it."""
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,107 +10,107 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.direct.address_space import Space
+from forebay.sources.direct.address_space import AddressSpace
 
 __all__ = ["OpenFiles", "aligned_memory", "direct_alignment"]
 
-_DIRECT = getattr(os, "O_DIRECT", 0)
-_ALIGNMENTS = (512, 4096)  # what file systems ask of direct reads
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
+_ALIGNMENTS = (512, 4096)  # bytes; the alignments that file systems require for direct reads
 
 
 class OpenFiles:
-    """The files of a space, open for as long as rows are read from them."""
+    """The files of an address space, open while rows are read."""
 
-    def __init__(self, space: Space, *, alignment: int) -> None:
+    def __init__(self, space: AddressSpace, *, alignment: int) -> None:
+        """Open the files, with direct I/O if the alignment is larger than 1."""
         self._paths = space.paths
-        self._numbers: list[int] = []
+        self._open: list[int] = []
         self.alignment = alignment
         try:
             for path, stamp in zip(space.paths, space.stamps, strict=True):
-                self._numbers.append(_open(path, _DIRECT if alignment > 1 else 0))
-                _check_stamp(path, stamp, self._numbers[-1])
+                self._open.append(_open_file(path, _O_DIRECT if alignment > 1 else 0))
+                _check_stamp(path, stamp, self._open[-1])
         except BaseException:
             self.close()
             raise
-        self.numbers: Array = np.array(self._numbers, np.int32)
+        self.descriptors: Array = np.array(self._open, np.int32)
         self.nbytes: Array = np.array([stamp[1] for stamp in space.stamps], np.int64)
 
     def path(self, file: int) -> Path:
+        """Return the path of a file."""
         return self._paths[file]
 
-    def found_nbytes(self, file: int) -> int:
-        """How long a file is now."""
-        return os.fstat(self._numbers[file]).st_size
+    def current_nbytes(self, file: int) -> int:
+        """Return the current length of a file."""
+        return os.fstat(self._open[file]).st_size
 
     def close(self) -> None:
-        """Close them; nobody may be reading any more."""
-        numbers, self._numbers = self._numbers, []
-        for number in numbers:
-            os.close(number)
+        """Close the files. No thread may read after this call."""
+        descriptors, self._open = self._open, []
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """What the offsets, lengths and addresses of direct reads must be multiples of; None where one file refuses them.
+    """Return the alignment that direct reads of all files need, or None if a file does not support them.
 
-    Some file systems refuse as a file is opened, others as it is read: so a little of each is read.
+    Offsets, lengths and addresses must be multiples of it. Some file systems refuse direct I/O on open and others on
+    read, so this reads a few bytes of each file.
     """
-    if not _DIRECT:
+    if not _O_DIRECT:
         return None
-    needed = [_alignment(path) for path in paths]
-    return None if None in needed else max((one for one in needed if one), default=None)
+    alignments = [_file_alignment(path) for path in paths]
+    return None if None in alignments else max((alignment for alignment in alignments if alignment), default=None)
 
 
 def aligned_memory(nbytes: int) -> Array:
-    """Fresh memory that begins at a page; it goes when nobody refers to it any more.
+    """Return new memory that begins on a page. It is freed with its last reference.
 
-    In huge pages where the kernel gives them: a direct read names every page to the disk, and with pages of 4 KiB that
-    alone makes it slower by a third.
+    The memory uses huge pages if the kernel provides them. A direct read passes every page to the disk; with pages of
+    4 KiB this makes it a third slower.
     """
     if not hasattr(mmap, "MAP_PRIVATE"):
         return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
     memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel built without them
+        with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
-def _alignment(path: Path) -> int | None:
+def _file_alignment(path: Path) -> int | None:
     try:
-        file = _open(path, _DIRECT)
+        file = _open_file(path, _O_DIRECT)
     except SourceError:
         return None
     try:
-        return next(_accepted(file), None)
+        return next((alignment for alignment in _ALIGNMENTS if _can_read(file, alignment)), None)
     finally:
         os.close(file)
 
 
-def _accepted(file: int) -> Iterator[int]:
+def _can_read(file: int, alignment: int) -> bool:
     memory = aligned_memory(2 * max(_ALIGNMENTS)).data
-    for alignment in _ALIGNMENTS:
-        try:
-            os.preadv(file, [memory[alignment : 2 * alignment]], 0)
-        except OSError:
-            continue
-        yield alignment
+    try:
+        os.preadv(file, [memory[alignment : 2 * alignment]], 0)
+    except OSError:
+        return False
+    return True
 
 
-def _open(path: Path, flags: int) -> int:
+def _open_file(path: Path, flags: int) -> int:
     try:
         return os.open(path, os.O_RDONLY | flags)
     except FileNotFoundError as error:
-        raise SourceChangedError(
-            f"{path} was there when it was opened and is gone now. Make the pipeline again."
-        ) from error
+        raise SourceChangedError(f"{path} was deleted after it was opened. Create the pipeline again.") from error
     except OSError as error:
-        raise SourceError(f"could not open {path} to read it: {error.strerror}.") from error
+        raise SourceError(f"could not open {path}: {error.strerror}.") from error
 
 
 def _check_stamp(path: Path, stamp: tuple[int, int, int], file: int) -> None:
     found = os.fstat(file)
     if (found.st_ino, found.st_size, found.st_mtime_ns) != stamp:
         raise SourceChangedError(
-            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes then and has "
-            f"{found.st_size} now. Make the pipeline again."
+            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and now has "
+            f"{found.st_size}. Create the pipeline again."
         )

@@ -1,69 +1,75 @@
-"""From a source to how its files are read, and to the reader that does it."""
+"""Plans how the files of a source are read, and opens the reader for that plan."""
 
 import os
-from collections.abc import Sequence
 
-from forebay.core.source import Source, Stored
-from forebay.sources.direct.address_space import Space
+from forebay.core.source import AbstractSource
+from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.block_reader import BlockReader
-from forebay.sources.direct.io_uring import Ring
+from forebay.sources.direct.io_uring import IoUring
 from forebay.sources.direct.open_files import OpenFiles, direct_alignment
-from forebay.sources.direct.page_cache import Warmer, available_nbytes, uncached_nbytes
-from forebay.sources.direct.page_cache_reader import KeepingReader, MappedReader
-from forebay.sources.direct.reader import Reader
-from forebay.sources.direct.row_reader import RowReader
-from forebay.sources.direct.strategy import Facts, Need, Reading, choose_reading
+from forebay.sources.direct.page_cache import PageCacheWarmer, available_nbytes, uncached_nbytes
+from forebay.sources.direct.page_cache_reader import MappedReader, PageCacheReader
+from forebay.sources.direct.reader import FileReader
+from forebay.sources.direct.row_reader import DirectRowReader
+from forebay.sources.direct.strategy import FileFacts, ReadPlan, ReadRequest, choose_strategy
 
-__all__ = ["open_reader", "plan_reading"]
+__all__ = ["open_reader", "plan_reads"]
 
-_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # Linux
-
-
-def plan_reading(source: Source, need: Need) -> Reading | None:
-    """How rows of a source are best read; None where it does not say in which files they lie."""
-    space = _space(source) if _SUPPORTED else None
-    return None if space is None else choose_reading(_look(space), need, space)
+_IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # Linux
 
 
-def open_reader(source: Source, reading: Reading) -> Reader | None:
-    """A reader for the way chosen; None where rows are gathered from their mappings."""
-    space = _space(source)
-    if space is None or reading.way == "page cache":
+def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
+    """Choose how to read the rows of a source, or return None if the source has no file extents."""
+    space = _address_space(source) if _IS_SUPPORTED else None
+    return None if space is None else choose_strategy(_file_facts(space), request, space)
+
+
+def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
+    """Open the reader of a plan, or return None if rows are gathered from the mapped files."""
+    space = _address_space(source)
+    if space is None or plan.strategy == "page cache":
         return None
-    if reading.way == "warming":
-        return MappedReader(source, Warmer(space.paths))
-    reader = _positioned(source, reading, space)
-    return KeepingReader(reader, source, Warmer(space.paths)) if reading.kept else reader
+    if plan.strategy == "warming":
+        return MappedReader(source, PageCacheWarmer(space.paths))
+    reader = _open_direct_reader(source, plan, space)
+    return PageCacheReader(reader, source, PageCacheWarmer(space.paths)) if plan.use_page_cache_later else reader
 
 
-def _positioned(source: Source, reading: Reading, space: Space) -> Reader:
-    """One that reads by position, into memory of its own."""
-    files = OpenFiles(space, alignment=reading.alignment)
-    if reading.way == "rows":
-        trays = {"tray_nbytes": reading.held_nbytes // reading.trays, "trays": reading.trays}
-        return RowReader(space, files, **trays, ring=reading.ring)
-    blocks = {"block_rows": reading.block_rows, "places": reading.places}
-    return BlockReader(space, files, rows=len(source), **blocks, ring=reading.ring)
+def _open_direct_reader(source: AbstractSource, plan: ReadPlan, space: AddressSpace) -> FileReader:
+    files = OpenFiles(space, alignment=plan.alignment)
+    if plan.strategy == "rows":
+        buffer_nbytes = plan.held_nbytes // plan.row_buffers
+        return DirectRowReader(
+            space, files, buffer_nbytes=buffer_nbytes, buffers=plan.row_buffers, use_io_uring=plan.use_io_uring
+        )
+    return BlockReader(
+        space,
+        files,
+        rows=len(source),
+        block_rows=plan.block_rows,
+        buffers=plan.block_buffers,
+        use_io_uring=plan.use_io_uring,
+    )
 
 
-def _space(source: Source) -> Space | None:
-    stored: Sequence[Sequence[Stored]] = getattr(source, "stored", list)()
+def _address_space(source: AbstractSource) -> AddressSpace | None:
+    extents = source.file_extents()
     row_nbytes = [spec.nbytes for spec in source.specs]
-    return Space(stored, row_nbytes) if stored and all(row_nbytes) else None
+    return AddressSpace(extents, row_nbytes) if extents and all(row_nbytes) else None
 
 
-def _look(space: Space) -> Facts:
-    """Facts of these files; what only matters to files that must be read is not asked of the others."""
+def _file_facts(space: AddressSpace) -> FileFacts:
+    """Collect the facts of the files. Cached files need no check of direct I/O and io_uring."""
     nbytes = sum(stamp[1] for stamp in space.stamps)
     uncached = sum(map(uncached_nbytes, space.paths))
     if not uncached:
-        return Facts(nbytes, 0, 0, None, "")
-    return Facts(nbytes, uncached, available_nbytes(), direct_alignment(space.paths), _why_no_ring())
+        return FileFacts(nbytes, 0, 0, None, "")
+    return FileFacts(nbytes, uncached, available_nbytes(), direct_alignment(space.paths), _why_no_io_uring())
 
 
-def _why_no_ring() -> str:
+def _why_no_io_uring() -> str:
     try:
-        Ring().close()
+        IoUring().close()
     except OSError as error:
         return error.strerror or str(error)
     return ""

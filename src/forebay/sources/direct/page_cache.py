@@ -1,7 +1,4 @@
-"""Files brought into the page cache from front to back, by a thread of its own.
-
-A disk reads a file in order many times faster than page by page, as a mapping would have it read.
-"""
+"""The page cache: which share of a file it holds, and a thread that reads files into it."""
 
 import ctypes
 import logging
@@ -15,36 +12,42 @@ import numpy as np
 
 from forebay.core.machine import Machine
 
-__all__ = ["Warmer", "available_nbytes", "cached_share", "uncached_nbytes"]
+__all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbytes"]
 
-_STEP_NBYTES = 8 << 20  # asked for at a time: closing waits for no more than this
-_WARM_SHARE = 0.95
+_ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
+_WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
+_SAMPLES = 64  # a large file is sampled at this number of positions
+_SAMPLE_NBYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
-class Warmer:
-    """Asks the kernel for all of the files, once it is started; `warm` says whether they have all been kept."""
+class PageCacheWarmer:
+    """A thread that reads files sequentially into the page cache.
+
+    A disk reads a file in sequence many times faster than page by page, as page faults of a mapping do.
+    """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.warm = False
+        self.is_warm = False  # True when all files are in the page cache
 
     def start(self) -> None:
-        """Begin, if nobody has yet."""
+        """Start the thread, unless it was started before."""
         with self._lock:
             if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._run, name="forebay-warming", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="forebay-page-cache", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
+        """Ask the thread to end."""
         self._stopped.set()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and wait for it."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -52,30 +55,26 @@ class Warmer:
     def _run(self) -> None:
         try:
             shares = [self._warm(path) for path in self._paths]
-        except OSError as error:  # rows go on to be read as before, and whatever is wrong with the file shows there
-            _log.info("could not bring %s into the page cache: %s", error.filename, error)
+        except OSError as error:  # rows are still read as before, and the reader raises what is wrong with the file
+            _log.info("could not read %s into the page cache: %s", error.filename, error)
             return
-        self.warm = not self._stopped.is_set() and min(shares) >= _WARM_SHARE
+        self.is_warm = not self._stopped.is_set() and min(shares) >= _WARM_SHARE
 
     def _warm(self, path: Path) -> float:
-        """Read one file ahead; the share of it that is in memory then."""
+        """Read one file into the page cache. Return the share of it that is in memory afterwards."""
         file = os.open(path, os.O_RDONLY)
         try:
-            for start in range(0, os.fstat(file).st_size, _STEP_NBYTES):
+            for start in range(0, os.fstat(file).st_size, _ADVISE_NBYTES):
                 if self._stopped.is_set():
                     break
-                os.posix_fadvise(file, start, _STEP_NBYTES, os.POSIX_FADV_WILLNEED)
+                os.posix_fadvise(file, start, _ADVISE_NBYTES, os.POSIX_FADV_WILLNEED)
             return cached_share(file)
         finally:
             os.close(file)
 
 
-_STRETCHES = 64  # of a large file only so many are looked at
-_STRETCH_NBYTES = 1 << 20
-
-
 def uncached_nbytes(path: Path) -> int:
-    """About how many bytes of a file a disk would have to be asked for; holes in it are nowhere and cost nothing."""
+    """Estimate how many bytes of a file must come from the disk. Holes of sparse files count as cached."""
     file = os.open(path, os.O_RDONLY)
     try:
         status = os.fstat(file)
@@ -86,28 +85,28 @@ def uncached_nbytes(path: Path) -> int:
 
 
 def cached_share(file: int) -> float:
-    """The share of a file's pages that are in memory; all of them where nobody can tell."""
+    """Estimate the share of a file's pages that are in memory. Return 1.0 if the kernel does not say."""
     nbytes = os.fstat(file).st_size
-    step = max(_STRETCH_NBYTES, nbytes // _STRETCHES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
-    shares = [_stretch_share(file, start, min(_STRETCH_NBYTES, nbytes - start)) for start in range(0, nbytes, step)]
+    step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
+    shares = [_sample_share(file, start, min(_SAMPLE_NBYTES, nbytes - start)) for start in range(0, nbytes, step)]
     return float(np.mean(shares)) if shares else 1.0
 
 
 def available_nbytes() -> int:
-    """Memory that could be had without anybody having to give up what it uses; no more than a container may have."""
+    """Return the memory that is available without swapping, at most the limit of the container."""
     try:
-        told = Path("/proc/meminfo").read_text()
+        text = Path("/proc/meminfo").read_text()
     except OSError:
         return 0
-    found = [int(line.split()[1]) for line in told.splitlines() if line.startswith("MemAvailable:")]
-    return min(found[0] * 1024, Machine.here().memory_nbytes) if found else 0
+    found = [int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")]
+    return min(found[0] * 1024, Machine.detect().memory_nbytes) if found else 0
 
 
-def _stretch_share(file: int, start: int, nbytes: int) -> float:
+def _sample_share(file: int, start: int, nbytes: int) -> float:
     with mmap.mmap(file, nbytes, access=mmap.ACCESS_READ, offset=start) as mapped:
         pages = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)
         address = ctypes.c_void_p(view.ctypes.data)
-        del view  # a mapping that is still looked at cannot be closed
-        refused = ctypes.CDLL(None).mincore(address, ctypes.c_size_t(nbytes), ctypes.c_void_p(pages.ctypes.data))
-    return 1.0 if refused else float((pages & 1).mean())
+        del view  # a mapping with a view cannot be closed
+        failed = ctypes.CDLL(None).mincore(address, ctypes.c_size_t(nbytes), ctypes.c_void_p(pages.ctypes.data))
+    return 1.0 if failed else float((pages & 1).mean())

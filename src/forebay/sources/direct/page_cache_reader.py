@@ -1,85 +1,95 @@
-"""Files that fit into memory: read past the page cache the first time, which is faster, and kept in it from then on.
-
-How many epochs there will be, nobody says. So the first costs nothing more, and with the second the files are brought
-into the page cache beside the reads; when all are there, rows come from their mappings.
-"""
+"""Readers that fill the page cache: during the first epoch, or from the second epoch on."""
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from forebay.core.source import Array, Rows, Source, row_count
-from forebay.sources.direct.page_cache import Warmer
-from forebay.sources.direct.reader import Reader, ReadingPass, StoppedReadingError
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array
+from forebay.sources.direct.page_cache import PageCacheWarmer
+from forebay.sources.direct.reader import FileReader, ReadPass
+from forebay.sources.lookahead import ReadStoppedError
 
-__all__ = ["KeepingReader", "MappedReader"]
+__all__ = ["MappedReader", "PageCacheReader"]
 
-AGAIN = 1.1  # of all rows: the second epoch is under way then, and not only begun ahead of somebody who wants one
+WARM_AFTER_EPOCHS = 1.1  # the second epoch is in use then; the feed may only have begun it in advance before
 
 
 class MappedReader:
-    """Gathers from mappings at once, while the files are brought into the page cache."""
+    """Gathers from the mapped files while a thread reads the files into the page cache."""
 
-    def __init__(self, source: Source, warmer: Warmer) -> None:
+    def __init__(self, source: AbstractSource, warmer: PageCacheWarmer) -> None:
         self._source, self._warmer = source, warmer
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadingPass:
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
+        """Start to fill the page cache and begin a pass."""
         self._warmer.start()
         return self
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
+        """Gather from the mapped files."""
         self._source.gather(rows, out)
 
     def stop(self) -> None:
+        """Stop filling the page cache."""
         self._warmer.stop()
 
     def close(self) -> None:
+        """End the thread."""
         self._warmer.close()
 
 
-class KeepingReader:
-    """Gathers by another reader until rows are read again, and then until the files are in memory."""
+class PageCacheReader:
+    """Gathers with a direct reader first, and from the mapped files when the page cache holds them.
 
-    def __init__(self, reader: Reader, source: Source, warmer: Warmer) -> None:
+    The number of epochs is unknown. So the first epoch uses direct I/O, which is faster. With the second epoch a
+    thread begins to read the files into the page cache.
+    """
+
+    def __init__(self, reader: FileReader, source: AbstractSource, warmer: PageCacheWarmer) -> None:
         self._reader, self._source, self._warmer = reader, source, warmer
-        self._rows_read = 0  # about: threads that count at once may miss some
+        self._rows_read = 0  # approximate: threads that count at the same time may lose some
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadingPass:
-        return self if self._warmer.warm else _KeepingPass(self, self._reader.begin(groups))
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
+        """Begin a pass, with the direct reader until the page cache holds the files."""
+        return self if self._warmer.is_warm else _PageCachePass(self, self._reader.begin(groups))
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """From the mappings, once the files are in memory."""
+        """Gather from the mapped files."""
         self._source.gather(rows, out)
 
-    def gather_by(self, reading: ReadingPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """By the other reader, as long as they are not."""
-        if not self._warmer.warm:
+    def gather_in_pass(self, read_pass: ReadPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
+        """Gather with a pass of the direct reader, or from the mapped files if the page cache holds them."""
+        if not self._warmer.is_warm:
             try:
-                reading.gather(group, rows, out)
-            except StoppedReadingError:
-                if not self._warmer.warm:
+                read_pass.gather(group, rows, out)
+            except ReadStoppedError:
+                if not self._warmer.is_warm:
                     raise
             else:
                 self._count(rows)
                 return
-        self._reader.stop()  # others may wait there for groups that are not gathered there any more
+        self._reader.stop()  # wakes threads that wait for buffers of groups that no thread will gather there
         self.gather(group, rows, out)
 
     def _count(self, rows: Rows) -> None:
         self._rows_read += row_count(rows)
-        if self._rows_read >= AGAIN * len(self._source):
+        if self._rows_read >= WARM_AFTER_EPOCHS * len(self._source):
             self._warmer.start()
 
     def stop(self) -> None:
+        """End the current pass and stop filling the page cache."""
         self._warmer.stop()
         self._reader.stop()
 
     def close(self) -> None:
+        """End all threads and close the files."""
         self._warmer.close()
         self._reader.close()
 
 
-class _KeepingPass:
-    def __init__(self, keeping: KeepingReader, reading: ReadingPass) -> None:
-        self._keeping, self._reading = keeping, reading
+class _PageCachePass:
+    def __init__(self, reader: PageCacheReader, read_pass: ReadPass) -> None:
+        self._reader, self._read_pass = reader, read_pass
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        self._keeping.gather_by(self._reading, group, rows, out)
+        self._reader.gather_in_pass(self._read_pass, group, rows, out)

@@ -1,89 +1,94 @@
-"""What to read for some ranges of bytes: sorted, widened to what a disk can read, merged where they meet. Pure."""
+"""Byte ranges to read for some rows: sorted, aligned, merged, and split into single reads. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from forebay.core.intervals import merge_intervals
 from forebay.sources.direct.address_space import Addresses
 
-__all__ = ["Requests", "Runs", "merge"]
+__all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
-REQUEST_NBYTES = 1 << 20  # a disk is as fast with pieces of this size as with larger ones, and several go on at once
-LITTLE_NBYTES = 64 << 10
+READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and several of this size run at the same time
+SMALL_REST_NBYTES = 64 << 10  # bytes; a rest up to this size is read together with the last read of its range
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
-    """Pieces to read, each to its place in memory."""
+class DiskReads:
+    """Single reads, each to its own offset in one buffer."""
 
     starts: Addresses
     nbytes: Addresses
-    places: Addresses
+    buffer_offsets: Addresses
 
     @classmethod
-    def all_of(cls, parts: "Sequence[Requests]") -> "Requests":
+    def concatenate(cls, parts: "Sequence[DiskReads]") -> "DiskReads":
+        """Return the reads of all parts."""
         starts, nbytes = [part.starts for part in parts], [part.nbytes for part in parts]
-        return cls(np.concatenate(starts), np.concatenate(nbytes), np.concatenate([part.places for part in parts]))
+        offsets = [part.buffer_offsets for part in parts]
+        return cls(np.concatenate(starts), np.concatenate(nbytes), np.concatenate(offsets))
 
-    def only(self, which: Addresses) -> "Requests":
-        return Requests(self.starts[which], self.nbytes[which], self.places[which])
+    def select(self, which: Addresses) -> "DiskReads":
+        """Return the reads at these positions."""
+        return DiskReads(self.starts[which], self.nbytes[which], self.buffer_offsets[which])
 
-    def after(self, done: Addresses) -> "Requests":
-        """What is left of each when so many bytes of it are done."""
-        return Requests(self.starts + done, self.nbytes - done, self.places + done)
+    def after(self, done_nbytes: Addresses) -> "DiskReads":
+        """Return the rest of each read after its first `done_nbytes`."""
+        return DiskReads(self.starts + done_nbytes, self.nbytes - done_nbytes, self.buffer_offsets + done_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Stretches of addresses without a gap, and where in memory each begins: starts rise, and so do ends.
+class ReadRanges:
+    """Contiguous address ranges and the buffer offset of each. Starts are ascending, and so are ends.
 
-    Two may overlap, as those of neighbours do that were widened to what a disk can read: what lies in both is in both.
+    Ranges of neighbouring blocks may overlap after alignment. Then the shared bytes are in the buffer twice.
     """
 
     starts: Addresses
     nbytes: Addresses
-    places: Addresses
+    buffer_offsets: Addresses
 
     @classmethod
-    def all_of(cls, parts: "Sequence[Runs]") -> "Runs":
-        """All of these; a run that lies inside another one is left out, or it would be found in its place."""
+    def combine(cls, parts: "Sequence[ReadRanges]") -> "ReadRanges":
+        """Return the ranges of all parts without those that lie inside another one.
+
+        `locate` takes the last range that begins before an address. A nested range would hide the one around it.
+        """
         starts, nbytes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "nbytes"))
         order = np.lexsort((nbytes, starts))
         ends = (starts + nbytes)[order]
         order = order[np.diff(np.maximum.accumulate(ends), prepend=-1) > 0]
-        return cls(starts[order], nbytes[order], np.concatenate([part.places for part in parts])[order])
+        return cls(starts[order], nbytes[order], np.concatenate([part.buffer_offsets for part in parts])[order])
 
     @property
     def total_nbytes(self) -> int:
-        """Memory they take, one after the other."""
+        """Memory for all ranges, one after the other."""
         return int(self.nbytes.sum())
 
     def locate(self, addresses: Addresses) -> Addresses:
-        """Where in memory these addresses are: each lies in a run, and of several in the one that goes on longest."""
+        """Return the buffer offset of each address. If several ranges contain it, the last one counts."""
         which = np.searchsorted(self.starts, addresses, side="right") - 1
-        found: Addresses = addresses + (self.places - self.starts)[which]
+        found: Addresses = addresses + (self.buffer_offsets - self.starts)[which]
         return found
 
-    def requests(self) -> Requests:
-        """The runs, cut into requests; what little is left of a run goes with its last one."""
-        counts = np.maximum(-(-(self.nbytes - LITTLE_NBYTES) // REQUEST_NBYTES), 1)
+    def split(self) -> DiskReads:
+        """Split the ranges into reads of `READ_NBYTES`."""
+        counts = np.maximum(-(-(self.nbytes - SMALL_REST_NBYTES) // READ_NBYTES), 1)
         which = np.repeat(np.arange(len(counts)), counts)
-        within = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * REQUEST_NBYTES
+        within = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * READ_NBYTES
         left = self.nbytes[which] - within
-        nbytes = np.where(left <= REQUEST_NBYTES + LITTLE_NBYTES, left, REQUEST_NBYTES)
-        return Requests(self.starts[which] + within, nbytes, self.places[which] + within)
+        nbytes = np.where(left <= READ_NBYTES + SMALL_REST_NBYTES, left, READ_NBYTES)
+        return DiskReads(self.starts[which] + within, nbytes, self.buffer_offsets[which] + within)
 
 
-def merge(starts: Addresses, nbytes: Addresses, *, alignment: int, gap: int = 0) -> Runs:
-    """The fewest runs that cover all ranges and begin and end at multiples of the alignment.
+def merge_ranges(starts: Addresses, nbytes: Addresses, *, alignment: int, gap: int = 0) -> ReadRanges:
+    """Return the fewest aligned ranges that cover all given ranges.
 
-    Ranges that are no further apart than `gap` are read as one, with what lies between them.
+    Ranges at most `gap` bytes apart are merged, together with the bytes between them.
     """
-    order = np.argsort(starts, kind="stable")
-    first = starts[order] // alignment * alignment
-    last = np.maximum.accumulate(-(-(starts + nbytes)[order] // alignment) * alignment)
-    begins = np.concatenate([[True], first[1:] > last[:-1] + gap])
-    ends = np.concatenate([begins[1:], [True]])
-    lengths = last[ends] - first[begins]
-    return Runs(first[begins], lengths, np.cumsum(lengths) - lengths)
+    first = starts // alignment * alignment
+    last = -(-(starts + nbytes) // alignment) * alignment
+    merged_starts, merged_ends = merge_intervals(first, last, gap=gap)
+    lengths = merged_ends - merged_starts
+    return ReadRanges(merged_starts, lengths, np.cumsum(lengths) - lengths)

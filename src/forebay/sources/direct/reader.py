@@ -1,37 +1,33 @@
-"""What a reader is: it gathers the rows of one feed out of files, and may be told beforehand which they will be."""
+"""The interface of file readers, which gather the rows of one feed from files."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
 
-from forebay.core.source import Array, Rows
-from forebay.errors import SourceError
+from forebay.core.rows import Rows
+from forebay.core.spec import Array
 
-__all__ = ["Reader", "ReadingPass", "StoppedReadingError"]
-
-
-class StoppedReadingError(SourceError):
-    """Raised to whoever waits for rows when reading is given up; nobody waits for its groups any more."""
+__all__ = ["FileReader", "ReadPass"]
 
 
-class ReadingPass(Protocol):
-    """One walk through the order; groups are gathered by several threads at once, in about their order."""
+class ReadPass(Protocol):
+    """One pass over the rows. Several threads gather groups at the same time, roughly in the order of the groups."""
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Write row `rows[i]` of leaf `l` to `out[l][i]`."""
         ...
 
 
-class Reader(Protocol):
-    """Where passes begin; a new one ends the one before."""
+class FileReader(Protocol):
+    """Begins passes. A new pass ends the previous one."""
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadingPass:
-        """Walk through these groups, known by whatever names they go by, and the rows of each."""
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
+        """Begin a pass over these groups. Each has an id and its rows."""
         ...
 
     def stop(self) -> None:
-        """Give the pass under way up, and wake whoever waits."""
+        """End the current pass and wake all threads that wait for a group."""
         ...
 
     def close(self) -> None:
-        """Give everything back; nobody gathers any more."""
+        """Release files, threads and memory. No thread may gather after this call."""
         ...

@@ -1,64 +1,64 @@
-"""Rows read one by one, many at once: for an order that scatters them over the files, and for rows that are large.
+"""A reader of single rows, for orders that scatter rows over the files and for large rows."""
 
-The order is known, so groups are read before anybody asks for them: each to a tray, which is memory for one group or a
-part of one. Reading threads go from tray to tray; whoever fills a slot waits for the group's trays, copies its rows out
-of them and gives them back. So the disk always has the next group's reads while this group's last ones come in.
-"""
-
-import threading
-from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from forebay.core.source import Array, Rows, row_count
-from forebay.sources.direct.address_space import Space
-from forebay.sources.direct.copy_rows import copy_piece, copy_rows
+from forebay.core.rows import Rows, row_count, select_rows
+from forebay.core.spec import Array
+from forebay.sources.direct.address_space import AddressSpace
+from forebay.sources.direct.copy_rows import copy_rows, copy_strided
 from forebay.sources.direct.open_files import OpenFiles, aligned_memory
-from forebay.sources.direct.read_ranges import Runs, merge
-from forebay.sources.direct.read_threads import STOPPED, PlainThreads, RingThreads, await_reads
-from forebay.sources.direct.reader import StoppedReadingError
+from forebay.sources.direct.read_ranges import ReadRanges, merge_ranges
+from forebay.sources.direct.read_threads import IoUringThreads, PreadThreads, wait_for_reads
+from forebay.sources.lookahead import GroupItems, LookAhead
 
-__all__ = ["RowPass", "RowReader"]
+__all__ = ["DirectRowReader", "RowPass"]
 
-GAP_NBYTES = 16 << 10  # what lies between two rows is read with them: as quick as one read more
+GAP_NBYTES = 16 << 10  # bytes between two rows that are read along; that takes no longer than a second read
 
 
-class RowReader:
-    """Reads groups of rows to trays; `begin` starts a pass over groups, and ends the one before."""
+class DirectRowReader:
+    """Reads the rows of groups into row buffers before the groups are gathered.
 
-    def __init__(self, space: Space, files: OpenFiles, *, tray_nbytes: int, trays: int, ring: bool) -> None:
+    A row buffer holds one group or a part of one.
+    """
+
+    def __init__(
+        self, space: AddressSpace, files: OpenFiles, *, buffer_nbytes: int, buffers: int, use_io_uring: bool
+    ) -> None:
         self.space, self._files = space, files
-        self._tray_nbytes, self._trays = tray_nbytes, trays
+        self._buffer_nbytes, self._buffers = buffer_nbytes, buffers
         row_nbytes = sum(nbytes + 2 * files.alignment for nbytes in space.row_nbytes)
-        self.tray_rows = max(1, tray_nbytes // row_nbytes)
-        self._threads = RingThreads() if ring else PlainThreads()
+        self.buffer_rows = max(1, buffer_nbytes // row_nbytes)
+        self._threads = IoUringThreads() if use_io_uring else PreadThreads()
         self._current: RowPass | None = None
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "RowPass":
-        """Read for these groups, which are gathered in about this order."""
+        """Begin a pass over these groups. This ends the previous pass."""
         self.stop()
-        self._current = RowPass(self, groups, [aligned_memory(self._tray_nbytes) for _ in range(self._trays)])
+        self._current = RowPass(self, groups, [aligned_memory(self._buffer_nbytes) for _ in range(self._buffers)])
         return self._current
 
-    def start(self, rows: Rows, tray: Array) -> "Part":
-        """Begin to read rows to a tray, in other threads."""
+    def start_reads(self, rows: Rows, buffer: Array) -> "PartRead":
+        """Start to read rows into a buffer, in other threads."""
         starts, nbytes = self.space.starts_and_nbytes(rows)
-        runs, memory = merge(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), tray
-        if runs.total_nbytes > tray.nbytes:
-            runs = merge(starts, nbytes, alignment=self._files.alignment)
-        if runs.total_nbytes > tray.nbytes:  # rows with much between them, asked for as a stretch
-            memory = aligned_memory(runs.total_nbytes)
-        return Part(rows, tray, memory, runs, self._threads.start(self._files, runs.requests(), memory))
+        ranges, memory = merge_ranges(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), buffer
+        if ranges.total_nbytes > buffer.nbytes:
+            ranges = merge_ranges(starts, nbytes, alignment=self._files.alignment)
+        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows with a large stride
+            memory = aligned_memory(ranges.total_nbytes)
+        return PartRead(rows, buffer, memory, ranges, self._threads.start(self._files, ranges.split(), memory))
 
     def stop(self) -> None:
-        """Wake whoever waits for a group."""
+        """End the current pass and wake all threads that wait for a group."""
         if self._current is not None:
-            self._current.stop()
+            self._current.close()
 
     def close(self) -> None:
-        """End the threads and close the files; no thread may be gathering any more."""
+        """End the threads and close the files. No thread may gather after this call."""
         self.stop()
         self._threads.close()
         self._files.close()
@@ -66,100 +66,69 @@ class RowReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Rows on their way to a tray, or to memory of their own where that is too small for them."""
+class PartRead:
+    """A part of a group that is being read."""
 
     rows: Rows
-    tray: Array
-    memory: Array
-    runs: Runs
+    buffer: Array  # to give back after the rows were copied
+    memory: Array  # the buffer, or separate memory if the buffer is too small for these rows
+    ranges: ReadRanges
     reads: "Sequence[Future[None]]"
 
 
-class RowPass:
-    """One walk through the order. Reads that are still under way when it is given up keep its memory alive."""
+class RowPass(LookAhead):
+    """One pass over the rows. The threads that gather also start the reads of upcoming groups.
 
-    def __init__(self, reader: RowReader, groups: Iterator[tuple[Hashable, Rows]], trays: list[Array]) -> None:
-        self._reader, self._trays = reader, trays
-        self._wanted = _parts(groups, reader.tray_rows)
-        self._started: dict[Hashable, deque[Part]] = {}
-        self._changed = threading.Condition()
-        self._stopped = False
+    So the disk reads the next groups while the last rows of this one arrive. Reads that are in progress when the pass
+    is closed keep its memory alive.
+    """
+
+    def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:
+        super().__init__()
+        self._reader, self._free_buffers = reader, buffers
+        self._upcoming = _parts(groups, reader.buffer_rows)
+        self._started: GroupItems[PartRead] = GroupItems()
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Write row `rows[i]` of leaf `l` to `out[l][i]`; groups may be asked for by several threads at once."""
+        """Write row `rows[i]` of leaf `l` to `out[l][i]`. Several threads may call this at the same time."""
         done, count = 0, row_count(rows)
         while done < count:
-            part = self._await_part(group)
+            part = self._wait_for(partial(self._started.pop, group))
             try:
-                await_reads(part.reads)
+                wait_for_reads(part.reads)
                 stop = done + row_count(part.rows)
-                _copy(self._reader.space, part, [leaf[done:stop] for leaf in out])
+                _copy_part(self._reader.space, part, [leaf[done:stop] for leaf in out])
             finally:
-                self._release(part)
+                self._release(partial(self._free_buffers.append, part.buffer))
             done = stop
 
-    def stop(self) -> None:
-        """Give the pass up: nothing more is read, and whoever waits is told."""
-        with self._changed:
-            self._stopped = True
-            for part in (part for parts in self._started.values() for part in parts):
-                for read in part.reads:
-                    read.cancel()
-            self._started.clear()
-            self._trays.clear()  # a feed that was closed may be referred to for long
-            self._changed.notify_all()
-
-    def _await_part(self, group: Hashable) -> Part:
-        """The next part of a group, as soon as a tray could be had for it."""
-        with self._changed:
-            while True:
-                self._read_ahead()
-                if self._stopped:
-                    raise StoppedReadingError(STOPPED)
-                if group in self._started:
-                    return self._pop(group)
-                self._changed.wait()
-
-    def _pop(self, group: Hashable) -> Part:
-        parts = self._started[group]
-        part = parts.popleft()
-        if not parts:
-            del self._started[group]
-        return part
-
-    def _read_ahead(self) -> None:
-        """Begin to read as many parts as there are trays; the first parts of all get them first."""
-        while self._trays and not self._stopped:
-            wanted = next(self._wanted, None)
-            if wanted is None:
+    def _advance(self) -> None:
+        while self._free_buffers:
+            part = next(self._upcoming, None)
+            if part is None:
                 return
-            group, rows = wanted
-            self._started.setdefault(group, deque()).append(self._reader.start(rows, self._trays.pop()))
+            group, rows = part
+            self._started.add(group, self._reader.start_reads(rows, self._free_buffers.pop()))
 
-    def _release(self, part: Part) -> None:
-        with self._changed:
-            if self._stopped:
-                return
-            self._trays.append(part.tray)
-            self._read_ahead()
-            self._changed.notify_all()
+    def _drop_items(self) -> None:
+        for part in self._started.drain():
+            for read in part.reads:
+                read.cancel()
+        self._free_buffers.clear()  # a closed feed may stay referenced for a long time
 
 
-def _parts(groups: Iterator[tuple[Hashable, Rows]], tray_rows: int) -> Iterator[tuple[Hashable, Rows]]:
-    """Groups, cut into what a tray can take."""
+def _parts(groups: Iterator[tuple[Hashable, Rows]], buffer_rows: int) -> Iterator[tuple[Hashable, Rows]]:
+    """Split groups into parts that fit in a row buffer."""
     for group, rows in groups:
-        for start in range(0, row_count(rows), tray_rows):
-            stop = min(start + tray_rows, row_count(rows))
-            yield group, slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
+        for start in range(0, row_count(rows), buffer_rows):
+            yield group, select_rows(rows, start, start + buffer_rows)
 
 
-def _copy(space: Space, part: Part, out: Sequence[Array]) -> None:
-    """From a tray to their places in a batch."""
+def _copy_part(space: AddressSpace, part: PartRead, out: Sequence[Array]) -> None:
     if not isinstance(part.rows, slice):
         for leaf, target in enumerate(out):
-            copy_rows(part.memory, part.runs.locate(space.addresses(leaf, part.rows)), target)
+            copy_rows(part.memory, part.ranges.locate(space.addresses(leaf, part.rows)), target)
         return
-    for piece in space.pieces(part.rows.start, part.rows.stop):
-        place: Any = part.runs.locate(piece.address)  # type: ignore[arg-type]  # one number is as good as many
-        copy_piece(part.memory, int(place), piece.stride, out[piece.leaf][piece.first : piece.first + piece.rows])
+    for run in space.row_runs(part.rows.start, part.rows.stop):
+        offset: Any = part.ranges.locate(run.address)  # type: ignore[arg-type]  # a single address works like many
+        copy_strided(part.memory, int(offset), run.stride, out[run.leaf][run.first : run.first + run.rows])

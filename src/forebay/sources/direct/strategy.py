@@ -1,160 +1,165 @@
-"""How rows of files are read: from their mappings, through the page cache, or past it. Pure: facts in, choice out.
+"""Choice of how to read rows of files. Pure: facts in, plan out.
 
-    page cache   nearly all is in memory already: gathered from the mapping, which is the fastest
-    warming      short scattered rows that fit into memory: the same, while the files are read from front to back
-    blocks       the order stays inside blocks: each is read once, before it is needed
-    rows         everything else: each row is read by itself, many at once
+    page cache   nearly all bytes are in memory: gather from the mapped files, which is the fastest
+    warming      short scattered rows that fit in memory: the same, while a thread reads the files sequentially
+    blocks       the order stays inside blocks: read each block once, before groups need it
+    rows         all other cases: read each row by itself, many at the same time
 
-The last two read past the page cache where the file system allows it: twice as fast as through it, where measured. What
-fits into memory is kept in the page cache from the second epoch on.
+"blocks" and "rows" use direct I/O if the file system supports it; that was twice as fast as reads through the page
+cache. Files that fit in memory are in the page cache from the second epoch on.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import format_nbytes
-from forebay.order.orders import BlockShuffled, First, Order, Repeated
-from forebay.sources.direct.address_space import Space
-from forebay.sources.direct.block_reader import place_nbytes
+from forebay.order.orders import BlockShuffled, Order, Repeated, Take
+from forebay.sources.direct.address_space import AddressSpace
+from forebay.sources.direct.block_reader import block_buffer_nbytes
 
-__all__ = ["Facts", "Need", "Reading", "choose_reading"]
+__all__ = ["FileFacts", "ReadPlan", "ReadRequest", "choose_strategy"]
 
-COLD_SHARE = 0.05  # of the bytes: with less than that missing, page faults cost less than reading all by position
-KEPT_SHARE = 0.5  # of the memory that is free: files up to this stay in the page cache until the next epoch
-SHORT_ROW_NBYTES = 2 << 10  # several on a page
-LONG_ROW_NBYTES = 64 << 10  # read by itself as quickly as with its neighbours
-TRAY_NBYTES = 11 << 19  # memory that scattered rows are read to: a group of them, and what lies around each
-TRAYS = 12  # at most: most of them are being read to, some are being copied from, the rest are next
-TRAYS_SHARE = 1 / 3  # of the host's budget at most
-PLACES_SHARE = 2 / 3  # of the host's budget at most: the rest is for slots
+MAX_UNCACHED_SHARE = 0.05  # of all bytes; below this, page faults cost less than reading every row from the file
+PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size stay in the page cache until the next epoch
+SHORT_ROW_NBYTES = 2 << 10  # bytes; a page holds several rows below this size
+LONG_ROW_NBYTES = 64 << 10  # bytes; such a row is read alone as fast as together with its neighbours
+ROW_BUFFER_NBYTES = 11 << 19  # bytes; a group of scattered rows with the bytes around each row
+MAX_ROW_BUFFERS = 12  # most are being read into, some are being copied from, the rest are next
+ROW_BUFFERS_SHARE = 1 / 3  # of the host budget
+BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; slots need the rest
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of the files and of this machine."""
+class FileFacts:
+    """Facts about the files and this machine."""
 
     nbytes: int
     uncached_nbytes: int
     available_nbytes: int
-    alignment: int | None  # of direct reads; None where they are refused
-    no_ring: str  # why io_uring cannot be had, or nothing
+    alignment: int | None  # of direct reads; None if the file system does not support them
+    why_no_io_uring: str  # "" if io_uring is available
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What the pipeline asks for."""
+class ReadRequest:
+    """What the pipeline needs."""
 
     order: Order
     rows: int
-    group_rows: int  # of the global order that a group may span
-    host_nbytes: int
+    group_rows: int  # positions of the global order that one group may span
+    host_nbytes: int  # memory budget
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The choice, with its numbers."""
+class ReadPlan:
+    """The chosen strategy with its settings."""
 
-    way: Literal["page cache", "warming", "blocks", "rows"]
-    reason: Reason
-    alignment: int = 1  # 1: through the page cache
-    ring: bool = False
-    kept: bool = False  # in the page cache, from the second epoch on
-    held_nbytes: int = 0  # memory that is read to
+    strategy: Literal["page cache", "warming", "blocks", "rows"]
+    decision: Decision
+    alignment: int = 1  # 1: reads go through the page cache
+    use_io_uring: bool = False
+    use_page_cache_later: bool = False  # from the second epoch on
+    held_nbytes: int = 0  # memory of all buffers
     block_rows: int = 0
-    places: int = 0  # for blocks
-    trays: int = 0  # for groups of rows
+    block_buffers: int = 0
+    row_buffers: int = 0
 
     @property
-    def reads(self) -> bool:
-        """Whether rows are read by position, and not gathered from a mapping."""
-        return self.way in ("blocks", "rows")
+    def reads_by_position(self) -> bool:
+        """True if threads read rows into buffers, False if rows are gathered from the mapped files."""
+        return self.strategy in ("blocks", "rows")
 
-    def given_up(self, host_nbytes: int) -> "Reading":
-        """The way that needs no memory, where there is none to be had."""
-        why = f"page by page from the mapping: host_bytes={format_nbytes(host_nbytes)} leaves no memory to read into"
-        return Reading("page cache", Reason("reading", "page cache", why))
+    def mapped_fallback(self, host_nbytes: int) -> "ReadPlan":
+        """Return the plan without buffers, for a budget that has no room for them."""
+        why = f"from the mapped files: host_bytes={format_nbytes(host_nbytes)} leaves no memory for read buffers"
+        return ReadPlan("page cache", Decision("reading", "page cache", why))
 
 
-def choose_reading(facts: Facts, need: Need, space: Space) -> Reading:
-    """The way that suits the order, the rows and what is in memory."""
-    if facts.uncached_nbytes <= facts.nbytes * COLD_SHARE:
-        return Reading("page cache", Reason("reading", "page cache", "the files are in memory already"))
-    blocks = _blocks(facts, need, space)
+def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
+    """Choose the strategy for the order, the row size and the state of the page cache."""
+    if facts.uncached_nbytes <= facts.nbytes * MAX_UNCACHED_SHARE:
+        return ReadPlan("page cache", Decision("reading", "page cache", "the files are in memory already"))
+    blocks = _plan_blocks(facts, request, space)
     if blocks is not None:
         return blocks
-    scattered = not need.order.natural
-    short = sum(space.row_nbytes) < SHORT_ROW_NBYTES
-    if scattered and short and _fits(facts):
-        why = f"{_cold(facts)}: read from front to back meanwhile, since a page holds many rows and all fit into memory"
-        return Reading("warming", Reason("reading", "page cache", why))
-    return _rows(facts, need, space)
+    is_scattered = not request.order.is_sequential
+    has_short_rows = sum(space.row_nbytes) < SHORT_ROW_NBYTES
+    if is_scattered and has_short_rows and _fits_in_memory(facts):
+        why = f"{_describe_uncached(facts)}: a thread reads all files in sequence, because they fit in memory and a "
+        return ReadPlan("warming", Decision("reading", "page cache", f"{why}page holds many rows"))
+    return _plan_rows(facts, request, space)
 
 
-def _blocks(facts: Facts, need: Need, space: Space) -> Reading | None:
-    """By blocks, where the order has them, rows are short enough to gain by it, and twice what a group needs fits."""
-    order = _block_order(need.order)
+def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan | None:
+    """Plan reads of whole blocks, or return None.
+
+    Blocks pay if the order has blocks and rows are short. Buffers for twice the blocks of a group are best.
+    """
+    order = _block_order(request.order)
     if order is None or sum(space.row_nbytes) >= LONG_ROW_NBYTES:
         return None
     alignment = facts.alignment or 1
-    block_rows = min(order.block_rows, need.rows)
-    least = order.blocks_within(need.group_rows, passes=1 if order is need.order else 2)
-    room = int(need.host_nbytes * PLACES_SHARE) // place_nbytes(space, block_rows, alignment)
-    if room < least:
+    block_rows = min(order.block_rows, request.rows)
+    buffer_nbytes = block_buffer_nbytes(space, block_rows, alignment)
+    needed = order.blocks_within(request.group_rows, passes=1 if order is request.order else 2)
+    affordable = int(request.host_nbytes * BLOCK_BUFFERS_SHARE) // buffer_nbytes
+    if affordable < needed:
         return None
-    places = min(room, 2 * least)
-    what = f"blocks of {format_nbytes(block_rows * sum(space.row_nbytes))}, each read once, before it is needed"
-    return Reading(
+    buffers = min(affordable, 2 * needed)
+    block_size = format_nbytes(block_rows * sum(space.row_nbytes))
+    why = f"{_describe_uncached(facts)}: each block of {block_size} is read once, before it is needed"
+    return ReadPlan(
         "blocks",
-        Reason("reading", _past(facts, "blocks"), f"{_cold(facts)}: {what}{_how(facts)}"),
+        Decision("reading", _describe_choice(facts, "blocks"), f"{why}{_describe_method(facts)}"),
         alignment=alignment,
-        ring=not facts.no_ring,
-        kept=_fits(facts),
-        held_nbytes=places * place_nbytes(space, block_rows, alignment),
+        use_io_uring=not facts.why_no_io_uring,
+        use_page_cache_later=_fits_in_memory(facts),
+        held_nbytes=buffers * buffer_nbytes,
         block_rows=block_rows,
-        places=places,
+        block_buffers=buffers,
     )
 
 
-def _rows(facts: Facts, need: Need, space: Space) -> Reading:
+def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
     alignment = facts.alignment or 1
     row_nbytes = sum(nbytes + 2 * alignment for nbytes in space.row_nbytes)
-    room_nbytes = int(need.host_nbytes * TRAYS_SHARE)
-    trays = max(2, min(TRAYS, room_nbytes // row_nbytes))
-    tray_nbytes = max(row_nbytes, min(TRAY_NBYTES, room_nbytes // trays))
-    return Reading(
+    budget_nbytes = int(request.host_nbytes * ROW_BUFFERS_SHARE)
+    buffers = max(2, min(MAX_ROW_BUFFERS, budget_nbytes // row_nbytes))
+    buffer_nbytes = max(row_nbytes, min(ROW_BUFFER_NBYTES, budget_nbytes // buffers))
+    why = f"{_describe_uncached(facts)}: many rows are read at the same time{_describe_method(facts)}"
+    return ReadPlan(
         "rows",
-        Reason("reading", _past(facts, "rows"), f"{_cold(facts)}: many at once{_how(facts)}"),
+        Decision("reading", _describe_choice(facts, "rows"), why),
         alignment=alignment,
-        ring=not facts.no_ring,
-        kept=_fits(facts),
-        held_nbytes=trays * tray_nbytes,
-        trays=trays,
+        use_io_uring=not facts.why_no_io_uring,
+        use_page_cache_later=_fits_in_memory(facts),
+        held_nbytes=buffers * buffer_nbytes,
+        row_buffers=buffers,
     )
 
 
 def _block_order(order: Order) -> BlockShuffled | None:
-    """The order's blocks, where they are stretches of rows as those lie in the files."""
-    while isinstance(order, First | Repeated):
-        order = order.below
-    return order if isinstance(order, BlockShuffled) and order.below.natural else None
+    """Return the block shuffle of an order if its blocks are consecutive rows of the files."""
+    while isinstance(order, Take | Repeated):
+        order = order.inner
+    return order if isinstance(order, BlockShuffled) and order.inner.is_sequential else None
 
 
-def _fits(facts: Facts) -> bool:
-    return facts.nbytes <= facts.available_nbytes * KEPT_SHARE
+def _fits_in_memory(facts: FileFacts) -> bool:
+    return facts.nbytes <= facts.available_nbytes * PAGE_CACHE_SHARE
 
 
-def _cold(facts: Facts) -> str:
+def _describe_uncached(facts: FileFacts) -> str:
     return f"{format_nbytes(facts.uncached_nbytes)} of {format_nbytes(facts.nbytes)} are not in memory"
 
 
-def _past(facts: Facts, what: str) -> str:
-    return f"{what}, direct" if facts.alignment else what
+def _describe_choice(facts: FileFacts, unit: str) -> str:
+    return f"{unit}, direct" if facts.alignment else unit
 
 
-def _how(facts: Facts) -> str:
-    """The kernel's part in it, and what it refused."""
-    by = f"threads, since io_uring is not to be had ({facts.no_ring})" if facts.no_ring else "io_uring"
-    cached = "" if facts.alignment else "; through the page cache, since the file system refuses direct reads"
-    kept = "; kept in the page cache from the second epoch on, since all fit" if _fits(facts) else ""
-    return f", by {by}{cached}{kept}"
+def _describe_method(facts: FileFacts) -> str:
+    method = f"threads, because io_uring is not available ({facts.why_no_io_uring})" if facts.why_no_io_uring else ""
+    cached = "" if facts.alignment else "; through the page cache, because the file system refuses direct reads"
+    later = "; from the page cache after the first epoch, because the files fit in memory"
+    return f", by {method or 'io_uring'}{cached}{later if _fits_in_memory(facts) else ''}"
