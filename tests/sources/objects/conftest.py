@@ -1,4 +1,4 @@
-"""A real S3-protocol server on loopback (moto, in a process of its own), behind a proxy that injects faults."""
+"""A real S3 server on loopback (moto, in its own process), behind a proxy that injects faults."""
 
 import io
 import itertools
@@ -19,7 +19,7 @@ from forebay.sources.objects import prefetch
 KEY, SECRET = "AKIATESTKEY", "a-very-secret-secret"
 _NAMES = itertools.count()
 
-# Takes a port that is free as it takes it, tells which when it listens, and serves until nobody holds its input.
+# Binds a free port, prints it when the server listens, and serves until its standard input is closed.
 SERVER = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @dataclass
 class Bucket:
-    """A bucket of its own for each test, reached through the proxy or past it."""
+    """A new bucket for each test. `options` reach it through the proxy, `client` directly."""
 
     name: str
     client: Any
@@ -51,7 +51,7 @@ class Bucket:
 
 
 def npy_bytes(array):
-    """What `numpy.save` writes."""
+    """Return the bytes that `numpy.save` writes."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -65,7 +65,7 @@ def s3_port():
 
 @contextmanager
 def serving(**environment):
-    """A server in a process of its own; its port."""
+    """Run a server in its own process; yield its port."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", SERVER], env=os.environ | environment, **pipes) as server:
         yield int(server.stdout.readline())
@@ -74,8 +74,8 @@ def serving(**environment):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Whoever reads ahead gets to a group in the end, however long that takes a busy machine."""
-    monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 60.0)
+    """Wait long for prefetched groups, because the test machine may be busy."""
+    monkeypatch.setattr(prefetch, "_WAIT_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Requests that we sign: a server that verifies them takes them, and what is no plain range is left to the client."""
+"""Signed requests are accepted by a server that verifies them. Other requests go to botocore's client."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.sources.objects.faulty_proxy import refuse
 
 import forebay as fb
 from forebay.errors import StoreError
-from forebay.sources.objects.s3_signed_get import SignedReads
+from forebay.sources.objects.s3_signed_get import SignedGet
 
 ROWS = np.arange(3_000_000, dtype="i4").reshape(-1, 1000)  # 12 MB: two ranges
 KEYS = ("plain.npy", "a b+c%2F~é$&'(),;=:@!.npy", "a//b/../c.npy")
@@ -19,13 +19,13 @@ ALLOWED = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": 
 
 @pytest.fixture(scope="module")
 def verifying():
-    """A server that verifies signatures after the requests it takes to set it up, and the options to read by."""
+    """Options for a server that verifies signatures after its setup requests."""
     with serving(INITIAL_NO_AUTH_ACTION_COUNT=str(4 + len(KEYS))) as port:
         yield set_up(port)
 
 
 def set_up(port):
-    """A user who may read, and what there is to read; the options to read it by."""
+    """Create a user and the objects. Return the storage options of the user."""
     anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything", **client_options(port)}
     iam, s3 = boto3.client("iam", **anybody), boto3.client("s3", **anybody)
     iam.create_user(UserName="reader")
@@ -40,16 +40,16 @@ def set_up(port):
 
 
 @pytest.fixture
-def answers(monkeypatch):
-    """What became of each signed request: its bytes, or None where the client had to ask."""
+def results(monkeypatch):
+    """Record the result of each signed request; None if the client must send it."""
     found = []
-    get = SignedReads.get
+    get = SignedGet.get
 
-    def told(reads, asked):
-        found.append(get(reads, asked))
+    def record(signed_get, arguments):
+        found.append(get(signed_get, arguments))
         return found[-1]
 
-    monkeypatch.setattr(SignedReads, "get", told)
+    monkeypatch.setattr(SignedGet, "get", record)
     return found
 
 
@@ -59,38 +59,38 @@ def rows_of(url, options):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_signatures_are_taken_whatever_the_key_is_called(verifying, answers, key):
+def test_signatures_are_accepted_for_any_key(verifying, results, key):
     assert (rows_of(f"s3://signed/{key}", verifying) == ROWS).all()
-    assert len(answers) > 1
-    assert None not in answers
+    assert len(results) > 1
+    assert None not in results
 
 
 def test_a_wrong_secret_is_refused(verifying):
-    with pytest.raises(StoreError, match="not allowed"):
+    with pytest.raises(StoreError, match="access was denied"):
         rows_of("s3://signed/plain.npy", verifying | {"secret": "0123456789abcdef"})
 
 
-def test_anybody_reads_what_is_public_unsigned(bucket, answers):
+def test_anonymous_requests_are_not_signed(bucket, results):
     url = bucket.put_npy("rows.npy", ROWS)
     options = {"anon": True, "client_kwargs": bucket.options["client_kwargs"]}
     assert (rows_of(url, options) == ROWS).all()
-    assert None not in answers
+    assert None not in results
 
 
-def test_a_setting_that_must_be_told_is_left_to_the_client(bucket, answers):
+def test_requests_with_other_arguments_go_to_the_client(bucket, results):
     url = bucket.put_npy("rows.npy", ROWS)
     assert (rows_of(url, bucket.options | {"requester_pays": True}) == ROWS).all()
-    assert set(answers) == {None}
+    assert set(results) == {None}
 
 
-def test_an_answer_that_is_no_range_is_asked_for_by_the_client_from_then_on(bucket, answers):
+def test_after_a_redirect_all_requests_of_a_bucket_go_to_the_client(bucket, results):
     url = bucket.put_npy("rows.npy", ROWS)
     pipeline = fb.from_files(url, storage_options=bucket.options).batch(500)
     bucket.proxy.faults.append(refuse(301, "PermanentRedirect"))
-    answers.clear()
+    results.clear()
     with pipeline.feed("numpy") as feed:
         assert (np.concatenate([np.array(batch) for batch in feed]) == ROWS).all()
-        assert None in answers
-        answers.clear()
+        assert None in results
+        results.clear()
         assert sum(1 for _ in feed) == 6
-    assert answers == [None] * len(answers)
+    assert results == [None] * len(results)

@@ -1,10 +1,10 @@
-"""Objects in a store: listed once, read in large ranges ahead of need, kept in tiers, retried and checked.
+"""Objects in a store: listed once, read in large byte ranges before they are needed, cached, retried and verified.
 
-    url -> Store.listing -> StoredObject          what is there: bytes, version, checksum
-    rows -> Grid.cut -> Piece                  which ranges to read: whole blocks, or only the rows
-    Piece -> Reader.hold -> tier | Store.read  each range once, however many groups wait for it
-    coming rows -> Foresight                   the order is known, so ranges are on their way before they are needed
+    URL -> ObjectStore.list_objects -> StoredObject        size, version and checksum of each object
+    rows -> RangePlanner.ranges_for_rows -> RangeSet       which byte ranges to read: whole blocks, or only the rows
+    ByteRange -> RangeReader.hold -> cache or store        each range is read once, also if several groups need it
+    upcoming rows -> Prefetcher                            reads the ranges of upcoming groups in the background
 
-A store is whatever fsspec opens: s3, gcs, http, abfs, sftp, a local folder. A tier never evicts: it takes blocks until
-its budget is spent, and then reads go past it.
+A store is anything that fsspec opens: s3, gcs, http, abfs, sftp, a local folder. A cache tier never evicts: it takes
+blocks until its budget is used up, and later blocks are not cached.
 """

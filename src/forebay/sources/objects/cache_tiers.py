@@ -1,4 +1,4 @@
-"""What a tier is, and the one in RAM: blocks that are held for good, up to a number of bytes."""
+"""Cache tiers: the interface, and the tier in RAM."""
 
 import threading
 from collections.abc import Sequence
@@ -6,76 +6,80 @@ from typing import Protocol
 
 import numpy as np
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import Array, format_nbytes
-from forebay.sources.objects.stored_object import Piece, StoredObject
+from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
-__all__ = ["RamTier", "Tier"]
+__all__ = ["CacheTier", "RamTier"]
 
 
-class Tier(Protocol):
-    """Holds blocks and never lets go of one; safe from any thread."""
+class CacheTier(Protocol):
+    """Holds blocks up to a budget and never evicts one. Any thread may call the methods."""
 
     budget_nbytes: int
 
     @property
-    def room_nbytes(self) -> int:
-        """How much more it may hold."""
+    def free_nbytes(self) -> int:
+        """Bytes that the tier may still take."""
         ...
 
-    def ready(self, piece: Piece) -> Array | None:
-        """The bytes of a block, if they are at hand in this process: a lookup and no more."""
+    def get(self, block: ByteRange) -> Array | None:
+        """Return the bytes of a block if this process has loaded them. This only looks into a dictionary."""
         ...
 
-    def has(self, stored: StoredObject, piece: Piece) -> bool:
-        """Whether `find` would find a block, as far as the tier knows."""
+    def contains(self, stored: StoredObject, block: ByteRange) -> bool:
+        """Return whether `load` would find a block, as far as the tier knows."""
         ...
 
-    def find(self, stored: StoredObject, piece: Piece) -> Array | None:
-        """The bytes of a block, if the tier has them; may read a disk."""
+    def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
+        """Return the bytes of a block if the tier has them. This may read from disk."""
         ...
 
-    def keep(self, stored: StoredObject, piece: Piece, data: bytes) -> Array | None:
-        """Hold a block from now on; None where there is no room for it."""
+    def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
+        """Hold a block, or return None if there is no room for it."""
         ...
 
-    def reasons(self) -> Sequence[Reason]: ...
-    def close(self) -> None: ...
+    def decisions(self) -> Sequence[Decision]:
+        """Return the state of the tier, for `explain()`."""
+        ...
+
+    def close(self) -> None:
+        """Release the memory of the tier."""
+        ...
 
 
 class RamTier:
-    """Blocks in memory, gone with the process."""
+    """Blocks in memory, until the source is closed."""
 
     def __init__(self, budget_nbytes: int) -> None:
         self.budget_nbytes, self._nbytes = budget_nbytes, 0
-        self._blocks: dict[Piece, Array] = {}
+        self._blocks: dict[ByteRange, Array] = {}
         self._lock = threading.Lock()
 
     @property
-    def room_nbytes(self) -> int:
+    def free_nbytes(self) -> int:
         return self.budget_nbytes - self._nbytes
 
-    def ready(self, piece: Piece) -> Array | None:
-        return self._blocks.get(piece)
+    def get(self, block: ByteRange) -> Array | None:
+        return self._blocks.get(block)
 
-    def has(self, stored: StoredObject, piece: Piece) -> bool:
-        return piece in self._blocks
+    def contains(self, stored: StoredObject, block: ByteRange) -> bool:
+        return block in self._blocks
 
-    def find(self, stored: StoredObject, piece: Piece) -> Array | None:
-        return self._blocks.get(piece)
+    def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
+        return self._blocks.get(block)
 
-    def keep(self, stored: StoredObject, piece: Piece, data: bytes) -> Array | None:
+    def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
         with self._lock:
             if self._nbytes + len(data) > self.budget_nbytes:
                 return None
             self._nbytes += len(data)
-            self._blocks[piece] = np.frombuffer(data, np.uint8)
-            return self._blocks[piece]
+            self._blocks[block] = np.frombuffer(data, np.uint8)
+            return self._blocks[block]
 
-    def reasons(self) -> Sequence[Reason]:
-        told = f"of {format_nbytes(self.budget_nbytes)} that may be; never evicted, gone with the process"
-        return [Reason("RAM tier", f"{format_nbytes(self._nbytes)} held", told)]
+    def decisions(self) -> Sequence[Decision]:
+        why = f"of a budget of {format_nbytes(self.budget_nbytes)}; blocks are never evicted"
+        return [Decision("RAM tier", f"{format_nbytes(self._nbytes)} held", why)]
 
     def close(self) -> None:
-        """Let go of every block."""
         self._blocks.clear()

@@ -1,4 +1,4 @@
-"""A bounded number of threads that fetch, none of which keeps a process from ending."""
+"""A bounded pool of daemon threads that send requests."""
 
 import queue
 import threading
@@ -7,43 +7,44 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Workers"]
+__all__ = ["DaemonThreads"]
 
 
-class Workers:
-    """Threads that are started as there is work for them.
+class DaemonThreads:
+    """A thread pool that starts threads on demand and never delays the end of the process.
 
-    Python's own executor waits for its threads when the interpreter ends, and so for a server that does not answer.
+    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. With it, a server that
+    does not answer would keep the process alive.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = self._waiting = 0
-        self._closed = False
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> "Future[Any]":
-        """Do it soon, on some thread; it is cancelled where they were told to end."""
+        """Run a job on one of the threads. The future is cancelled if the pool is closed."""
         future: Future[Any] = Future()
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 future.cancel()
                 return future
             self._jobs.put((future, job))
             self._waiting += 1
-            if self._waiting > self._idle and len(self._threads) < self._most:
+            if self._waiting > self._idle and len(self._threads) < self._max_threads:
                 thread = threading.Thread(target=self._run, name=f"forebay-fetch-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         return future
 
     def close(self) -> None:
-        """Let every thread end after what it is doing; what was not begun is cancelled."""
+        """Cancel the jobs that have not begun, and let every thread end after its current job."""
         with self._lock:
-            self._closed = True
-        with suppress(queue.Empty):  # threads take jobs at the same time
+            self._is_closed = True
+        with suppress(queue.Empty):  # the threads take jobs at the same time
             while job := self._jobs.get_nowait():
                 job[0].cancel()
         for _ in self._threads:
@@ -58,14 +59,14 @@ class Workers:
                 self._idle, self._waiting = self._idle - 1, self._waiting - 1
             if job is None:
                 return
-            _do(*job)
-            del job  # or its result would be held until the next one comes
+            _run_job(*job)
+            del job  # else the thread holds the result until its next job
 
 
-def _do(future: "Future[Any]", job: Callable[[], Any]) -> None:
+def _run_job(future: "Future[Any]", job: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(job())
-    except BaseException as error:  # whatever it is, it belongs to who waits
+    except BaseException as error:  # raised again in the thread that waits for the result
         future.set_exception(error)

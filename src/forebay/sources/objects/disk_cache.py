@@ -1,10 +1,11 @@
-"""The tier on local disk: a file a block, under a byte budget that all processes on the folder share.
+"""The cache tier on local disk: one file per block, with a byte budget that all processes share.
 
-A block is written under another name and renamed when it is whole, so it is there entirely or not at all; a checksum
-at its end is compared when it is first read. Its name is made of address, version and range: a changed object has other
-names. What is reserved is a file of its full length from the start, under a lock, so the files always add up to what is
-used. A disk that is full, read-only or gone costs the tier and not the run: that is said in the log and in `explain()`,
-and reads go past it.
+A block is written to a temporary file and renamed when it is complete. Its first load compares a checksum at the end of
+the file. The file name is a hash of URL, version and byte range, so a changed object gets other names. A reservation
+makes a file of the full length first, under a lock, so the file sizes always add up to the used bytes.
+
+If the disk is full, read-only or missing, the tier is disabled and reading continues without it. The log and
+`explain()` report this.
 """
 
 import fcntl
@@ -20,97 +21,98 @@ from pathlib import Path
 
 import numpy as np
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import Array, format_nbytes
-from forebay.sources.objects.stored_object import Piece, StoredObject
+from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
 __all__ = ["DiskTier"]
 
-_CHECK_NBYTES = 4  # of the checksum at the end of each file
-_STALE_SECONDS = 3600  # a part that nobody has written to for so long was left by a process that died
+_CHECKSUM_NBYTES = 4  # CRC-32 at the end of each file
+_STALE_SECONDS = 3600  # a temporary file that was not written to for this time was left by a process that died
 
 _log = logging.getLogger(__name__)
 
 
 class DiskTier:
-    """Blocks in a folder; they outlive the process."""
+    """Blocks in a folder. They stay when the process ends."""
 
     def __init__(self, folder: str | os.PathLike[str], budget_nbytes: int) -> None:
         self._folder, self.budget_nbytes = Path(folder).expanduser(), budget_nbytes
-        self._blocks: dict[Piece, Array] = {}
-        self._names: set[str] = set()  # of the blocks that are known to be there
-        self._used_nbytes = 0  # by all processes, when this one last looked
-        self._trouble = ""
+        self._blocks: dict[ByteRange, Array] = {}  # mapped in this process
+        self._names: set[str] = set()  # of block files that exist
+        self._used_nbytes = 0  # by all processes, at the last look of this process
+        self._problem = ""  # why the tier is disabled
         self._lock = threading.Lock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with self._alone():
-                self._drop_stale_parts()
-                self._write_used(self._count())
+            with self._exclusive():
+                self._delete_stale_parts()
+                self._write_used(self._scan_folder())
         except OSError as error:
-            self._give_up(error)
+            self._disable(error)
 
     @property
-    def room_nbytes(self) -> int:
-        return 0 if self._trouble else max(0, self.budget_nbytes - self._used_nbytes)
+    def free_nbytes(self) -> int:
+        return 0 if self._problem else max(0, self.budget_nbytes - self._used_nbytes)
 
-    def ready(self, piece: Piece) -> Array | None:
-        return self._blocks.get(piece)
+    def get(self, block: ByteRange) -> Array | None:
+        return self._blocks.get(block)
 
-    def has(self, stored: StoredObject, piece: Piece) -> bool:
-        return piece in self._blocks or _name(stored, piece) in self._names
+    def contains(self, stored: StoredObject, block: ByteRange) -> bool:
+        return block in self._blocks or _block_name(stored, block) in self._names
 
-    def find(self, stored: StoredObject, piece: Piece) -> Array | None:
+    def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
         if not stored.version:
             return None
-        path = self._folder / _name(stored, piece)
+        path = self._folder / _block_name(stored, block)
         try:
-            data = np.memmap(path, np.uint8, mode="r")
-        except (OSError, ValueError):  # not there, not readable or empty: the store has it
+            file = np.memmap(path, np.uint8, mode="r")
+        except (OSError, ValueError):  # missing, unreadable or empty: the store has the block
             return None
-        block, check = np.asarray(data[:-_CHECK_NBYTES]), data[-_CHECK_NBYTES:].tobytes()
-        if block.nbytes != piece.nbytes or zlib.crc32(block.data).to_bytes(_CHECK_NBYTES) != check:
-            self._drop_damaged(path, stored)
+        data, checksum = np.asarray(file[:-_CHECKSUM_NBYTES]), file[-_CHECKSUM_NBYTES:].tobytes()
+        if data.nbytes != block.nbytes or zlib.crc32(data.data).to_bytes(_CHECKSUM_NBYTES) != checksum:
+            self._delete_damaged(path, stored)
             return None
-        return self._known(path.name, piece, block)
+        return self._remember(path.name, block, data)
 
-    def keep(self, stored: StoredObject, piece: Piece, data: bytes) -> Array | None:
-        if not stored.version or len(data) + _CHECK_NBYTES > self.room_nbytes:
+    def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
+        if not stored.version or len(data) + _CHECKSUM_NBYTES > self.free_nbytes:
             return None
-        path = self._folder / _name(stored, piece)
+        path = self._folder / _block_name(stored, block)
         part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
         try:
-            if not self._reserve(part, len(data) + _CHECK_NBYTES):
+            if not self._reserve(part, len(data) + _CHECKSUM_NBYTES):
                 return None
-            _write(part, data)
-            self._settle(part, path)
-            block = np.asarray(np.memmap(path, np.uint8, mode="r", shape=(len(data),)))
+            _write_block(part, data)
+            self._publish(part, path)
+            mapped = np.asarray(np.memmap(path, np.uint8, mode="r", shape=(len(data),)))
         except (OSError, ValueError) as error:
-            self._give_back(part, len(data) + _CHECK_NBYTES)
-            self._give_up(error)
+            self._delete(part, len(data) + _CHECKSUM_NBYTES)
+            self._disable(error)
             return None
-        return self._known(path.name, piece, block)
+        return self._remember(path.name, block, mapped)
 
-    def reasons(self) -> Sequence[Reason]:
-        if self._trouble:
-            return [Reason("disk tier", "given up", f"{self._trouble}: what is read from now on is not kept")]
-        told = f"in {self._folder}, of {format_nbytes(self.budget_nbytes)} that may be; shared and never evicted"
-        return [Reason("disk tier", f"{format_nbytes(self._used_nbytes)} held", told)]
+    def decisions(self) -> Sequence[Decision]:
+        if self._problem:
+            return [Decision("disk tier", "disabled", f"{self._problem}; new blocks are not cached")]
+        budget = format_nbytes(self.budget_nbytes)
+        why = f"in {self._folder}, of a budget of {budget} that all processes share; blocks are never evicted"
+        return [Decision("disk tier", f"{format_nbytes(self._used_nbytes)} held", why)]
 
     def close(self) -> None:
-        """Unmap what is mapped; the files stay."""
+        """Unmap all blocks. The files stay."""
         self._blocks.clear()
 
-    def _known(self, name: str, piece: Piece, block: Array) -> Array:
+    def _remember(self, name: str, block: ByteRange, data: Array) -> Array:
         self._names.add(name)
-        self._blocks[piece] = block
-        return block
+        self._blocks[block] = data
+        return data
 
-    # Room
+    # Budget
 
     def _reserve(self, part: Path, nbytes: int) -> bool:
-        with self._alone():
-            used = self._used()
+        with self._exclusive():
+            used = self._read_used()
             if used + nbytes > self.budget_nbytes:
                 self._used_nbytes = used
                 return False
@@ -119,22 +121,22 @@ class DiskTier:
             self._write_used(used + nbytes)
         return True
 
-    def _settle(self, part: Path, path: Path) -> None:
-        """Give a block its name, unless another process was faster: ranks of one host read the same blocks."""
+    def _publish(self, part: Path, path: Path) -> None:
+        """Rename a complete block, or delete it if another process was faster: ranks of a host read the same blocks."""
         nbytes = part.stat().st_size
-        with self._alone():
+        with self._exclusive():
             if path.exists() and path.stat().st_size == nbytes:
                 part.unlink()
-                self._write_used(max(0, self._used() - nbytes))
+                self._write_used(max(0, self._read_used() - nbytes))
             else:
                 part.rename(path)
 
-    def _give_back(self, part: Path, nbytes: int) -> None:
-        with suppress(OSError), self._alone():
-            part.unlink()
-            self._write_used(max(0, self._used() - nbytes))
+    def _delete(self, path: Path, nbytes: int) -> None:
+        with suppress(OSError), self._exclusive():
+            path.unlink()
+            self._write_used(max(0, self._read_used() - nbytes))
 
-    def _used(self) -> int:
+    def _read_used(self) -> int:
         try:
             return int((self._folder / "used").read_text() or 0)
         except (OSError, ValueError):
@@ -144,47 +146,47 @@ class DiskTier:
         (self._folder / "used").write_text(str(nbytes))
         self._used_nbytes = nbytes
 
-    def _count(self) -> int:
-        """What all files take, those of objects that were fetched whole too; and which blocks there are."""
+    def _scan_folder(self) -> int:
+        """Record which blocks exist. Return the size of all files, including downloaded objects."""
         found = {path: path.stat().st_size for path in self._folder.rglob("*") if path.suffix != "" and path.is_file()}
         self._names = {path.name for path in found if path.suffix == ".block"}
         return sum(found.values())
 
-    def _drop_stale_parts(self) -> None:
+    def _delete_stale_parts(self) -> None:
         for part in self._folder.glob("*.part"):
             with suppress(OSError):
                 if time.time() - part.stat().st_mtime > _STALE_SECONDS:
                     part.unlink()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Only this thread, of all processes: a lock of the system for processes, one of our own for threads."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold a file lock against other processes and a lock against other threads."""
         with self._lock, (self._folder / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    # Trouble
+    # Problems
 
-    def _give_up(self, error: OSError | ValueError) -> None:
-        if not self._trouble:
-            self._trouble = f"{self._folder}: {getattr(error, 'strerror', None) or error}"
-            _log.warning("the cache is given up, and reading goes on without: %s", self._trouble)
+    def _disable(self, error: OSError | ValueError) -> None:
+        if not self._problem:
+            self._problem = f"{self._folder}: {getattr(error, 'strerror', None) or error}"
+            _log.warning("the disk cache is disabled; reading continues without it: %s", self._problem)
 
-    def _drop_damaged(self, path: Path, stored: StoredObject) -> None:
-        _log.warning("a cached block of %s was damaged, and is read again", stored.url)
+    def _delete_damaged(self, path: Path, stored: StoredObject) -> None:
+        _log.warning("a cached block of %s is damaged; it is read from the store again", stored.url)
         self._names.discard(path.name)
         with suppress(OSError):
-            self._give_back(path, path.stat().st_size)
+            self._delete(path, path.stat().st_size)
 
 
-def _name(stored: StoredObject, piece: Piece) -> str:
-    told = f"{stored.url}\0{stored.version}\0{stored.nbytes}\0{piece.start}-{piece.stop}"
-    return f"{hashlib.sha256(told.encode()).hexdigest()[:40]}.block"
+def _block_name(stored: StoredObject, block: ByteRange) -> str:
+    text = f"{stored.url}\0{stored.version}\0{stored.nbytes}\0{block.start}-{block.stop}"
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.block"
 
 
-def _write(part: Path, data: bytes) -> None:
+def _write_block(part: Path, data: bytes) -> None:
     with part.open("r+b", buffering=0) as file:
         left = memoryview(data)
-        while left:  # a disk that fills up takes a part, and then fails
+        while left:  # a disk that is nearly full writes a part first and fails at the next write
             left = left[file.write(left) :]
-        file.write(zlib.crc32(data).to_bytes(_CHECK_NBYTES))
+        file.write(zlib.crc32(data).to_bytes(_CHECKSUM_NBYTES))

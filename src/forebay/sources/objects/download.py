@@ -1,4 +1,4 @@
-"""Objects fetched whole into a folder: for what cannot be read in ranges."""
+"""Downloads of whole objects to a folder, for formats that cannot be read in byte ranges."""
 
 import hashlib
 import logging
@@ -10,46 +10,46 @@ from urllib.parse import urlsplit
 
 from forebay.core.spec import format_nbytes
 from forebay.errors import BudgetError, SourceError, StoreError
-from forebay.sources.objects.daemon_threads import Workers
-from forebay.sources.objects.store import Store
+from forebay.sources.objects.daemon_threads import DaemonThreads
+from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
 
-__all__ = ["fetch_whole"]
+__all__ = ["download_objects"]
 
 _RANGE_NBYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
 
-def fetch_whole(
-    store: Store, objects: Sequence[StoredObject], folder: Path, budget_nbytes: int, workers: Workers
+def download_objects(
+    store: ObjectStore, objects: Sequence[StoredObject], folder: Path, budget_nbytes: int, threads: DaemonThreads
 ) -> list[Path]:
-    """Local copies of objects, each under its own name; those that are there already are not fetched again."""
-    paths = [_path(folder, stored) for stored in objects]
-    # By path: what was named twice is fetched once.
+    """Return local copies of objects. Objects that the folder has already are not downloaded again."""
+    paths = [_local_path(folder, stored) for stored in objects]
+    # A dictionary by path, so that an object that is listed twice is downloaded once.
     missing = {path: stored for stored, path in zip(objects, paths, strict=True) if not path.exists()}
     needed = sum(stored.nbytes for stored in missing.values())
-    taken = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if taken + needed > budget_nbytes:
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if used + needed > budget_nbytes:
         raise BudgetError(
-            f"{len(missing)} objects of {format_nbytes(needed)} must be fetched whole, and {folder} holds "
-            f"{format_nbytes(taken)} of cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
+            f"{len(missing)} objects of {format_nbytes(needed)} must be downloaded, and {folder} holds "
+            f"{format_nbytes(used)} of cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
         )
     if missing:
-        _log.info("fetching %d objects whole, %s, into %s", len(missing), format_nbytes(needed), folder)
-    for future in [workers.submit(partial(_fetch, store, stored, path)) for path, stored in missing.items()]:
+        _log.info("downloading %d objects (%s) to %s", len(missing), format_nbytes(needed), folder)
+    for future in [threads.submit(partial(_download, store, stored, path)) for path, stored in missing.items()]:
         future.result()
     return paths
 
 
-def _path(folder: Path, stored: StoredObject) -> Path:
-    told = f"{stored.url}\0{stored.version}\0{stored.nbytes}"
+def _local_path(folder: Path, stored: StoredObject) -> Path:
+    text = f"{stored.url}\0{stored.version}\0{stored.nbytes}"
     name = PurePosixPath(urlsplit(stored.url).path).name
-    return folder / "whole" / hashlib.sha256(told.encode()).hexdigest()[:40] / name
+    return folder / "whole" / hashlib.sha256(text.encode()).hexdigest()[:40] / name
 
 
-def _fetch(store: Store, stored: StoredObject, path: Path) -> None:
-    """Range after range under another name, renamed when it is whole."""
+def _download(store: ObjectStore, stored: StoredObject, path: Path) -> None:
+    """Write an object range by range to a temporary file, and rename it when it is complete."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     digest = hashlib.md5(usedforsecurity=False)
     try:

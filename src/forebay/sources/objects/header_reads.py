@@ -1,30 +1,30 @@
-"""An object read here and there as a file is: headers and directories, before it is known where its rows lie."""
+"""Small reads of an object: headers and directories, before the layout of its rows is known."""
 
 import io
 from typing import Any
 
-from forebay.sources.objects.store import Store
+from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
 
-__all__ = ["ObjectFile"]
+__all__ = ["HeaderReads"]
 
-_WINDOW_NBYTES = 16 * 1024  # read around what is asked for: a header comes in several small steps
+_WINDOW_NBYTES = 16 * 1024  # bytes per request: a header is parsed in several small steps
 
 
-class ObjectFile:
-    """What the readers of headers know of a file: its name, its length, some of its bytes."""
+class HeaderReads:
+    """Reads parts of one object, like the mapped file that parsers of local headers use."""
 
-    def __init__(self, store: Store, stored: StoredObject) -> None:
+    def __init__(self, store: ObjectStore, stored: StoredObject) -> None:
         self._store, self.stored = store, stored
         self.nbytes = stored.nbytes
-        self.path: Any = _RawObject(self)
-        self._windows: list[tuple[int, bytes]] = []
+        self.path: Any = _ObjectStream(self)
+        self._windows: list[tuple[int, bytes]] = []  # what was read so far
 
     def __str__(self) -> str:
         return self.stored.url
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """A copy of some bytes; fewer where the object ends."""
+        """Return some bytes; fewer at the end of the object."""
         stop = min(start + nbytes, self.nbytes)
         if start >= stop:
             return b""
@@ -37,12 +37,12 @@ class ObjectFile:
         return self.read(start, nbytes)
 
 
-class _RawObject(io.RawIOBase):
-    """The same as an open file, for whoever wants one; its name is the object's."""
+class _ObjectStream(io.RawIOBase):
+    """The object as an open file, for parsers that need one. Its name is the URL of the object."""
 
-    def __init__(self, file: ObjectFile) -> None:
+    def __init__(self, file: HeaderReads) -> None:
         super().__init__()
-        self._file, self._place = file, 0
+        self._file, self._position = file, 0
 
     def __str__(self) -> str:
         return str(self._file)
@@ -54,12 +54,12 @@ class _RawObject(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.nbytes}[whence]
-        self._place = max(0, base + offset)
-        return self._place
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.nbytes}[whence]
+        self._position = max(0, base + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        data = self._file.read(self._place, len(buffer))
+        data = self._file.read(self._position, len(buffer))
         buffer[: len(data)] = data
-        self._place += len(data)
+        self._position += len(data)
         return len(data)

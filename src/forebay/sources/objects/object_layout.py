@@ -1,7 +1,7 @@
-"""How rows lie in the bytes of an object: `.npy`, stored `.npz` and raw records, told from headers alone.
+"""Where the rows are in the bytes of an object: `.npy`, stored `.npz` and raw records, from their headers alone.
 
-What cannot be read in ranges (deflated members, columns first, any other format) raises `NotInRangesError`: then
-the object is fetched whole.
+Other content (compressed members, Fortran order, other formats) raises `RangesUnsupportedError`. Such objects are
+downloaded.
 """
 
 import math
@@ -14,23 +14,24 @@ import numpy as np
 
 from forebay.core.spec import ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError
-from forebay.sources.files.match_spec import fit_spec
-from forebay.sources.formats.npy import HEAD_NBYTES, NpyHeader, parse_header
-from forebay.sources.formats.npz import check_nbytes, check_present, common_length
-from forebay.sources.formats.raw import checked_spec, record_count, record_of
+from forebay.sources.files.columns import common_length, validate_names
+from forebay.sources.files.match_spec import match_spec
+from forebay.sources.formats.npy import MAX_HEADER_NBYTES, NpyHeader, parse_header
+from forebay.sources.formats.npz import validate_member_size
+from forebay.sources.formats.raw import count_records, record_dtype, validate_record_spec
 from forebay.sources.formats.zip_index import ZipMember, list_members
-from forebay.sources.objects.header_reads import ObjectFile
+from forebay.sources.objects.header_reads import HeaderReads
 
-__all__ = ["Laid", "LaidColumn", "NotInRangesError", "layout_of"]
+__all__ = ["ColumnLayout", "ObjectLayout", "RangesUnsupportedError", "layout_reader"]
 
 
-class NotInRangesError(SourceError):
-    """Rows that do not lie whole in the object."""
+class RangesUnsupportedError(SourceError):
+    """The rows of an object cannot be read in byte ranges."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaidColumn:
-    """Rows of some leaves, one after the other from `offset` on."""
+class ColumnLayout:
+    """Contiguous records of one or more leaves, from `offset` on."""
 
     leaves: tuple[int, ...]
     record: np.dtype[Any]
@@ -39,71 +40,71 @@ class LaidColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """Everything an object says of its rows."""
+class ObjectLayout:
+    """The rows of an object: their number, specs and columns."""
 
     length: int
     specs: tuple[ArraySpec, ...]
     structure: Structure
-    columns: tuple[LaidColumn, ...]
+    columns: tuple[ColumnLayout, ...]
 
 
-def layout_of(suffix: str) -> Callable[..., Laid] | None:
-    """The function that tells how rows of this format lie in an object; None where they must be fetched whole."""
-    return {".npy": _lay_npy, ".npz": _lay_npz, ".bin": _lay_binary}.get(suffix.lower())
+def layout_reader(suffix: str) -> Callable[..., ObjectLayout] | None:
+    """Return the function that reads the layout of a format, or None if such objects must be downloaded."""
+    return {".npy": _layout_npy, ".npz": _layout_npz, ".bin": _layout_binary}.get(suffix.lower())
 
 
-def _lay_npy(file: ObjectFile, *, spec: Tree | None = None) -> Laid:
-    header = parse_header(file.read(0, HEAD_NBYTES), str(file))
-    column = _column(file, str(file), header, leaf=0, start=0)
-    structure = fit_spec(str(file), [header.row_spec], Structure(None), spec)
-    return Laid(column.length, (header.row_spec,), structure, (column,))
+def _layout_npy(file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
+    header = parse_header(file.read(0, MAX_HEADER_NBYTES), str(file))
+    column = _array_column(file, str(file), header, leaf=0, start=0)
+    structure = match_spec(str(file), [header.row_spec], Structure(None), spec)
+    return ObjectLayout(column.length, (header.row_spec,), structure, (column,))
 
 
-def _lay_npz(file: ObjectFile, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> Laid:
+def _layout_npz(file: HeaderReads, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> ObjectLayout:
     found = {member.name: member for member in list_members(file)}
     if members is None:
         members = list(found) if spec is None else as_specs(spec)[1].paths
-    check_present(str(file), members, list(found))
-    laid = [_lay_member(file, found[name], leaf) for leaf, name in enumerate(members)]
-    columns, specs = [column for column, _ in laid], tuple(spec for _, spec in laid)
+    validate_names(str(file), "member", members, list(found))
+    layouts = [_layout_member(file, found[name], leaf) for leaf, name in enumerate(members)]
+    columns, specs = [column for column, _ in layouts], tuple(spec for _, spec in layouts)
     length = common_length(str(file), [column.length for column in columns], members)
-    structure = fit_spec(str(file), specs, flatten(dict.fromkeys(members, 0))[1], spec)
-    return Laid(length, specs, structure, tuple(columns))
+    structure = match_spec(str(file), specs, flatten(dict.fromkeys(members, 0))[1], spec)
+    return ObjectLayout(length, specs, structure, tuple(columns))
 
 
-def _lay_binary(
-    file: ObjectFile,
+def _layout_binary(
+    file: HeaderReads,
     *,
     spec: Tree | None = None,
     byteorder: Literal["little", "big"] = sys.byteorder,
     skip_nbytes: int = 0,
-) -> Laid:
-    specs, structure = checked_spec(str(file), spec)
-    record = record_of(specs, byteorder)
-    count = record_count(str(file), file.nbytes, record, skip_nbytes)
-    # A lone leaf lies as one in a .npy does, not as a field.
-    column = LaidColumn(tuple(range(len(specs))), record if len(specs) > 1 else record[0], skip_nbytes, count)
-    return Laid(count, specs, structure, (column,))
+) -> ObjectLayout:
+    specs, structure = validate_record_spec(str(file), spec)
+    record = record_dtype(specs, byteorder)
+    count = count_records(str(file), file.nbytes, record, skip_nbytes)
+    # A single leaf is a plain array, like in a .npy file, and not a field of a record.
+    column = ColumnLayout(tuple(range(len(specs))), record if len(specs) > 1 else record[0], skip_nbytes, count)
+    return ObjectLayout(count, specs, structure, (column,))
 
 
-def _lay_member(file: ObjectFile, zipped: ZipMember, leaf: int) -> tuple[LaidColumn, ArraySpec]:
+def _layout_member(file: HeaderReads, zipped: ZipMember, leaf: int) -> tuple[ColumnLayout, ArraySpec]:
     name = f"{zipped.name!r} in {file}"
-    if zipped.deflated:
-        raise NotInRangesError(f"{name} is compressed")
-    header = parse_header(file.read(zipped.offset, min(zipped.nbytes, HEAD_NBYTES)), name)
-    check_nbytes(header, name, zipped)
-    return _column(file, name, header, leaf=leaf, start=zipped.offset), header.row_spec
+    if zipped.is_deflated:
+        raise RangesUnsupportedError(f"{name} is compressed")
+    header = parse_header(file.read(zipped.offset, min(zipped.nbytes, MAX_HEADER_NBYTES)), name)
+    validate_member_size(header, name, zipped)
+    return _array_column(file, name, header, leaf=leaf, start=zipped.offset), header.row_spec
 
 
-def _column(file: ObjectFile, name: str, header: NpyHeader, *, leaf: int, start: int) -> LaidColumn:
+def _array_column(file: HeaderReads, name: str, header: NpyHeader, *, leaf: int, start: int) -> ColumnLayout:
     if header.order == "F" and len(header.shape) > 1:
-        raise NotInRangesError(f"{name} is stored column by column (Fortran order)")
+        raise RangesUnsupportedError(f"{name} is stored column by column (Fortran order)")
     offset = start + header.nbytes
     needed = offset + math.prod(header.shape) * header.dtype.itemsize
     if needed > file.nbytes:
         raise SourceError(
-            f"{name} is cut short: {header.dtype} rows of shape {header.shape} need {needed} bytes, the object has "
+            f"{name} is truncated: {header.dtype} rows of shape {header.shape} need {needed} bytes, but the object has "
             f"{file.nbytes}. Write or upload it again."
         )
-    return LaidColumn((leaf,), np.dtype((header.dtype, header.shape[1:])), offset, header.shape[0])
+    return ColumnLayout((leaf,), np.dtype((header.dtype, header.shape[1:])), offset, header.shape[0])

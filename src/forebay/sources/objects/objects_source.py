@@ -1,219 +1,216 @@
-"""Rows of objects in a store, read in ranges: `from_files("s3://bucket/train/*.npy")` and its like.
+"""A source of rows in objects of a store, read in byte ranges: `from_files("s3://bucket/train/*.npy")`.
 
-A group's rows are found in the ranges that were read ahead for it, or these are read now; then rows are copied from
-where they lie in them. Nothing here knows whether a range comes from the store, the disk or RAM.
+The source takes the prefetched ranges of a group, or reads them now, and copies the rows from them. It does not know
+whether a range comes from the store, the disk or RAM.
 """
 
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from forebay.core.decision import Reason
-from forebay.core.source import Array, Blocks, Region, Rows, row_count
-from forebay.core.spec import format_nbytes
+from forebay.core.chunk_policy import ShuffleBlocks
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows, row_count, split_runs
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array, format_nbytes
 from forebay.errors import SourceError
-from forebay.sources.arrays import gather_leaf
-from forebay.sources.objects.object_layout import Laid
-from forebay.sources.objects.prefetch import Foreseen, Foresight, take
-from forebay.sources.objects.range_planner import REQUEST_NBYTES, Column, Cut, Grid
-from forebay.sources.objects.range_reader import Held, Reader
-from forebay.sources.objects.stored_object import StoredObject, version_of_all
+from forebay.sources.arrays import make_gather
+from forebay.sources.objects.object_layout import ObjectLayout
+from forebay.sources.objects.prefetch import PrefetchedGroup, Prefetcher, take_prefetched
+from forebay.sources.objects.range_planner import REQUEST_NBYTES, RangePlanner, RangeSet, RecordColumn
+from forebay.sources.objects.range_reader import HeldRange, RangeReader
+from forebay.sources.objects.stored_object import StoredObject, combined_version
 
 __all__ = ["ObjectsSource"]
 
-_SCRATCH_NBYTES = 512 << 10  # rows from many ranges pass through a piece of this size, which a core's cache holds
-_LONG_NBYTES = 4096  # a row of so many is copied by itself in less time than it takes to pass through there
+_SCRATCH_NBYTES = 512 << 10  # bytes; rows of many ranges pass through a buffer that fits in the cache of a core
+_LONG_ROW_NBYTES = 4096  # bytes; copying such a row directly is faster than through the buffer
 
 
-class ObjectsSource:
+class ObjectsSource(AbstractSource):
     """The rows of many objects, one object after the other."""
 
-    fixed = True  # an object that changes is an error
+    immutable = True  # a changed object raises an error
 
     def __init__(
         self,
         objects: Sequence[StoredObject],
-        laid: Sequence[Laid],
-        reader: Reader,
+        layouts: Sequence[ObjectLayout],
+        reader: RangeReader,
         *,
-        ahead_nbytes: int,
-        kept_nbytes: int,
+        prefetch_nbytes: int,
+        cache_nbytes: int,  # budget of all cache tiers
     ) -> None:
-        self.specs, self.structure = laid[0].specs, laid[0].structure
-        self.version = version_of_all(objects)
-        self._length = sum(one.length for one in laid)
-        self._grids = _grids(objects, laid) if self._length else []
-        self._reader, self._ahead_nbytes = reader, ahead_nbytes
+        self.specs, self.structure = layouts[0].specs, layouts[0].structure
+        self.version = combined_version(objects)
+        self._length = sum(layout.length for layout in layouts)
+        self._planners = _make_planners(objects, layouts) if self._length else []
+        self._reader, self._prefetch_nbytes = reader, prefetch_nbytes
         self._row_nbytes = sum(spec.nbytes for spec in self.specs)
-        self._foresights: list[Foresight] = []
+        self._prefetchers: list[Prefetcher] = []
         self._lock = threading.Lock()
-        self.blocks = self._shuffle_blocks(kept_nbytes)
-        self.reads = self._told(len(objects))
-        self._end = weakref.finalize(self, Reader.close, reader)
+        self.shuffle_blocks = self._choose_shuffle_blocks(cache_nbytes)
+        self.read_decision = self._explain_reads(len(objects))
+        self._finalizer = weakref.finalize(self, RangeReader.close, reader)
 
     def __len__(self) -> int:
         return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        if not self._end.alive:
-            raise SourceError("these objects were closed: make the pipeline again to read from them.")
+        if not self._finalizer.alive:
+            raise SourceError("the source was closed. Create the pipeline again to read from it.")
         if row_count(rows) == 0:
             return
-        foreseen = self._take(rows)
+        group = self._hold_group(rows)
         try:
-            for grid, cut, held in zip(self._grids, foreseen.cuts, foreseen.held, strict=True):
-                _copy_rows(grid.column, cut, held, rows, [out[leaf] for leaf in grid.column.leaves])
+            for planner, ranges, held in zip(self._planners, group.range_sets, group.held, strict=True):
+                _copy_rows(planner.column, ranges, held, rows, [out[leaf] for leaf in planner.column.leaves])
         finally:
-            foreseen.release()
+            group.release()
 
-    def foresee(self, coming: Iterator[Rows]) -> Foresight:
-        """Read the rows of coming groups ahead, until what is returned is closed."""
-        # No further than an epoch: counting up many small ones would keep whoever waits for the first group waiting.
-        window_rows = max(1, min(self._length, self._ahead_nbytes // 2 // max(1, self._row_nbytes)))
-        foresight = Foresight(
-            coming, self._cut_groups, self._reader, budget_nbytes=self._ahead_nbytes, window_rows=window_rows
+    def prefetch(self, upcoming: Iterator[Rows]) -> Prefetcher:
+        # A window spans at most one epoch: collecting many short epochs would delay the first group.
+        window_rows = max(1, min(self._length, self._prefetch_nbytes // 2 // max(1, self._row_nbytes)))
+        prefetcher = Prefetcher(
+            upcoming, self._plan_groups, self._reader, budget_nbytes=self._prefetch_nbytes, window_rows=window_rows
         )
         with self._lock:
-            self._foresights = [*(other for other in self._foresights if not other.closed), foresight]
-        return foresight
+            self._prefetchers = [*(other for other in self._prefetchers if not other.is_closed), prefetcher]
+        return prefetcher
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that ranges take now, outside tiers."""
-        return self._reader.nbytes
+        """Memory of ranges outside the cache tiers."""
+        return self._reader.held_nbytes
 
-    def memory(self) -> list[Region]:
-        """Nothing: ranges come and go."""
-        return []
+    def counters(self) -> dict[str, int]:
+        return self._reader.counters.counts()
 
-    def counts(self) -> dict[str, int]:
-        """What went over the wire so far, and what did not have to."""
-        return self._reader.traffic.counts()
-
-    def reasons(self) -> list[Reason]:
-        """How reading went so far."""
-        return self._reader.reasons()
+    def decisions(self) -> list[Decision]:
+        return self._reader.decisions()
 
     def close(self) -> None:
-        """Let go of what is held, and end every thread."""
+        """Release all ranges and end every thread."""
         with self._lock:
-            foresights, self._foresights = self._foresights, []
-        for foresight in foresights:
-            foresight.close()
-        self._end()
+            prefetchers, self._prefetchers = self._prefetchers, []
+        for prefetcher in prefetchers:
+            prefetcher.close()
+        self._finalizer()
 
-    def _take(self, rows: Rows) -> Foreseen:
-        """A group's ranges: foreseen, or asked for now."""
-        foresights = [foresight for foresight in self._foresights if not foresight.over]
-        found = take(foresights, rows, self._reader) if foresights else None
-        if found is not None and (isinstance(rows, slice) or all(cut.covers(rows) for cut in found.cuts)):
+    def _hold_group(self, rows: Rows) -> PrefetchedGroup:
+        """Return the prefetched ranges of a group, or request them now."""
+        prefetchers = [prefetcher for prefetcher in self._prefetchers if not prefetcher.is_finished]
+        found = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
+        if found is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in found.range_sets)):
             return found
         if found is not None:
             found.release()
-        return Foreseen.of(rows, next(self._cut_groups([rows])), self._reader)
+        return PrefetchedGroup.hold(rows, next(self._plan_groups([rows])), self._reader)
 
-    def _cut_groups(self, groups: Sequence[Rows]) -> Iterator[Sequence[Cut]]:
-        """The ranges of groups that are needed one soon after the other."""
+    def _plan_groups(self, groups: Sequence[Rows]) -> Iterator[Sequence[RangeSet]]:
+        """Plan the ranges of groups that are needed soon after each other."""
         scattered = [rows for rows in groups if not isinstance(rows, slice) and len(rows)]
-        together = np.unique(np.concatenate(scattered)) if scattered else np.empty(0, np.intp)
-        whole = [self._whole_blocks(grid, together) for grid in self._grids]
+        all_rows = np.unique(np.concatenate(scattered)) if scattered else np.empty(0, np.intp)
+        whole_blocks = [self._choose_whole_blocks(planner, all_rows) for planner in self._planners]
         for rows in groups:
             if isinstance(rows, slice):
-                yield [grid.cut_run(rows.start, rows.stop) for grid in self._grids]
+                yield [planner.ranges_for_slice(rows.start, rows.stop) for planner in self._planners]
             else:
-                ordered = np.sort(rows)
-                limit = self._ahead_nbytes // 2
-                chosen = zip(self._grids, whole, strict=True)
-                yield [grid.cut(ordered, blocks, limit_nbytes=limit) for grid, blocks in chosen]
+                ordered, limit = np.sort(rows), self._prefetch_nbytes // 2
+                planned = zip(self._planners, whole_blocks, strict=True)
+                yield [planner.ranges_for_rows(ordered, blocks, limit_nbytes=limit) for planner, blocks in planned]
 
-    def _whole_blocks(self, grid: Grid, rows: Array) -> Array:
-        """Blocks to read whole, sorted: where that is cheaper, where they are at hand, and those a tier will keep."""
+    def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
+        """Return the blocks to read whole (sorted): cheaper ones, those in memory, and those a tier will cache."""
         if not len(rows):
             return rows
-        dense = grid.dense(rows, limit_nbytes=self._ahead_nbytes // 2)
-        rest = np.setdiff1d(np.unique(grid.blocks_of(rows)), dense, assume_unique=True)
-        at_hand = np.asarray([self._reader.has(grid.piece(block)) for block in rest.tolist()], bool)
-        # No more than may be held, should the tier fail: the others are read in parts now, and kept another time.
-        room_nbytes = min(self._reader.room_nbytes, self._ahead_nbytes)
-        kept = rest[~at_hand]
-        return np.sort(np.concatenate([dense, rest[at_hand], kept[np.cumsum(grid.nbytes_of(kept)) <= room_nbytes]]))
+        cheaper = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
+        others = np.setdiff1d(np.unique(planner.blocks_of(rows)), cheaper, assume_unique=True)
+        is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in others.tolist()], bool)
+        # Not more than the prefetch budget, in case the tier fails. The other blocks are cached in a later window.
+        free_nbytes = min(self._reader.free_tier_nbytes, self._prefetch_nbytes)
+        to_cache = others[~is_local]
+        to_cache = to_cache[np.cumsum(planner.block_nbytes(to_cache)) <= free_nbytes]
+        return np.sort(np.concatenate([cheaper, others[is_local], to_cache]))
 
-    def _shuffle_blocks(self, kept_nbytes: int) -> Blocks | None:
-        """How to shuffle what will be read over the wire in every epoch; nothing where rows may as well come alone."""
+    def _choose_shuffle_blocks(self, cache_nbytes: int) -> ShuffleBlocks | None:
+        """Return blocks for the shuffle if each epoch reads from the store and single rows would be slow."""
         nbytes = self._length * self._row_nbytes
-        if nbytes <= max(kept_nbytes, self._ahead_nbytes // 2) or self._row_nbytes >= REQUEST_NBYTES:
+        if nbytes <= max(cache_nbytes, self._prefetch_nbytes // 2) or self._row_nbytes >= REQUEST_NBYTES:
             return None
-        block_rows = min(grid.block_rows for grid in self._grids)
-        return Blocks(block_rows, max(4, self._ahead_nbytes // max(1, block_rows * self._row_nbytes)))
+        block_rows = min(planner.block_rows for planner in self._planners)
+        return ShuffleBlocks(block_rows, max(4, self._prefetch_nbytes // max(1, block_rows * self._row_nbytes)))
 
-    def _told(self, objects: int) -> Reason:
-        ahead = format_nbytes(self._ahead_nbytes)
-        told = f"of {objects} objects over {self._reader.connections} connections, up to {ahead} ahead of need"
-        if self.blocks is not None:
-            told += f"; shuffled by {self.blocks.rows} rows, as they are more than the tiers may hold"
-        return Reason("reads", "ranges", told)
+    def _explain_reads(self, objects: int) -> Decision:
+        budget = format_nbytes(self._prefetch_nbytes)
+        why = f"of {objects} objects over {self._reader.connections} connections, up to {budget} prefetched"
+        if self.shuffle_blocks is not None:
+            why += f"; shuffled by {self.shuffle_blocks.rows} rows, because the caches cannot hold all rows"
+        return Decision("reads", "ranges", why)
 
 
-def _grids(objects: Sequence[StoredObject], laid: Sequence[Laid]) -> list[Grid]:
-    rows = [one.length for one in laid]
+def _make_planners(objects: Sequence[StoredObject], layouts: Sequence[ObjectLayout]) -> list[RangePlanner]:
+    rows = [layout.length for layout in layouts]
     columns = [
-        Column(column.leaves, column.record, tuple(one.columns[number].offset for one in laid))
-        for number, column in enumerate(laid[0].columns)
-        if column.record.itemsize  # rows without a byte in them are not read
+        RecordColumn(column.leaves, column.record, tuple(layout.columns[number].offset for layout in layouts))
+        for number, column in enumerate(layouts[0].columns)
+        if column.record.itemsize  # rows of zero bytes need no reads
     ]
-    return [Grid(column, objects, rows) for column in columns]
+    return [RangePlanner(column, objects, rows) for column in columns]
 
 
-def _copy_rows(column: Column, cut: Cut, held: Sequence[Held], rows: Rows, targets: Sequence[Array]) -> None:
+def _copy_rows(
+    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Rows, targets: Sequence[Array]
+) -> None:
     if isinstance(rows, slice):
-        _copy_run(column, cut, held, rows, targets)
+        _copy_slice(column, ranges, held, rows, targets)
         return
-    # Of the base: a dtype of whole rows calls itself native whatever its elements are.
-    if column.record.itemsize >= _LONG_NBYTES and len(targets) == 1 and column.record.base.isnative:
-        _copy_each(column, cut, held, rows, targets[0])
+    # Look at the base: NumPy reports a subarray dtype as native in any byte order.
+    if column.record.itemsize >= _LONG_ROW_NBYTES and len(targets) == 1 and column.record.base.isnative:
+        _copy_each(column, ranges, held, rows, targets[0])
         return
     step = max(1, _SCRATCH_NBYTES // column.record.itemsize)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        _copy_scattered(column, cut, held, rows[part], [target[part] for target in targets])
+        _copy_scattered(column, ranges, held, rows[part], [target[part] for target in targets])
 
 
-def _copy_run(column: Column, cut: Cut, held: Sequence[Held], rows: slice, targets: Sequence[Array]) -> None:
-    for place, (first, stop) in enumerate(zip(cut.firsts.tolist(), cut.stops.tolist(), strict=True)):
+def _copy_slice(
+    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: slice, targets: Sequence[Array]
+) -> None:
+    for which, (first, stop) in enumerate(zip(ranges.first_rows.tolist(), ranges.stop_rows.tolist(), strict=True)):
         low, high = max(first, rows.start), min(stop, rows.stop)
-        records = np.ndarray((stop - first,), column.record, held[place].array(), cut.offsets[place])
+        records = np.ndarray((stop - first,), column.record, held[which].array(), ranges.offsets[which])
         for leaf, target in zip(column.fields(records), targets, strict=True):
-            gather_leaf(leaf)(slice(low - first, high - first), target[low - rows.start : high - rows.start])
+            make_gather(leaf)(slice(low - first, high - first), target[low - rows.start : high - rows.start])
 
 
-def _copy_each(column: Column, cut: Cut, held: Sequence[Held], rows: Array, target: Array) -> None:
+def _copy_each(column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, target: Array) -> None:
     nbytes = column.record.itemsize
-    places = np.searchsorted(cut.firsts, rows, side="right") - 1
-    starts = (rows - cut.firsts[places]) * nbytes + np.asarray(cut.offsets)[places]
-    sources, into = [one.array().data for one in held], target.reshape(-1).view(np.uint8).data
-    for number, (place, start) in enumerate(zip(places.tolist(), starts.tolist(), strict=True)):
-        into[number * nbytes : (number + 1) * nbytes] = sources[place][start : start + nbytes]
+    owners = np.searchsorted(ranges.first_rows, rows, side="right") - 1
+    starts = (rows - ranges.first_rows[owners]) * nbytes + np.asarray(ranges.offsets)[owners]
+    sources, out = [one.array().data for one in held], target.reshape(-1).view(np.uint8).data
+    for position, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist(), strict=True)):
+        out[position * nbytes : (position + 1) * nbytes] = sources[owner][start : start + nbytes]
 
 
-def _copy_scattered(column: Column, cut: Cut, held: Sequence[Held], rows: Array, targets: Sequence[Array]) -> None:
-    """Each range is visited once; its rows land side by side, and then all go to their places at once."""
+def _copy_scattered(
+    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
+) -> None:
+    """Copy rows range by range to a buffer, then all rows from there to their positions."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
-    places = np.searchsorted(cut.firsts, ordered, side="right") - 1
-    seams = np.flatnonzero(places[1:] != places[:-1]) + 1
     opaque = np.dtype((np.void, column.record.itemsize))
     scratch = np.empty(len(rows), opaque)
-    for start, stop in pairwise([0, *seams.tolist(), len(rows)]):
-        place = int(places[start])
-        first, count = cut.firsts[place], int(cut.stops[place] - cut.firsts[place])
-        block = np.ndarray((count,), opaque, held[place].array(), cut.offsets[place])
-        # Without "clip", take writes into a buffer of its own first.
-        block.take(ordered[start:stop] - first, out=scratch[start:stop], mode="clip")
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
+    for owner, part in split_runs(np.searchsorted(ranges.first_rows, ordered, side="right") - 1):
+        first, count = ranges.first_rows[owner], int(ranges.stop_rows[owner] - ranges.first_rows[owner])
+        records = np.ndarray((count,), opaque, held[owner].array(), ranges.offsets[owner])
+        # mode="clip" lets take() write to `out` directly; the default mode writes to a temporary array first.
+        records.take(ordered[part] - first, out=scratch[part], mode="clip")
+    positions = np.empty_like(order)
+    positions[order] = np.arange(len(order))
     records = np.ndarray((len(rows),), column.record, scratch)
     for leaf, target in zip(column.fields(records), targets, strict=True):
-        gather_leaf(leaf)(back, target)
+        make_gather(leaf)(positions, target)

@@ -1,4 +1,4 @@
-"""Addresses of a store -> a source: listed once, opened by their headers, and given their tiers."""
+"""Opens URLs of an object store as one source."""
 
 import inspect
 import os
@@ -8,31 +8,31 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from forebay.core.source import Source
+from forebay.core.source import AbstractSource
 from forebay.core.spec import Tree, parse_nbytes
 from forebay.errors import SourceError, SpecError
-from forebay.sources.files.match_spec import describe
-from forebay.sources.files.paths import natural_key, suffix_of
-from forebay.sources.objects.cache_tiers import RamTier, Tier
-from forebay.sources.objects.daemon_threads import Workers
+from forebay.sources.files.match_spec import describe_leaves
+from forebay.sources.files.paths import format_suffix, natural_sort_key
+from forebay.sources.objects.cache_tiers import CacheTier, RamTier
+from forebay.sources.objects.daemon_threads import DaemonThreads
 from forebay.sources.objects.disk_cache import DiskTier
-from forebay.sources.objects.download import fetch_whole
-from forebay.sources.objects.header_reads import ObjectFile
-from forebay.sources.objects.object_layout import Laid, NotInRangesError, layout_of
+from forebay.sources.objects.download import download_objects
+from forebay.sources.objects.header_reads import HeaderReads
+from forebay.sources.objects.object_layout import ObjectLayout, RangesUnsupportedError, layout_reader
 from forebay.sources.objects.objects_source import ObjectsSource
-from forebay.sources.objects.range_reader import Reader
-from forebay.sources.objects.store import Store
+from forebay.sources.objects.range_reader import RangeReader
+from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
 
-__all__ = ["open_addresses"]
+__all__ = ["open_urls"]
 
 Result = TypeVar("Result")
 
 
-def open_addresses(
+def open_urls(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
-    open_local: Callable[..., Source],
+    open_local: Callable[..., AbstractSource],
     spec: Tree | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -42,101 +42,104 @@ def open_addresses(
     connections: int = 16,
     attempts: int = 8,
     **options: Any,
-) -> Source:
-    """Open one address, a glob, or a list of either as one source.
+) -> AbstractSource:
+    """Open one URL, a glob, or a list of either as one source.
 
-    `storage_options` go to fsspec. Blocks that were read stay in the folder `cache`, up to `cache_bytes` in all; what
-    has no place there stays in RAM, up to `ram_bytes`; nothing is evicted. Up to `ahead_bytes` are read ahead of need.
-    What cannot be read in ranges is fetched whole into `cache` and opened by `open_local`.
+    fsspec gets `storage_options`. Blocks stay in the folder `cache`, up to `cache_bytes` in total. Blocks that do not
+    fit there stay in RAM, up to `ram_bytes`. Nothing is evicted. Up to `ahead_bytes` are prefetched. Objects that
+    cannot be read in byte ranges are downloaded to `cache` and opened by `open_local`.
     """
     if not isinstance(storage_options, Mapping | None):
-        raise SourceError(f"storage_options must be a dict, not {type(storage_options).__name__}.")
-    _check_counts(connections=connections, attempts=attempts)
+        raise SourceError(f"storage_options is a {type(storage_options).__name__}. Pass a dict.")
+    _validate_counts(connections=connections, attempts=attempts)
     given = [_as_url(url) for url in ([urls] if isinstance(urls, str | os.PathLike) else urls)]
-    store = Store(_one_kind(given), storage_options or {}, attempts=attempts, connections=connections)
-    workers = Workers(connections)
+    _validate_one_protocol(given)
+    store = ObjectStore(given[0], storage_options or {}, attempts=attempts, connections=connections)
+    threads = DaemonThreads(connections)
     try:
-        objects = _list(store, given, workers)
-        lay = _layout(objects, options)
+        objects = _list_objects(store, given, threads)
+        read_layout = _choose_layout_reader(objects, options)
         try:
-            laid = _together(workers, [partial(lay, ObjectFile(store, stored), spec=spec) for stored in objects])
-        except NotInRangesError as error:
-            paths = fetch_whole(
-                store, objects, _folder(cache, error), parse_nbytes(cache_bytes, "cache_bytes"), workers
-            )
+            jobs = [partial(read_layout, HeaderReads(store, stored), spec=spec) for stored in objects]
+            layouts = _run_all(threads, jobs)
+        except RangesUnsupportedError as error:
+            budget_nbytes = parse_nbytes(cache_bytes, "cache_bytes")
+            paths = download_objects(store, objects, _download_folder(cache, error), budget_nbytes, threads)
             return open_local(paths, spec=spec, **options)
     finally:
-        workers.close()
-    for stored, one in zip(objects, laid, strict=True):
-        _check_same(objects[0], laid[0], stored, one)
-    tiers = _tiers(cache, cache_bytes, ram_bytes)
+        threads.close()
+    for stored, layout in zip(objects, layouts, strict=True):
+        _validate_same_rows(objects[0], layouts[0], stored, layout)
+    tiers = _make_tiers(cache, cache_bytes, ram_bytes)
     return ObjectsSource(
         objects,
-        laid,
-        Reader(store, objects, tiers, connections),
-        ahead_nbytes=parse_nbytes(ahead_bytes, "ahead_bytes"),
-        kept_nbytes=sum(tier.budget_nbytes for tier in tiers),
+        layouts,
+        RangeReader(store, objects, tiers, connections),
+        prefetch_nbytes=parse_nbytes(ahead_bytes, "ahead_bytes"),
+        cache_nbytes=sum(tier.budget_nbytes for tier in tiers),
     )
 
 
-def _check_counts(**counts: int) -> None:
+def _validate_counts(**counts: int) -> None:
     for name, count in counts.items():
         if not isinstance(count, int) or count < 1:
-            raise SourceError(f"{name}={count!r} must be a whole number of at least 1.")
+            raise SourceError(f"{name}={count!r} is not a positive integer. Pass 1 or more.")
 
 
 def _as_url(path: str | os.PathLike[str]) -> str:
-    """A plain path becomes an address too: a slow disk may well have a tier in front of it."""
+    """Return a URL for a plain path too, because a slow disk may need a cache in front of it."""
     name = os.fspath(path)
     return name if "://" in name else f"file://{Path(name).expanduser().absolute()}"
 
 
-def _one_kind(urls: Sequence[str]) -> str:
+def _validate_one_protocol(urls: Sequence[str]) -> None:
     if not urls:
+        raise SourceError("no files were given. Pass a URL, a glob such as 's3://bucket/*.npy', or a list of them.")
+    protocols = sorted({url.partition("://")[0] for url in urls})
+    if len(protocols) > 1:
         raise SourceError(
-            "no files were given: pass an address, a glob such as 's3://bucket/*.npy', or a list of them."
+            f"the files are in several kinds of stores: {' and '.join(protocols)}. Pass files of one kind of store."
         )
-    kinds = sorted({url.partition("://")[0] for url in urls})
-    if len(kinds) > 1:
-        raise SourceError(f"files of one pipeline come from one kind of store, but here are {' and '.join(kinds)}.")
-    return urls[0]
 
 
-def _list(store: Store, urls: Sequence[str], workers: Workers) -> list[StoredObject]:
-    found = _together(workers, [partial(store.listing, url) for url in urls])
+def _list_objects(store: ObjectStore, urls: Sequence[str], threads: DaemonThreads) -> list[StoredObject]:
+    found = _run_all(threads, [partial(store.list_objects, url) for url in urls])
     for url, listed in zip(urls, found, strict=True):
         if not listed:
-            raise SourceError(f"the glob {store.scrub(url)!r} matches nothing. Look at the address, and at the bucket.")
-    return [stored for listed in found for stored in sorted(listed, key=lambda stored: natural_key(stored.path))]
+            raise SourceError(f"the glob {store.redact(url)!r} matches no object. Check the URL and the bucket.")
+    return [stored for listed in found for stored in sorted(listed, key=lambda stored: natural_sort_key(stored.path))]
 
 
-def _layout(objects: Sequence[StoredObject], options: Mapping[str, Any]) -> Callable[..., Laid]:
-    suffixes = sorted({suffix_of(Path(PurePosixPath(urlsplit(stored.url).path).name)) for stored in objects})
-    lay = layout_of(suffixes[0]) if len(suffixes) == 1 else None
-    if lay is None:
+def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str, Any]) -> Callable[..., ObjectLayout]:
+    suffixes = sorted({format_suffix(Path(PurePosixPath(urlsplit(stored.url).path).name)) for stored in objects})
+    read_layout = layout_reader(suffixes[0]) if len(suffixes) == 1 else None
+    if read_layout is None:
         return partial(_refuse_ranges, " and ".join(map(repr, suffixes)))
-    known = [name for name, taken in inspect.signature(lay).parameters.items() if taken.kind is taken.KEYWORD_ONLY]
+    parameters = inspect.signature(read_layout).parameters.items()
+    known = [name for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise SourceError(f"{suffixes[0]} files take no option {unknown[0]!r}: their options are {', '.join(known)}.")
-    return partial(lay, **options)
+        raise SourceError(f"{suffixes[0]} files have no option {unknown[0]!r}. Their options are {', '.join(known)}.")
+    return partial(read_layout, **options)
 
 
-def _refuse_ranges(suffixes: str, file: ObjectFile, *, spec: Tree | None = None) -> Laid:
-    raise NotInRangesError(f"{file} ends in {suffixes}, which is not read in ranges")
+def _refuse_ranges(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
+    raise RangesUnsupportedError(f"{file} ends in {suffixes}, a format that cannot be read in byte ranges")
 
 
-def _folder(cache: str | os.PathLike[str] | None, error: NotInRangesError) -> Path:
+def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsupportedError) -> Path:
     if cache is None:
         raise SourceError(
-            f"{error}: such objects are fetched whole. Say where to: cache='/scratch/forebay', cache_bytes='50GiB'."
+            f"{error}, so the objects must be downloaded. Pass a folder: cache='/scratch/forebay', cache_bytes='50GiB'."
         ) from error
     return Path(cache).expanduser()
 
 
-def _tiers(cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_bytes: int | str | None) -> list[Tier]:
-    """The disk first, since what lies there lasts, and is in RAM as well while the system has room for it."""
-    tiers: list[Tier] = []
+def _make_tiers(
+    cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_bytes: int | str | None
+) -> list[CacheTier]:
+    """Make the cache tiers. The disk is first: its blocks last, and the page cache keeps them in RAM as well."""
+    tiers: list[CacheTier] = []
     if cache is not None:
         tiers.append(DiskTier(cache, parse_nbytes(cache_bytes, "cache_bytes")))
     if ram_bytes is not None:
@@ -144,19 +147,19 @@ def _tiers(cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_byt
     return tiers
 
 
-def _check_same(first: StoredObject, one: Laid, other: StoredObject, two: Laid) -> None:
-    if one.structure.paths == two.structure.paths and one.specs == two.specs and _alike(one, two):
+def _validate_same_rows(first: StoredObject, one: ObjectLayout, other: StoredObject, two: ObjectLayout) -> None:
+    if one.structure.paths == two.structure.paths and one.specs == two.specs and _has_same_records(one, two):
         return
     raise SpecError(
-        f"objects fed together must hold the same rows, but {first.url} has {describe(one.structure.paths, one.specs)} "
-        f"and {other.url} has {describe(two.structure.paths, two.specs)}. Feed them apart, or convert one of them."
+        f"the objects have different rows: {first.url} has {describe_leaves(one.structure.paths, one.specs)} and "
+        f"{other.url} has {describe_leaves(two.structure.paths, two.specs)}. Use one pipeline for each, or convert one."
     )
 
 
-def _alike(one: Laid, two: Laid) -> bool:
-    """Byte order too: a column is one dtype."""
+def _has_same_records(one: ObjectLayout, two: ObjectLayout) -> bool:
+    """Compare the records with their byte order, because a column has one dtype."""
     return [column.record for column in one.columns] == [column.record for column in two.columns]
 
 
-def _together(workers: Workers, jobs: Sequence[Callable[[], Result]]) -> list[Result]:
-    return [future.result() for future in [workers.submit(job) for job in jobs]]
+def _run_all(threads: DaemonThreads, jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    return [future.result() for future in [threads.submit(job) for job in jobs]]

@@ -1,206 +1,182 @@
-"""Reading ahead of need: the order is known, so the ranges of coming groups are on their way before anybody asks.
+"""Background reads of the byte ranges that upcoming groups need."""
 
-A thread of its own is told which rows come next. It looks at as many groups together as its budget is worth, decides
-which blocks to read whole for them, and holds the ranges of one group after the other until the budget is spent; a
-group that was gathered gives its ranges back, and the next is held. All that is a hint: a group that was not got to, or
-never heard of, is read when it is asked for.
-"""
-
-import logging
-import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from forebay.core.spec import Array
-from forebay.sources.objects.range_planner import Cut
-from forebay.sources.objects.range_reader import Held, Reader
-from forebay.sources.objects.stored_object import Piece
+from forebay.core.rows import Rows, row_count
+from forebay.sources.lookahead import GroupItems, LookAhead
+from forebay.sources.objects.range_planner import RangeSet
+from forebay.sources.objects.range_reader import HeldRange, RangeReader
+from forebay.sources.objects.stored_object import ByteRange
 
-__all__ = ["Foreseen", "Foresight", "Rows", "take"]
+__all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 
-Rows: TypeAlias = "Array | slice"
-Key: TypeAlias = tuple[int, ...]  # a few of a group's rows
+GroupKey: TypeAlias = tuple[int, ...]  # a few rows of a group
 
-_PATIENCE_SECONDS = 1.0  # for a group to be foreseen that somebody asks for; rows that are never foreseen wait in vain
-_MOST_MISSED = 1024  # groups that were not waited for any longer; those of other feeds are among them
-
-_log = logging.getLogger(__name__)
+_WAIT_SECONDS = 1.0  # wait for a group that no prefetcher holds yet; rows outside the schedule never arrive
+_MAX_SKIPPED = 1024  # groups of other feeds are among them, and would otherwise accumulate
 
 
 @dataclass(slots=True)
-class Foreseen:
-    """The ranges of one group, column by column, held until it is released."""
+class PrefetchedGroup:
+    """The held ranges of one group, column by column, until `release`."""
 
     rows: int
-    cuts: Sequence[Cut]
-    held: list[list[Held]]
-    reader: Reader
+    range_sets: Sequence[RangeSet]
+    held: list[list[HeldRange]]
+    reader: RangeReader
 
     @classmethod
-    def of(cls, rows: Rows, cuts: Sequence[Cut], reader: Reader) -> "Foreseen":
-        return cls(_count(rows), cuts, [reader.hold(cut.pieces) for cut in cuts], reader)
+    def hold(cls, rows: Rows, range_sets: Sequence[RangeSet], reader: RangeReader) -> "PrefetchedGroup":
+        """Hold the ranges of a group."""
+        return cls(row_count(rows), range_sets, [reader.hold(ranges.ranges) for ranges in range_sets], reader)
 
     def release(self) -> None:
+        """Release the ranges."""
         self.reader.release(chain.from_iterable(self.held))
         self.held = []
 
 
-def take(foresights: Sequence["Foresight"], rows: Rows, reader: Reader) -> Foreseen | None:
-    """What is held for a group, by whichever foresight; waits a moment for one that is just getting to it."""
-    key = _key(rows)
+def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: RangeReader) -> PrefetchedGroup | None:
+    """Return the group that one of the prefetchers holds for these rows; wait a moment for it."""
+    key = _group_key(rows)
     with reader.changed:
-        for foresight in foresights:
-            foresight.want(key, 1)
+        for prefetcher in prefetchers:
+            prefetcher.add_waiter(key, 1)
         reader.changed.notify_all()
         reader.changed.wait_for(
-            lambda: _holder(foresights, key) or all(one.over for one in foresights), _PATIENCE_SECONDS
+            lambda: _holder(prefetchers, key) or all(one.is_finished for one in prefetchers), _WAIT_SECONDS
         )
-        for foresight in foresights:
-            foresight.want(key, -1)
-        holder = _holder(foresights, key)
+        for prefetcher in prefetchers:
+            prefetcher.add_waiter(key, -1)
+        holder = _holder(prefetchers, key)
         if holder is not None:
             return holder.pop(key)
-        for foresight in foresights:
-            foresight.miss(key)
+        for prefetcher in prefetchers:
+            prefetcher.skip(key)
         return None
 
 
-def _holder(foresights: Sequence["Foresight"], key: Key) -> "Foresight | None":
-    return next((foresight for foresight in foresights if foresight.holds(key)), None)
+def _holder(prefetchers: Sequence["Prefetcher"], key: GroupKey) -> "Prefetcher | None":
+    return next((prefetcher for prefetcher in prefetchers if prefetcher.holds(key)), None)
 
 
-class Foresight:
-    """Holds the ranges of coming groups within a budget."""
+class Prefetcher(LookAhead):
+    """A thread that holds the byte ranges of upcoming groups within a memory budget.
+
+    It plans the ranges of several groups (a window) together, to decide which blocks to read whole. A group that was
+    gathered releases its ranges, and the thread holds the next group. A group that the prefetcher has not reached is
+    read when it is gathered.
+
+    Unlike the other look-aheads, it counts waiters and skipped groups: its thread may wait for room while a consumer
+    waits for the very next group, or has read it without the prefetcher.
+    """
 
     def __init__(
         self,
-        coming: Iterator[Rows],
-        cut: Callable[[Sequence[Rows]], Iterator[Sequence[Cut]]],
-        reader: Reader,
+        upcoming: Iterator[Rows],
+        plan: Callable[[Sequence[Rows]], Iterator[Sequence[RangeSet]]],
+        reader: RangeReader,
         *,
         budget_nbytes: int,
         window_rows: int,
     ) -> None:
-        self._coming, self._cut, self._reader = coming, cut, reader
+        super().__init__(reader.changed)
+        self._upcoming, self._plan, self._reader = upcoming, plan, reader
         self._budget_nbytes, self._window_rows = budget_nbytes, window_rows
-        self._foreseen: defaultdict[Key, deque[Foreseen]] = defaultdict(deque)
-        self._rows = 0  # of all groups that are foreseen
-        self._missed: Counter[Key] = Counter()
-        self._wanted: Counter[Key] = Counter()
-        self.closed = self._ended = False
-        self._lock = reader.changed
-        self._thread = threading.Thread(target=self._run, name="forebay-ahead", daemon=True)
-        self._thread.start()
+        self._groups: GroupItems[PrefetchedGroup] = GroupItems()
+        self._rows = 0  # of all held groups
+        self._skipped: Counter[GroupKey] = Counter()
+        self._waiters: Counter[GroupKey] = Counter()
+        self._start_threads(1, "forebay-prefetch")
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will be foreseen."""
-        return self.closed or self._ended
+    def holds(self, key: GroupKey) -> bool:
+        """Return whether the ranges of a group are held. The caller of this and the next methods holds the lock."""
+        return key in self._groups
 
-    def holds(self, key: Key) -> bool:
-        """Whether a group's ranges are held; asked, like all that follows, with the reader's lock."""
-        return key in self._foreseen
+    def add_waiter(self, key: GroupKey, change: int) -> None:
+        """Count a consumer that begins (1) or ends (-1) to wait for a group. It is then held even without room."""
+        self._waiters.update({key: change})
+        self._waiters += Counter()  # removes zero counts
 
-    def want(self, key: Key, change: int) -> None:
-        """Somebody begins (1) or ceases (-1) to wait for a group; in its turn it is then held, whatever the budget."""
-        self._wanted.update({key: change})
-        self._wanted += Counter()  # which drops what has come to nothing
+    def skip(self, key: GroupKey) -> None:
+        """Do not prefetch a group, because a consumer has read it itself."""
+        if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
+            self._skipped[key] += 1
 
-    def miss(self, key: Key) -> None:
-        """A group was read without us, and need not be held any more."""
-        if not self.over and len(self._missed) < _MOST_MISSED:
-            self._missed[key] += 1
-
-    def pop(self, key: Key) -> Foreseen:
-        """What is held for a group, for the caller to release."""
-        waiting = self._foreseen[key]
-        found = waiting.popleft()
-        if not waiting:
-            del self._foreseen[key]
+    def pop(self, key: GroupKey) -> PrefetchedGroup:
+        """Return a held group. The caller must release it."""
+        found = self._groups.pop(key)
+        assert found is not None
         self._rows -= found.rows
-        self._lock.notify_all()
+        self.changed.notify_all()
         return found
 
-    def close(self) -> None:
-        """Give everything back; the thread ends by itself."""
-        with self._lock:
-            self.closed = True
-            left = [foreseen for waiting in self._foreseen.values() for foreseen in waiting]
-            self._foreseen.clear()
-            self._lock.notify_all()
-        for foreseen in left:
-            foreseen.release()
+    def _drop_items(self) -> None:
+        for group in self._groups.drain():
+            group.release()
 
-    def _run(self) -> None:
-        try:
-            while not self.closed and self._foresee_window():
-                pass
-        except Exception:  # only a hint is lost: whoever asks for the rows meets the same error, and is told
-            _log.debug("reading ahead has stopped", exc_info=True)
-        with self._lock:
-            self._ended = True
-            self._lock.notify_all()
+    def _prepare_groups(self) -> None:
+        while not self.is_closed and self._prefetch_window():
+            pass
 
-    def _foresee_window(self) -> bool:
-        """Several groups together; False at the end."""
+    def _prefetch_window(self) -> bool:
+        """Plan and hold several groups. Return False at the end."""
         groups, count = list[Rows](), 0
-        for rows in self._coming:
+        for rows in self._upcoming:
             groups.append(rows)
-            count += _count(rows)
-            if count >= self._window_rows or self.closed:
+            count += row_count(rows)
+            if count >= self._window_rows or self.is_closed:
                 break
-        for rows, cuts in zip(groups, self._cut(groups), strict=True):
-            if not self._admit(rows, cuts):
+        for rows, range_sets in zip(groups, self._plan(groups), strict=True):
+            if not self._admit_group(rows, range_sets):
                 return False
         return bool(groups)
 
-    def _admit(self, rows: Rows, cuts: Sequence[Cut]) -> bool:
-        """Hold a group's ranges as soon as they fit; False when nobody wants them any more."""
-        key, fits = _key(rows), self._fit(_count(rows), {piece for cut in cuts for piece in cut.pieces})
-        with self._lock:
-            self._lock.wait_for(lambda: self.closed or self._is_urgent(key) or fits())
-            if self.closed:
-                return False
-            if self._missed[key] > 0:
-                self._missed -= Counter([key])
-            else:
-                self._foreseen[key].append(Foreseen.of(rows, cuts, self._reader))
-                self._rows += _count(rows)
-                self._lock.notify_all()
-            return True
+    def _admit_group(self, rows: Rows, range_sets: Sequence[RangeSet]) -> bool:
+        """Hold the ranges of a group as soon as they fit. Return False if the prefetcher is closed."""
+        key = _group_key(rows)
+        fits = self._make_fits(row_count(rows), {one for ranges in range_sets for one in ranges.ranges})
+        hold = partial(self._hold_unless_skipped, key, rows, range_sets)
+        return self._admit(lambda: self._is_urgent(key) or fits(), hold)
 
-    def _is_urgent(self, key: Key) -> bool:
-        """Whether somebody waits for a group, or has gone on without."""
-        return self._wanted[key] > 0 or self._missed[key] > 0
+    def _hold_unless_skipped(self, key: GroupKey, rows: Rows, range_sets: Sequence[RangeSet]) -> None:
+        if self._skipped[key] > 0:
+            self._skipped -= Counter([key])
+            return
+        self._groups.add(key, PrefetchedGroup.hold(rows, range_sets, self._reader))
+        self._rows += row_count(rows)
 
-    def _fit(self, count: int, pieces: Collection[Piece]) -> Callable[[], bool]:
-        """Tells whether a group may be held too. One that is larger than the budget is held when nothing else is."""
-        reader, more = self._reader, 0
+    def _is_urgent(self, key: GroupKey) -> bool:
+        """Return whether a consumer waits for a group or has read it itself."""
+        return self._waiters[key] > 0 or self._skipped[key] > 0
+
+    def _make_fits(self, count: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
+        """Return a function that tells whether a group may be held. A group above the budget is held alone."""
+        reader, new_nbytes = self._reader, 0
 
         def fits() -> bool:
-            nonlocal more
-            if not self._foreseen and reader.nbytes == 0:
+            nonlocal new_nbytes
+            if not self._groups and reader.held_nbytes == 0:
                 return True
-            if self._rows + count > 2 * self._window_rows:  # what tiers hold costs nothing, but has no end either
+            if self._rows + count > 2 * self._window_rows:  # cached ranges use no budget, so rows are limited too
                 return False
-            if reader.nbytes + more > self._budget_nbytes:  # asked at every change, so not counted anew each time
+            # This runs at every change, so it uses the previous sum before it computes a new one.
+            if reader.held_nbytes + new_nbytes > self._budget_nbytes:
                 return False
-            more = sum(piece.nbytes for piece in pieces if not reader.has(piece))
-            return more == 0 or reader.nbytes + more <= self._budget_nbytes
+            new_nbytes = sum(one.nbytes for one in ranges if not reader.has(one))
+            return new_nbytes == 0 or reader.held_nbytes + new_nbytes <= self._budget_nbytes
 
         return fits
 
 
-def _key(rows: Rows) -> Key:
-    """Enough to tell a group from others; whoever takes it looks whether it has all its rows."""
+def _group_key(rows: Rows) -> GroupKey:
+    """Return enough rows to identify a group. The consumer checks that the group has all its rows."""
     if isinstance(rows, slice):
         return rows.start, rows.stop
     step = max(1, len(rows) // 8)
     return len(rows), int(rows[-1]), *rows[::step].tolist()
-
-
-def _count(rows: Rows) -> int:
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)

@@ -1,7 +1,7 @@
-"""Which ranges to read for some rows: whole blocks where that is cheaper, else runs of rows. Pure.
+"""Which byte ranges to read for some rows: whole blocks if that is cheaper, else runs of rows. Pure.
 
-Rows are numbered through all objects. A block is a run of rows of one object, some 8 MiB of them, or all of an object
-that is no larger. Blocks never split a row, so a row lies in one range whatever is read.
+Rows are numbered across all objects. A block is a run of rows of one object: about 8 MiB, or a whole object that is not
+larger. Blocks never split a row, so one range always contains a whole row.
 """
 
 from collections.abc import Sequence
@@ -11,180 +11,188 @@ from typing import Any
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.sources.objects.stored_object import Piece, StoredObject
+from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
-__all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "Column", "Cut", "Grid"]
+__all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
 
 BLOCK_NBYTES = 8 << 20
-REQUEST_NBYTES = 1 << 20  # what could be read in the time a request takes to be answered: 5 to 20 ms at 100 MB/s
+REQUEST_NBYTES = 1 << 20  # bytes that could be read during the latency of one request: 5 to 20 ms at 100 MB/s
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Rows of some leaves as they lie in each object: row i of object n at `offsets[n] + i * record.itemsize`."""
+class RecordColumn:
+    """Records of one or more leaves: row `i` of object `n` begins at `offsets[n] + i * record.itemsize`."""
 
     leaves: tuple[int, ...]
     record: np.dtype[Any]
     offsets: tuple[int, ...]
 
     def fields(self, records: Array) -> list[Array]:
-        """The leaves in some records."""
+        """Return the leaves of some records."""
         return [records[name] for name in records.dtype.names] if len(self.leaves) > 1 else [records]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Ranges of one column that hold all rows of a group: range i has rows `firsts[i]` to `stops[i]`."""
+class RangeSet:
+    """Byte ranges of one column that contain all rows of a group.
 
-    firsts: Array
-    stops: Array
-    pieces: tuple[Piece, ...]
-    offsets: tuple[int, ...]  # where the first row begins in each piece
+    Range `i` contains the rows `first_rows[i]` to `stop_rows[i]`, and the first of them begins at `offsets[i]`.
+    """
+
+    first_rows: Array
+    stop_rows: Array
+    ranges: tuple[ByteRange, ...]
+    offsets: tuple[int, ...]
 
     def covers(self, rows: Array) -> bool:
-        """Whether rows all lie in its ranges."""
-        places = np.searchsorted(self.firsts, rows, side="right") - 1
-        return bool(places.min() >= 0 and (rows < self.stops[places]).all())
+        """Return whether the ranges contain all these rows."""
+        which = np.searchsorted(self.first_rows, rows, side="right") - 1
+        return bool(which.min() >= 0 and (rows < self.stop_rows[which]).all())
 
 
-class Grid:
-    """The blocks of one column over all objects."""
+class RangePlanner:
+    """Divides one column of all objects into blocks, and plans the ranges to read."""
 
-    def __init__(self, column: Column, objects: Sequence[StoredObject], rows: Sequence[int]) -> None:
+    def __init__(self, column: RecordColumn, objects: Sequence[StoredObject], rows: Sequence[int]) -> None:
+        """Make the blocks. `rows` has the number of rows of each object."""
         self.column = column
         self._objects = objects
-        self._starts = np.cumsum([0, *rows])
+        self._object_starts = np.cumsum([0, *rows])
         self._row_nbytes = column.record.itemsize
-        self.block_rows = _block_rows(rows, self._row_nbytes)
-        self._firsts = np.concatenate([self._blocks(number, count) for number, count in enumerate(rows)])
-        self._stops = np.append(self._firsts[1:], self._starts[-1])
-        self._laid: dict[int, tuple[Piece, int]] = {}  # of whole blocks
+        self.block_rows = _choose_block_rows(rows, self._row_nbytes)
+        self._block_starts = np.concatenate([self._block_starts_of(number, count) for number, count in enumerate(rows)])
+        self._block_stops = np.append(self._block_starts[1:], self._object_starts[-1])
+        self._block_ranges: dict[int, tuple[ByteRange, int]] = {}
 
-    def cut_run(self, first: int, stop: int) -> Cut:
-        """The blocks that hold rows first to stop."""
-        low, high = (int(np.searchsorted(self._firsts, row, side="right")) - 1 for row in (first, stop - 1))
-        return self._whole(np.arange(low, high + 1))
+    def ranges_for_slice(self, first: int, stop: int) -> RangeSet:
+        """Return the blocks that contain the rows `first` to `stop`."""
+        low, high = (int(np.searchsorted(self._block_starts, row, side="right")) - 1 for row in (first, stop - 1))
+        return self._whole_blocks(np.arange(low, high + 1))
 
-    def cut(self, rows: Array, whole: Array, *, limit_nbytes: int) -> Cut:
-        """Ranges for sorted rows; of the blocks whose numbers are in `whole`, sorted too, all is read.
+    def ranges_for_rows(self, rows: Array, whole_blocks: Array, *, limit_nbytes: int) -> RangeSet:
+        """Return ranges for sorted rows. The blocks in `whole_blocks` (sorted) are read completely.
 
-        What is read beside the rows, in gaps between them, takes no more than the limit.
+        Gaps between rows are read along up to the limit.
         """
         blocks = self.blocks_of(rows)
-        in_whole = np.searchsorted(whole, blocks, side="right") > np.searchsorted(whole, blocks)
-        kept = self._whole(_distinct(blocks[in_whole]))
+        in_whole = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
+        whole = self._whole_blocks(_distinct(blocks[in_whole]))
         if in_whole.all():
-            return kept
-        return _merged(kept, self._cut(*self._runs(rows[~in_whole], limit_nbytes)))
+            return whole
+        return _merge_sets(whole, self._row_runs(*self._join_rows_within(rows[~in_whole], limit_nbytes)))
 
     def blocks_of(self, rows: Array) -> Array:
-        """The number of the block of each row."""
-        return np.searchsorted(self._firsts, rows, side="right") - 1
+        """Return the block of each row."""
+        return np.searchsorted(self._block_starts, rows, side="right") - 1
 
-    def nbytes_of(self, blocks: Array) -> Array:
-        """The bytes of blocks."""
-        sized: Array = (self._stops[blocks] - self._firsts[blocks]) * self._row_nbytes
-        return sized
+    def block_nbytes(self, blocks: Array) -> Array:
+        """Return the size of each block."""
+        nbytes: Array = (self._block_stops[blocks] - self._block_starts[blocks]) * self._row_nbytes
+        return nbytes
 
-    def dense(self, rows: Array, *, limit_nbytes: int) -> Array:
-        """The blocks that are read whole more cheaply than in runs, for sorted rows that are needed together.
+    def blocks_to_read_whole(self, rows: Array, *, limit_nbytes: int) -> Array:
+        """Return the blocks that are cheaper to read whole than in runs, for sorted rows that are needed together.
 
-        All of them are held at once, so where they would take more than the limit only those are read whole whose runs
-        take as much; and where these take more than twice the limit, only those whose rows do.
+        All these blocks are held at the same time. If they exceed the limit, only blocks count whose runs have nearly
+        the size of the block. If these exceed twice the limit, only blocks count whose rows have that size.
         """
         blocks = self.blocks_of(rows)
         used = _distinct(blocks)
-        firsts, stops = self._joined(rows, REQUEST_NBYTES)
-        places = np.searchsorted(used, self.blocks_of(firsts))
-        spans = np.bincount(places, (stops - firsts) * self._row_nbytes, len(used))
-        requests = np.bincount(places, minlength=len(used)) * REQUEST_NBYTES
-        nbytes = self.nbytes_of(used)
-        # A little more is worth reading: others then find the whole block at hand.
-        cheaper: Array = (spans + requests) * 4 >= nbytes * 3
-        if int(nbytes[cheaper].sum()) > limit_nbytes:
-            cheaper = spans * 4 >= nbytes * 3
-        if int(nbytes[cheaper].sum()) > 2 * limit_nbytes:
-            cheaper = (
-                np.bincount(np.searchsorted(used, blocks), minlength=len(used)) * self._row_nbytes * 4 >= nbytes * 3
-            )
-        return used[cheaper]
+        firsts, stops = self._join_rows(rows, REQUEST_NBYTES)
+        which = np.searchsorted(used, self.blocks_of(firsts))
+        run_nbytes = np.bincount(which, (stops - firsts) * self._row_nbytes, len(used))
+        request_nbytes = np.bincount(which, minlength=len(used)) * REQUEST_NBYTES
+        nbytes = self.block_nbytes(used)
+        # Three quarters are enough: later groups then find the whole block in memory.
+        is_cheaper: Array = (run_nbytes + request_nbytes) * 4 >= nbytes * 3
+        if int(nbytes[is_cheaper].sum()) > limit_nbytes:
+            is_cheaper = run_nbytes * 4 >= nbytes * 3
+        if int(nbytes[is_cheaper].sum()) > 2 * limit_nbytes:
+            rows_in_block = np.bincount(np.searchsorted(used, blocks), minlength=len(used))
+            is_cheaper = rows_in_block * self._row_nbytes * 4 >= nbytes * 3
+        return used[is_cheaper]
 
-    def piece(self, block: int) -> Piece:
-        """The range of one block."""
-        return self._block(block)[0]
+    def block_range(self, block: int) -> ByteRange:
+        """Return the byte range of a whole block."""
+        return self._whole_block(block)[0]
 
-    def _blocks(self, number: int, count: int) -> Array:
-        start = int(self._starts[number])
+    def _block_starts_of(self, number: int, count: int) -> Array:
+        start = int(self._object_starts[number])
         step = max(1, count) if self._objects[number].nbytes <= BLOCK_NBYTES else self.block_rows
         return np.arange(start, start + count, step)
 
-    def _runs(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
-        """Runs of rows of one block, with gaps in them that take no longer to read than to ask anew."""
+    def _join_rows_within(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
+        """Join rows to runs. Gaps are read along if that is faster than another request, up to the limit."""
         if not len(rows):
             return rows, rows
-        firsts, stops = self._joined(rows, REQUEST_NBYTES)
+        firsts, stops = self._join_rows(rows, REQUEST_NBYTES)
         if int((stops - firsts).sum()) * self._row_nbytes <= limit_nbytes:
             return firsts, stops
-        return self._joined(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
+        return self._join_rows(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
 
-    def _joined(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
-        """Runs of rows of one block with no longer gaps in them."""
+    def _join_rows(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
+        """Join sorted, distinct rows of the same block to runs with gaps of at most `gap_nbytes`.
+
+        This does not use `merge_intervals`: the rows are sorted and do not overlap, and a run ends with its block.
+        """
         blocks = self.blocks_of(rows)
         gaps = (rows[1:] - rows[:-1] - 1) * self._row_nbytes
-        seams = np.flatnonzero((gaps > gap_nbytes) | (blocks[1:] != blocks[:-1])) + 1
-        return rows[np.append(0, seams)], rows[np.append(seams, len(rows)) - 1] + 1
+        boundaries = np.flatnonzero((gaps > gap_nbytes) | (blocks[1:] != blocks[:-1])) + 1
+        return rows[np.append(0, boundaries)], rows[np.append(boundaries, len(rows)) - 1] + 1
 
-    def _whole(self, blocks: Array) -> Cut:
-        laid = [self._block(block) for block in blocks.tolist()]
-        return _cut_of(self._firsts[blocks], self._stops[blocks], laid)
+    def _whole_blocks(self, blocks: Array) -> RangeSet:
+        found = [self._whole_block(block) for block in blocks.tolist()]
+        return _range_set(self._block_starts[blocks], self._block_stops[blocks], found)
 
-    def _block(self, block: int) -> tuple[Piece, int]:
-        """All of one block, and where its first row begins there."""
-        found = self._laid.get(block)
+    def _whole_block(self, block: int) -> tuple[ByteRange, int]:
+        """Return the range of a block, and the offset of its first row in that range."""
+        found = self._block_ranges.get(block)
         if found is None:
-            first, stop = int(self._firsts[block]), int(self._stops[block])
-            found = self._laid[block] = self._lay(self._number(first), first, stop, kept=True)
+            first, stop = int(self._block_starts[block]), int(self._block_stops[block])
+            found = self._block_ranges[block] = self._byte_range(first, stop, is_block=True)
         return found
 
-    def _cut(self, firsts: Array, stops: Array) -> Cut:
-        """Runs of rows."""
+    def _row_runs(self, firsts: Array, stops: Array) -> RangeSet:
         runs = zip(firsts.tolist(), stops.tolist(), strict=True)
-        return _cut_of(firsts, stops, [self._lay(self._number(first), first, stop, kept=False) for first, stop in runs])
+        return _range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
 
-    def _number(self, row: int) -> int:
-        """Of the object that a row lies in."""
-        return int(np.searchsorted(self._starts, row, side="right")) - 1
+    def _byte_range(self, first: int, stop: int, *, is_block: bool) -> tuple[ByteRange, int]:
+        """Return the range of some rows of one object, and the offset of the first row in that range.
 
-    def _lay(self, number: int, first: int, stop: int, *, kept: bool) -> tuple[Piece, int]:
-        """The bytes of some rows of an object; of a small object all, so that its checksum can be verified."""
-        offset, start = self.column.offsets[number], int(self._starts[number])
+        A small object is read completely, so that its checksum can be verified.
+        """
+        number = int(np.searchsorted(self._object_starts, first, side="right")) - 1
+        offset, start = self.column.offsets[number], int(self._object_starts[number])
         low, high = (offset + (row - start) * self._row_nbytes for row in (first, stop))
-        if kept and self._objects[number].nbytes <= BLOCK_NBYTES:
-            return Piece(number, 0, self._objects[number].nbytes, kept=True), low
-        return Piece(number, low, high, kept=kept), 0
+        if is_block and self._objects[number].nbytes <= BLOCK_NBYTES:
+            return ByteRange(number, 0, self._objects[number].nbytes, cacheable=True), low
+        return ByteRange(number, low, high, cacheable=is_block), 0
 
 
-def _block_rows(rows: Sequence[int], row_nbytes: int) -> int:
-    """Rows of a block; such that objects of equal length are whole blocks, so that a shuffle by blocks splits none."""
-    most = max(1, BLOCK_NBYTES // max(1, row_nbytes))
+def _choose_block_rows(rows: Sequence[int], row_nbytes: int) -> int:
+    """Return the rows of a block.
+
+    If objects have the same length, blocks divide it evenly. Then a block shuffle splits no block.
+    """
+    max_rows = max(1, BLOCK_NBYTES // max(1, row_nbytes))
     first = rows[0]
-    if len(rows) == 1 or first <= most or any(count != first for count in rows[:-1]):
-        return most
-    shares = range(-(-first // most), 4 * -(-first // most) + 1)
-    return next((first // share for share in shares if first % share == 0), most)
+    if len(rows) == 1 or first <= max_rows or any(count != first for count in rows[:-1]):
+        return max_rows
+    divisors = range(-(-first // max_rows), 4 * -(-first // max_rows) + 1)
+    return next((first // divisor for divisor in divisors if first % divisor == 0), max_rows)
 
 
 def _distinct(numbers: Array) -> Array:
-    """Of sorted numbers, each once."""
+    """Remove duplicates of sorted numbers."""
     return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
 
 
-def _cut_of(firsts: Array, stops: Array, laid: Sequence[tuple[Piece, int]]) -> Cut:
-    return Cut(firsts, stops, tuple(piece for piece, _ in laid), tuple(offset for _, offset in laid))
+def _range_set(firsts: Array, stops: Array, found: Sequence[tuple[ByteRange, int]]) -> RangeSet:
+    return RangeSet(firsts, stops, tuple(found_range for found_range, _ in found), tuple(offset for _, offset in found))
 
 
-def _merged(one: Cut, two: Cut) -> Cut:
-    firsts, stops = np.append(one.firsts, two.firsts), np.append(one.stops, two.stops)
+def _merge_sets(one: RangeSet, two: RangeSet) -> RangeSet:
+    firsts, stops = np.append(one.first_rows, two.first_rows), np.append(one.stop_rows, two.stop_rows)
     order = np.argsort(firsts)
-    pieces, offsets = one.pieces + two.pieces, one.offsets + two.offsets
-    return Cut(firsts[order], stops[order], tuple(pieces[i] for i in order), tuple(offsets[i] for i in order))
+    ranges, offsets = one.ranges + two.ranges, one.offsets + two.offsets
+    return RangeSet(firsts[order], stops[order], tuple(ranges[i] for i in order), tuple(offsets[i] for i in order))

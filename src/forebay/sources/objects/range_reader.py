@@ -1,4 +1,4 @@
-"""Ranges of objects, each read once however many wait for it: from a tier, what is under way, or the store."""
+"""Byte ranges of objects, each read once for all groups that need it: from a cache tier or from the store."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -9,145 +9,148 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.decision import Reason
+from forebay.core.decision import Decision
 from forebay.core.spec import Array, format_nbytes
 from forebay.errors import SourceError
-from forebay.sources.objects.cache_tiers import Tier
-from forebay.sources.objects.daemon_threads import Workers
-from forebay.sources.objects.store import Store
-from forebay.sources.objects.stored_object import Piece, StoredObject
+from forebay.sources.objects.cache_tiers import CacheTier
+from forebay.sources.objects.daemon_threads import DaemonThreads
+from forebay.sources.objects.store import ObjectStore
+from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
-__all__ = ["Held", "Reader"]
+__all__ = ["HeldRange", "RangeReader"]
 
 
 @dataclass(slots=True)
-class Held:
-    """A range that is at hand or on its way, and stays until it is released as often as it was held."""
+class HeldRange:
+    """A range in memory or on its way. It stays until its last user releases it."""
 
-    piece: Piece
-    future: "Future[Array] | None" = None
-    ready: Array | None = None  # in a tier, or as soon as it is here
+    byte_range: ByteRange
+    future: "Future[Array] | None" = None  # None if a cache tier had the bytes at once
+    data: Array | None = None  # set when the bytes have arrived
     users: int = 1
-    nbytes: int = 0  # of memory that it takes outside tiers
+    nbytes: int = 0  # memory outside the cache tiers
 
     def array(self) -> Array:
-        """Its bytes; waits for them."""
-        if self.ready is not None:
-            return self.ready
+        """Return the bytes; wait for them if they have not arrived."""
+        if self.data is not None:
+            return self.data
         assert self.future is not None
         try:
             return self.future.result()
         except CancelledError:
-            raise SourceError("these objects were closed while they were being read.") from None
+            raise SourceError("the source was closed during a read.") from None
 
 
-class Reader:
-    """Holds ranges while anybody needs them."""
+class RangeReader:
+    """Reads ranges and holds them while groups need them.
 
-    def __init__(self, store: Store, objects: Sequence[StoredObject], tiers: Sequence[Tier], connections: int) -> None:
+    This is not a cache: a range is dropped with its last user, and the prefetcher keeps the sum within its budget.
+    Blocks that should stay go to a cache tier.
+    """
+
+    def __init__(
+        self, store: ObjectStore, objects: Sequence[StoredObject], tiers: Sequence[CacheTier], connections: int
+    ) -> None:
         self._store, self._objects, self._tiers = store, objects, tiers
-        self.connections, self.traffic = connections, store.traffic
-        self._workers = Workers(connections)
-        self._held: dict[Piece, Held] = {}
-        self._nbytes = 0
-        self.changed = threading.Condition()  # notified as memory is given back
+        self.connections, self.counters = connections, store.counters
+        self._threads = DaemonThreads(connections)
+        self._held: dict[ByteRange, HeldRange] = {}
+        self._held_nbytes = 0
+        self.changed = threading.Condition()  # notified when memory is released
 
     @property
-    def nbytes(self) -> int:
-        """Memory that ranges take outside tiers, those on their way included."""
-        return self._nbytes
+    def held_nbytes(self) -> int:
+        """Memory of all ranges outside the cache tiers, including ranges on their way."""
+        return self._held_nbytes
 
     @property
-    def room_nbytes(self) -> int:
-        """How much more the tiers may hold."""
-        return sum(tier.room_nbytes for tier in self._tiers)
+    def free_tier_nbytes(self) -> int:
+        """Bytes that the cache tiers may still take."""
+        return sum(tier.free_nbytes for tier in self._tiers)
 
-    def has(self, piece: Piece) -> bool:
-        """Whether a range need not be read from the store: somebody holds it, or a tier has it."""
-        stored = self._objects[piece.number]
-        return piece in self._held or any(tier.has(stored, piece) for tier in self._tiers)
+    def has(self, byte_range: ByteRange) -> bool:
+        """Return whether a range needs no request, because it is held or a cache tier has it."""
+        stored = self._objects[byte_range.object_index]
+        return byte_range in self._held or any(tier.contains(stored, byte_range) for tier in self._tiers)
 
-    def hold(self, pieces: Sequence[Piece]) -> list[Held]:
-        """Some ranges, asked for now where nobody did before."""
+    def hold(self, ranges: Sequence[ByteRange]) -> list[HeldRange]:
+        """Hold ranges. Request those that nobody holds yet."""
         with self.changed:
-            return [self._hold(piece) for piece in pieces]
+            return [self._hold(byte_range) for byte_range in ranges]
 
-    def release(self, ranges: Iterable[Held]) -> None:
-        """Give ranges back."""
+    def release(self, ranges: Iterable[HeldRange]) -> None:
+        """Release ranges that were held."""
         with self.changed:
             for held in ranges:
                 self._release(held)
 
-    def reasons(self) -> list[Reason]:
-        """How reading went so far: the tiers, the traffic, and every retry."""
-        told = [reason for tier in self._tiers for reason in tier.reasons()]
-        counts, causes = self.traffic.counts(), self.traffic.causes()
+    def decisions(self) -> list[Decision]:
+        """Return the state of the tiers, the transferred bytes and the retries, for `explain()`."""
+        found = [decision for tier in self._tiers for decision in tier.decisions()]
+        counts, causes = self.counters.counts(), self.counters.retry_causes()
         fetched, cached = format_nbytes(counts["fetched_nbytes"]), format_nbytes(counts["cached_nbytes"])
-        told.append(
-            Reason(
-                "traffic", f"{fetched} fetched", f"in {counts['requests']} requests; {cached} of blocks were on disk"
-            )
-        )
+        why = f"in {counts['requests']} requests; {cached} of blocks came from the disk cache"
+        found.append(Decision("traffic", f"{fetched} fetched", why))
         if causes:
             why = ", ".join(f"{cause} ({count} times)" for cause, count in causes.items())
-            told.append(Reason("retries", str(counts["retries"]), f"after {why}"))
-        return told
+            found.append(Decision("retries", str(counts["retries"]), f"after {why}"))
+        return found
 
     def close(self) -> None:
-        """Cancel what was not begun, and let go of the tiers."""
+        """Cancel requests that have not begun, and close the tiers."""
         self._store.close()
-        self._workers.close()
+        self._threads.close()
         for tier in self._tiers:
             tier.close()
 
-    def _hold(self, piece: Piece) -> Held:
+    def _hold(self, byte_range: ByteRange) -> HeldRange:
         for tier in self._tiers:
-            found = tier.ready(piece)
-            if found is not None:
-                return Held(piece, ready=found)
-        held = self._held.get(piece)
+            data = tier.get(byte_range)
+            if data is not None:
+                return HeldRange(byte_range, data=data)
+        held = self._held.get(byte_range)
         if held is not None:
             held.users += 1
             return held
-        held = self._held[piece] = Held(piece, nbytes=piece.nbytes)
-        self._nbytes += held.nbytes
-        held.future = self._workers.submit(partial(self._load, held))
+        held = self._held[byte_range] = HeldRange(byte_range, nbytes=byte_range.nbytes)
+        self._held_nbytes += held.nbytes
+        held.future = self._threads.submit(partial(self._load, held))
         return held
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: HeldRange) -> None:
         if held.future is None:
             return
         held.users -= 1
         if held.users == 0:
-            del self._held[held.piece]
-            held.future.cancel()  # if it has not begun
-            self._forget(held)
+            del self._held[held.byte_range]
+            held.future.cancel()  # has no effect if the request has begun
+            self._drop_memory(held)
 
-    def _load(self, held: Held) -> Any:
-        piece = held.piece
-        stored = self._objects[piece.number]
-        tiers = self._tiers if piece.kept else ()
+    def _load(self, held: HeldRange) -> Any:
+        byte_range = held.byte_range
+        stored = self._objects[byte_range.object_index]
+        tiers = self._tiers if byte_range.cacheable else ()
         for tier in tiers:
-            found = tier.find(stored, piece)
-            if found is not None:
-                self.traffic.add(cached_nbytes=piece.nbytes)
-                return self._landed(held, found)
-        data = self._store.read(stored, piece.start, piece.stop)
+            cached = tier.load(stored, byte_range)
+            if cached is not None:
+                self.counters.add(cached_nbytes=byte_range.nbytes)
+                return self._move_to_tier(held, cached)
+        data = self._store.read(stored, byte_range.start, byte_range.stop)
         for tier in tiers:
-            kept = tier.keep(stored, piece, data)
-            if kept is not None:
-                return self._landed(held, kept)
-        held.ready = np.frombuffer(data, np.uint8)
-        return held.ready
+            cached = tier.put(stored, byte_range, data)
+            if cached is not None:
+                return self._move_to_tier(held, cached)
+        held.data = np.frombuffer(data, np.uint8)
+        return held.data
 
-    def _landed(self, held: Held, block: Array) -> Array:
-        """The range is a tier's from now on, and takes no memory of ours."""
-        held.ready = block
+    def _move_to_tier(self, held: HeldRange, cached: Array) -> Array:
+        """Use the memory of a tier from now on."""
+        held.data = cached
         with self.changed:
-            self._forget(held)
-        return block
+            self._drop_memory(held)
+        return cached
 
-    def _forget(self, held: Held) -> None:
-        self._nbytes -= held.nbytes
+    def _drop_memory(self, held: HeldRange) -> None:
+        self._held_nbytes -= held.nbytes
         held.nbytes = 0
         self.changed.notify_all()

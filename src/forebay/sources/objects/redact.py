@@ -1,33 +1,34 @@
-"""Credentials out of everything that is told: options, addresses, and errors of other people's code."""
+"""Removal of credentials from options, URLs and error messages of other libraries."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Scrubber", "scrub_url"]
+__all__ = ["Redactor", "redact_url"]
 
 _SECRET_NAME = re.compile(r"key|secret|token|passw|credential|sas|auth|cookie", re.IGNORECASE)
 _SIGNED = re.compile(r"(?i)((?:[\w-]*(?:sig|signature|token|credential|secret|password|key|key-?id))=)[^&\s'\"]+")
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _BEARER = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}")
-_HIDDEN = "***"
-_SHORTEST = 4  # a shorter secret is no secret, and taking it out would mangle the words around it
+_MASK = "***"
+_MIN_SECRET_LENGTH = 4  # removing shorter values would garble the text around them
 
 
-class Scrubber:
-    """Takes the secrets of some options out of a text."""
+class Redactor:
+    """Replaces the secrets of some storage options in a text."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # The longest first: one may be a part of another.
+        # Longest first, because one secret may contain another.
         self._secrets = sorted(set(_secrets(options)), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
+        """Return the text without secrets."""
         for secret in self._secrets:
-            text = text.replace(secret, _HIDDEN)
-        return scrub_url(text)
+            text = text.replace(secret, _MASK)
+        return redact_url(text)
 
     def is_clean(self, error: BaseException) -> bool:
-        """Whether a traceback would show an error, and all it came of, without a secret."""
+        """Return whether the traceback of an error and its causes shows no secret."""
         seen: set[int] = set()
         current: BaseException | None = error
         while current is not None and id(current) not in seen:
@@ -38,21 +39,21 @@ class Scrubber:
         return True
 
 
-def scrub_url(text: str) -> str:
-    """Without names and passwords in front of hosts, signatures and tokens.
+def redact_url(text: str) -> str:
+    """Replace user names, passwords, signatures and tokens.
 
-    >>> scrub_url("https://me:pw@host/a.npy?X-Amz-Signature=abc&part=1")
+    >>> redact_url("https://me:pw@host/a.npy?X-Amz-Signature=abc&part=1")
     'https://***@host/a.npy?X-Amz-Signature=***&part=1'
     """
-    text = _USER.sub(f"{_HIDDEN}@", text)
-    text = _SIGNED.sub(rf"\1{_HIDDEN}", text)
-    return _BEARER.sub(rf"\1{_HIDDEN}", text)
+    text = _USER.sub(f"{_MASK}@", text)
+    text = _SIGNED.sub(rf"\1{_MASK}", text)
+    return _BEARER.sub(rf"\1{_MASK}", text)
 
 
-def _secrets(options: Mapping[str, Any], *, inside: bool = False) -> Iterator[str]:
+def _secrets(options: Mapping[str, Any], *, is_inside_secret: bool = False) -> Iterator[str]:
     for name, value in options.items():
-        secret = inside or _SECRET_NAME.search(str(name)) is not None
+        is_secret = is_inside_secret or _SECRET_NAME.search(str(name)) is not None
         if isinstance(value, Mapping):
-            yield from _secrets(value, inside=secret)
-        elif secret and isinstance(value, str) and len(value) >= _SHORTEST:
+            yield from _secrets(value, is_inside_secret=is_secret)
+        elif is_secret and isinstance(value, str) and len(value) >= _MIN_SECRET_LENGTH:
             yield value

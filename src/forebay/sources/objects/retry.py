@@ -1,4 +1,4 @@
-"""Trying again: a bounded number of times, after a pause that doubles and is drawn at random."""
+"""Repeated requests with random, growing pauses, and the counters of requests."""
 
 import random
 import threading
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from forebay.errors import SourceError
-from forebay.sources.objects.store_errors import blame, cause_of
+from forebay.sources.objects.store_errors import cause_of, classify
 
-__all__ = ["Retry", "Traffic"]
+__all__ = ["RequestCounters", "Retry"]
 
 Result = TypeVar("Result")
 
-_FIRST_SECONDS = 0.1
-_LONGEST_SECONDS = 8.0
+_FIRST_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 8.0
 
 
-class Traffic:
-    """Counts of one source; safe from any thread."""
+class RequestCounters:
+    """Counters of one source. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,57 +26,59 @@ class Traffic:
         self._causes: Counter[str] = Counter()
 
     def add(self, **counts: int) -> None:
+        """Add to counters."""
         with self._lock:
             self._counts.update(counts)
 
-    def retried(self, cause: str) -> None:
-        """An attempt that failed and is made again."""
+    def add_retry(self, cause: str) -> None:
+        """Count a failed attempt that is repeated."""
         with self._lock:
             self._counts["retries"] += 1
             self._causes[cause] += 1
 
     def counts(self) -> dict[str, int]:
-        """Requests, retries, bytes fetched, and bytes of blocks that were in a tier already."""
+        """Return requests, retries, fetched bytes, and bytes of blocks that came from a cache tier."""
         with self._lock:
             names = ("requests", "retries", "fetched_nbytes", "cached_nbytes")
             return {name: self._counts[name] for name in names}
 
-    def causes(self) -> dict[str, int]:
-        """Why attempts were made again, the most frequent first."""
+    def retry_causes(self) -> dict[str, int]:
+        """Return the causes of retries, the most frequent first."""
         with self._lock:
             return dict(self._causes.most_common())
 
 
 class Retry:
-    """Makes a request until it succeeds, fails for good, or has been made `attempts` times."""
+    """Repeats a request until it succeeds, fails permanently, or was sent `attempts` times."""
 
-    def __init__(self, attempts: int, traffic: Traffic) -> None:
+    def __init__(self, attempts: int, counters: RequestCounters) -> None:
         self.attempts = attempts
-        self._traffic = traffic
+        self._counters = counters
         self._stopped = threading.Event()
 
     def __call__(self, request: Callable[[], Result], *, attempts: int | None = None) -> Result:
+        """Send a request and return its result."""
         allowed = attempts or self.attempts
         for attempt in range(1, allowed):
             try:
-                return self._counted(request)
+                return self._send(request)
             except Exception as error:
-                if isinstance(error, SourceError) or not blame(error).passing:
+                if isinstance(error, SourceError) or not classify(error).is_transient:
                     raise
-                self._traffic.retried(cause_of(error))
+                self._counters.add_retry(cause_of(error))
             self._pause(attempt)
-        return self._counted(request)
+        return self._send(request)
 
     def stop(self) -> None:
-        """Let nobody pause any longer; what fails from now on fails at once."""
+        """End all pauses. Requests that fail from now on are not repeated."""
         self._stopped.set()
         self.attempts = 1
 
-    def _counted(self, request: Callable[[], Result]) -> Result:
-        self._traffic.add(requests=1)
+    def _send(self, request: Callable[[], Result]) -> Result:
+        self._counters.add(requests=1)
         return request()
 
     def _pause(self, attempt: int) -> None:
-        """Drawn at random, so that a thousand readers turned away together do not come back together."""
-        longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (attempt - 1))
+        """Wait a random time, so that many readers refused together do not return together."""
+        longest = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
         self._stopped.wait(random.uniform(longest / 2, longest))

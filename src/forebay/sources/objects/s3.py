@@ -1,7 +1,11 @@
-"""Ranges of S3 objects, asked for on condition that the object is still the one that was listed.
+"""Reads of byte ranges from S3, on the condition that the object is still the one that was listed.
 
-s3fs lists and signs in; ranges are read by botocore, which s3fs brings along, in the threads that wait for them anyway.
-One event loop for all of them takes three times the CPU, and is the limit at 500 MB/s.
+s3fs lists objects and finds credentials. botocore, which s3fs installs, reads the ranges in the threads that wait for
+them. One event loop for all reads takes three times the CPU time and is limited to 500 MB/s.
+
+There is one way to read, with two exceptions. Plain ranges use `SignedGet`. botocore's own client handles what that
+does not support: redirects, access points, customer keys, requester-pays, directory buckets. A session object that the
+user passes is used through s3fs on its event loop, because only that client knows the session's credentials and hooks.
 """
 
 import threading
@@ -15,91 +19,92 @@ from botocore.credentials import Credentials
 from botocore.session import Session
 from fsspec.asyn import sync
 
-from forebay.sources.objects.range_backends import Response
+from forebay.sources.objects.range_backends import RangeResponse
+from forebay.sources.objects.s3_signed_get import SignedGet
 from forebay.sources.objects.stored_object import StoredObject, is_md5
 
-__all__ = ["S3Ranges", "blocking_client", "s3_options"]
+__all__ = ["S3RangeBackend", "blocking_client", "s3_options"]
 
-_DIRECTORY_BUCKET = "--x-s3"  # signed for a session; their ETags are no checksums
-_TIMEOUT_SECONDS = 30
-_OF_READS = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")  # what may be said with a read, of all requests
+_DIRECTORY_BUCKET = "--x-s3"  # suffix; such buckets have session signatures, and their ETags are no checksums
+_READ_TIMEOUT_SECONDS = 30
+_READ_ARGUMENTS = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")  # of all additional arguments, those of reads
+_EVENT_LOOP_SETTINGS = ("connector_args", "http_session_cls")  # botocore's client does not know them
 
 
 def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
-    """Options that leave retrying to us, where it is counted, and let every connection be used at once."""
+    """Return options of s3fs that disable its retries (`Retry` counts them) and allow all connections at once."""
     defaults = {
         "max_pool_connections": connections,
         "retries": {"max_attempts": 0},
         "connect_timeout": 10,
-        "read_timeout": _TIMEOUT_SECONDS,
+        "read_timeout": _READ_TIMEOUT_SECONDS,
     }
     return {**options, "config_kwargs": defaults | dict(options.get("config_kwargs") or {})}
 
 
-class S3Ranges:
-    """Reads past s3fs, whose own reads neither pass a condition on nor show the response."""
+class S3RangeBackend:
+    """Reads ranges with `If-Match`. The reads of s3fs neither pass that condition nor return the response headers."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
         files.retries = 1
-        further = {name: value for name, value in files.s3_additional_kwargs.items() if name.startswith(_OF_READS)}
-        self._always = files.req_kw | further
-        self._on_loop = files.session is not None  # somebody's own session, which knows how to sign in
+        extra = {name: value for name, value in files.s3_additional_kwargs.items() if name.startswith(_READ_ARGUMENTS)}
+        self._extra_arguments = files.req_kw | extra
+        self._has_own_session = files.session is not None
         self._client: Any = None
-        self._signed: Any = None
+        self._signed_get: Any = None
         self._lock = threading.Lock()
 
-    def read(self, stored: StoredObject, start: int, stop: int) -> Response:
+    def read(self, stored: StoredObject, start: int, stop: int) -> RangeResponse:
         bucket, key, version_id = self._files.split_path(stored.path)
-        condition = {"IfMatch": stored.version} if stored.version else {}
+        arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **self._extra_arguments}
+        if stored.version:
+            arguments["IfMatch"] = stored.version
         if version_id:
-            condition["VersionId"] = version_id
-        asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **condition, **self._always}
-        given, data = sync(self._files.loop, self._get_on_loop, asked) if self._on_loop else self._get(asked)
-        etag = str(given.get("ETag") or "")
-        plain = given.get("ServerSideEncryption") in (None, "AES256") and not given.get("SSECustomerAlgorithm")
-        is_checksum = plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)
-        return Response(data, etag, etag.strip('"') if is_checksum else None)
+            arguments["VersionId"] = version_id
+        if self._has_own_session:
+            headers, data = sync(self._files.loop, self._get_on_event_loop, arguments)
+        else:
+            headers, data = self._get(arguments)
+        etag = str(headers.get("ETag") or "")
+        return RangeResponse(data, etag, etag.strip('"') if _is_checksum(bucket, etag, headers) else None)
 
-    def _get(self, asked: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
-        client, signed = self._own_client()
-        directory = asked["Bucket"].endswith(_DIRECTORY_BUCKET)
-        answer: tuple[Mapping[str, Any], bytes] | None = None if directory else signed.get(asked)
-        if answer is not None:
-            return answer
-        given = client.get_object(**asked)
-        with closing(given["Body"]) as body:
-            return given, body.read()
+    def _get(self, arguments: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+        client, signed_get = self._blocking_clients()
+        is_directory_bucket = arguments["Bucket"].endswith(_DIRECTORY_BUCKET)
+        found: tuple[Mapping[str, Any], bytes] | None = None if is_directory_bucket else signed_get.get(arguments)
+        if found is not None:
+            return found
+        response = client.get_object(**arguments)
+        with closing(response["Body"]) as body:
+            return response, body.read()
 
-    async def _get_on_loop(self, asked: dict[str, Any]) -> tuple[Any, bytes]:
+    async def _get_on_event_loop(self, arguments: dict[str, Any]) -> tuple[Any, bytes]:
         await self._files.set_session()
-        client = await self._files.get_s3(asked["Bucket"])
-        given = await client.get_object(**asked)
-        async with given["Body"] as body:
-            return given, await body.read()
+        client = await self._files.get_s3(arguments["Bucket"])
+        response = await client.get_object(**arguments)
+        async with response["Body"] as body:
+            return response, await body.read()
 
-    def _own_client(self) -> tuple[Any, Any]:
-        with self._lock:  # making one is not for several threads, using it is
+    def _blocking_clients(self) -> tuple[Any, Any]:
+        with self._lock:  # botocore allows several threads to use a client, but not to make one
             if self._client is None:
-                from forebay.sources.objects.s3 import blocking_client  # other stores do without botocore
-                from forebay.sources.objects.s3_signed_get import SignedReads
-
                 self._client, credentials = blocking_client(self._files)
-                self._signed = SignedReads(self._client, credentials)
-            return self._client, self._signed
-
-
-_OF_LOOPS = ("connector_args", "http_session_cls")  # settings that only a client on an event loop has
+                self._signed_get = SignedGet(self._client, credentials)
+            return self._client, self._signed_get
 
 
 def blocking_client(files: Any) -> tuple[Any, Any]:
-    """A client with the credentials and settings of a file system of s3fs, and the credentials; None for anybody."""
+    """Make a botocore client with the settings of an s3fs file system. Return it with its credentials.
+
+    The credentials are None for anonymous access.
+    """
     secrets = {
         "aws_access_key_id": files.key,
         "aws_secret_access_key": files.secret,
         "aws_session_token": files.token,
     }
-    settings = {name: value for name, value in files.config_kwargs.items() if name not in _OF_LOOPS}
+    settings = {name: value for name, value in files.config_kwargs.items() if name not in _EVENT_LOOP_SETTINGS}
     options = {"use_ssl": files.use_ssl, "endpoint_url": files.endpoint_url, **secrets} | files.client_kwargs
     if files.anon:
         options = {name: value for name, value in options.items() if name not in secrets}
@@ -110,8 +115,14 @@ def blocking_client(files: Any) -> tuple[Any, Any]:
 
 
 def _credentials(session: Session, options: dict[str, Any]) -> Any:
-    """Those that were passed, or what the client found by itself."""
+    """Return the credentials that were passed, or those that the session finds."""
     key, secret, token = (
         options.get(f"aws_{name}") for name in ("access_key_id", "secret_access_key", "session_token")
     )
     return Credentials(key, secret, token) if key and secret else session.get_credentials()
+
+
+def _is_checksum(bucket: str, etag: str, headers: Mapping[str, Any]) -> bool:
+    """Return whether an ETag is the MD5 of the object. With KMS or customer keys it only looks like one."""
+    is_plain = headers.get("ServerSideEncryption") in (None, "AES256") and not headers.get("SSECustomerAlgorithm")
+    return is_plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)

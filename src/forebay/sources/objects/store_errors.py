@@ -1,7 +1,7 @@
-"""What an error of a store means: whether to try again, and if not, what to tell the user.
+"""Classification of store errors: whether to retry, and what to tell the user.
 
-Stores fail in the words of several libraries: botocore, aiohttp, fsspec's file systems, sockets. Their errors are told
-apart by what they carry (a status, a code) and by the built-in errors they are; none of the libraries is imported.
+Stores raise errors of several libraries: botocore, aiohttp, file systems of fsspec, sockets. The classification uses
+their status, their code, their class name and their built-in base classes. It imports none of these libraries.
 """
 
 import socket
@@ -9,85 +9,85 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-__all__ = ["Blame", "blame", "cause_of"]
+__all__ = ["StoreFault", "cause_of", "classify"]
 
-_BUSY = {408, 425, 429, 500, 502, 503, 504}
-_CONNECTION_NAMES = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")
-_BODY_NAMES = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")
-_STREAM_NAMES = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")
+_BUSY_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+_CONNECTION_ERRORS = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")
+_BODY_ERRORS = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")
+_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")
 
 
-class Blame(Enum):
-    """Who or what is at fault."""
+class StoreFault(Enum):
+    """The kind of a store error."""
 
     CHANGED = "changed"
     MISSING = "missing"
     EXPIRED = "expired credentials"
     NO_CREDENTIALS = "no credentials"
-    REFUSED = "not allowed"
+    DENIED = "access denied"
     BUSY = "busy"
     UNREACHABLE = "unreachable"
-    CUT = "cut off"
-    LASTING = "failed"
+    TRUNCATED = "truncated"
+    PERMANENT = "failed"
 
     @property
-    def passing(self) -> bool:
-        """Whether it may well go by itself."""
-        return self in (Blame.BUSY, Blame.UNREACHABLE, Blame.CUT)
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self in (StoreFault.BUSY, StoreFault.UNREACHABLE, StoreFault.TRUNCATED)
 
 
-def blame(error: BaseException) -> Blame:
-    """What is behind an error, looking through what it was wrapped in."""
+def classify(error: BaseException) -> StoreFault:
+    """Return the kind of an error. The causes of the error count too."""
     chain = list(_chain(error))
     code = next(filter(None, map(_code, chain)), "")
     status = next(filter(None, map(_status, chain)), 0)
     if "Expired" in code or any("Expired" in type(link).__name__ for link in chain):
-        return Blame.EXPIRED
-    if any("NoCredentials" in type(link).__name__ or "CredentialRetrieval" in type(link).__name__ for link in chain):
-        return Blame.NO_CREDENTIALS
-    if any(_is_named(link, _BODY_NAMES) for link in chain):  # aiohttp gives them a status of its own making
-        return Blame.CUT
-    return _by_status(status, code) or _by_type(chain)
+        return StoreFault.EXPIRED
+    if any(_has_name(link, ("NoCredentials", "CredentialRetrieval")) for link in chain):
+        return StoreFault.NO_CREDENTIALS
+    if any(_has_name(link, _BODY_ERRORS) for link in chain):  # aiohttp adds a status that the server did not send
+        return StoreFault.TRUNCATED
+    return _classify_status(status, code) or _classify_type(chain)
 
 
 def cause_of(error: BaseException) -> str:
-    """A few words that name a cause, the same for all its like."""
+    """Return a short name of the cause: status and code, or the class of the error."""
     chain = list(_chain(error))
     status = next(filter(None, map(_status, chain)), 0)
     code = next(filter(None, map(_code, chain)), "")
-    if status and blame(error) is not Blame.CUT:
+    if status and classify(error) is not StoreFault.TRUNCATED:
         return f"{status} {code}".strip() if code != str(status) else code
     return type(error).__name__
 
 
-def _by_status(status: int, code: str) -> Blame | None:
+def _classify_status(status: int, code: str) -> StoreFault | None:
     if status == 412 or code == "PreconditionFailed":
-        return Blame.CHANGED
-    if status in _BUSY or code in ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout"):
-        return Blame.BUSY
+        return StoreFault.CHANGED
+    if status in _BUSY_STATUSES or code in ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout"):
+        return StoreFault.BUSY
     if status == 404 or code in ("NoSuchBucket", "NoSuchKey"):
-        return Blame.MISSING
+        return StoreFault.MISSING
     if status in (401, 403):
-        return Blame.REFUSED
-    return Blame.LASTING if status >= 400 else None
+        return StoreFault.DENIED
+    return StoreFault.PERMANENT if status >= 400 else None
 
 
-def _by_type(chain: list[BaseException]) -> Blame:
+def _classify_type(chain: list[BaseException]) -> StoreFault:
     if any(isinstance(link, FileNotFoundError) for link in chain):
-        return Blame.MISSING
+        return StoreFault.MISSING
     if any(isinstance(link, PermissionError) for link in chain):
-        return Blame.REFUSED
+        return StoreFault.DENIED
     if any(isinstance(link, EOFError) for link in chain):
-        return Blame.CUT
+        return StoreFault.TRUNCATED
     unreachable = ConnectionRefusedError | socket.gaierror
-    if any(isinstance(link, unreachable) or _is_named(link, _CONNECTION_NAMES) for link in chain):
-        return Blame.UNREACHABLE
-    if any(isinstance(link, TimeoutError | ConnectionError) or _is_named(link, _STREAM_NAMES) for link in chain):
-        return Blame.CUT
-    return Blame.LASTING
+    if any(isinstance(link, unreachable) or _has_name(link, _CONNECTION_ERRORS) for link in chain):
+        return StoreFault.UNREACHABLE
+    if any(isinstance(link, TimeoutError | ConnectionError) or _has_name(link, _STREAM_ERRORS) for link in chain):
+        return StoreFault.TRUNCATED
+    return StoreFault.PERMANENT
 
 
-def _is_named(error: BaseException, names: tuple[str, ...]) -> bool:
+def _has_name(error: BaseException, names: tuple[str, ...]) -> bool:
     return any(name in type(error).__name__ for name in names)
 
 
@@ -107,7 +107,7 @@ def _code(error: BaseException) -> str:
 
 
 def _status(error: BaseException) -> int:
-    """botocore keeps it in a response, aiohttp as `status`, gcsfs as `code`."""
+    """Return the HTTP status: in the response (botocore), as `status` (aiohttp) or as `code` (gcsfs)."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -1,4 +1,4 @@
-"""One object of a store as it was listed, and a range of its bytes."""
+"""One object of a store as it was listed, and a byte range of it."""
 
 import base64
 import hashlib
@@ -8,57 +8,58 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-__all__ = ["Piece", "StoredObject", "is_md5", "md5_of", "version_of", "version_of_all"]
+__all__ = ["ByteRange", "StoredObject", "combined_version", "is_md5", "md5_of", "version_of"]
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "updated", "mtime", "created")
-_MD5_KEYS = ("md5Hash", "content_md5")  # Google's and Azure's, in base64
+_MD5_KEYS = ("md5Hash", "content_md5")  # of Google and Azure, in base64
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What the listing said of an object."""
+    """What the listing reports about an object."""
 
-    url: str  # as people write it and errors name it, without credentials
-    path: str  # as the file system calls it
+    url: str  # for users and error messages, without credentials
+    path: str  # for the file system
     nbytes: int
-    version: str  # differs once the object has changed: an ETag, a generation or a time; "" where the store tells none
-    md5: str | None = None  # in hex, where the store says so
+    version: str  # ETag, generation or time; it changes with the object. "" if the store reports none
+    md5: str | None = None  # in hex, if the store reports it
 
 
-class Piece(NamedTuple):
-    """Some bytes of one object; looked up so often that it must be a tuple."""
+class ByteRange(NamedTuple):
+    """Some bytes of one object. A tuple, because it is a dictionary key in hot paths."""
 
-    number: int  # of the object
+    object_index: int
     start: int
     stop: int
-    kept: bool  # whether it is a whole block, which tiers may hold
+    cacheable: bool  # True for a whole block, which cache tiers may hold
 
     @property
     def nbytes(self) -> int:
+        """Length of the range."""
         return self.stop - self.start
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """What tells one content of an object from another."""
+    """Return a value that changes with the content of an object, or ""."""
     found = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
-    # A time may come as a number from a listing, and as a date from a look at the object.
+    # A listing may report a time as a number, and a request for one object as a date.
     return str(found.timestamp() if isinstance(found, datetime) else found)
 
 
-def version_of_all(objects: Iterable[StoredObject]) -> str:
-    """What tells one content of many objects from another."""
-    told = "\n".join(f"{stored.url} {stored.nbytes} {stored.version}" for stored in objects)
-    return hashlib.sha256(told.encode()).hexdigest()
+def combined_version(objects: Iterable[StoredObject]) -> str:
+    """Return a value that changes with the content of any of the objects."""
+    text = "\n".join(f"{stored.url} {stored.nbytes} {stored.version}" for stored in objects)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def md5_of(info: Mapping[str, Any]) -> str | None:
-    """The checksum that a listing gives outright; an ETag may be one, but only a response says whether it is."""
-    given = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
-    if given is None:
+    """Return the MD5 that a listing reports. An ETag may be an MD5 too, but only a response says so."""
+    found = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
+    if found is None:
         return None
-    return bytes(given).hex() if isinstance(given, bytes | bytearray) else base64.b64decode(given).hex()
+    return bytes(found).hex() if isinstance(found, bytes | bytearray) else base64.b64decode(found).hex()
 
 
 def is_md5(etag: str) -> bool:
-    """Whether an ETag looks like a checksum; one of an upload in parts does not."""
+    """Return whether an ETag has the form of an MD5. The ETag of a multipart upload has not."""
     return re.fullmatch(r'"?[0-9a-f]{32}"?', etag) is not None
