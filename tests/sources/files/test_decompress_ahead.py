@@ -1,4 +1,4 @@
-"""Compressed files: unpacked ahead of need, several at once, within what may be held, and once an epoch."""
+"""Compressed files are decompressed in the background, several at once, within the budget, once an epoch."""
 
 import threading
 import time
@@ -13,12 +13,12 @@ from forebay.errors import SourceError
 from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.many_files import open_files
 from forebay.sources.formats import inflate
-from forebay.sources.formats.inflate import Deflated
+from forebay.sources.formats.inflate import DeflatedData
 from forebay.sources.formats.npz import open_npz
 
 FILES, ROWS = 6, 50
 FILE_NBYTES = ROWS * 100 + 128
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 
 @pytest.fixture
@@ -37,45 +37,45 @@ def whole():
 
 
 def inflated(monkeypatch):
-    """A list that grows with the name of every file that is inflated."""
-    seen, plain = [], Deflated.inflate
-    monkeypatch.setattr(Deflated, "inflate", lambda self: seen.append(self.file.path.stem) or plain(self))
+    """Return a list that records the name of every file that is inflated."""
+    seen, plain = [], DeflatedData.inflate
+    monkeypatch.setattr(DeflatedData, "inflate", lambda self: seen.append(self.file.path.stem) or plain(self))
     return seen
 
 
-def await_inflated(seen, names):
-    """Until the threads that go ahead have begun with these files, as they do before rows are asked for."""
-    until = time.monotonic() + PATIENCE_SECONDS
+def wait_until_inflated(seen, names):
+    """Wait until the background threads have begun to inflate these files."""
+    until = time.monotonic() + TIMEOUT_SECONDS
     while not names <= set(seen):
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
-class Packed:
-    """Something that waits to be unpacked until it is told to go on."""
+class Compressed:
+    """A `Decompressible` that does not finish before `may_end` is set."""
 
     def __init__(self):
         self.begun, self.may_end = threading.Event(), threading.Event()
 
-    def unpack(self):
+    def decompress(self):
         self.begun.set()
-        assert self.may_end.wait(PATIENCE_SECONDS)
+        assert self.may_end.wait(TIMEOUT_SECONDS)
 
 
-def unpacking(packed, groups, budget=100):
-    """Each is one byte, and a group's rows are the numbers of what it needs."""
+def decompress_ahead(files, groups, budget=100):
+    """Decompress files of one byte each. The rows of a group are the numbers of the files that it needs."""
     return DecompressAhead(
         iter(groups),
         lambda rows: dict.fromkeys(rows, 1),
-        lambda number: nullcontext(packed[number]),
-        nbytes=[1] * len(packed),
+        lambda number: nullcontext(files[number]),
+        nbytes=[1] * len(files),
         budget_nbytes=budget,
     )
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("held", ["1GiB", 3 * FILE_NBYTES, 1])
-def test_every_epoch_has_every_row_whatever_may_be_held(folder, shuffle, held):
+def test_every_epoch_has_every_row_with_any_budget(folder, shuffle, held):
     pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=held)
     pipeline = pipeline.shuffle(seed=0) if shuffle else pipeline
     with pipeline.batch(8).feed("numpy") as feed:
@@ -85,7 +85,7 @@ def test_every_epoch_has_every_row_whatever_may_be_held(folder, shuffle, held):
             assert np.array_equal(found, whole()[order])
 
 
-def test_files_that_all_may_be_held_are_inflated_once(folder, monkeypatch):
+def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
     seen = inflated(monkeypatch)
     with fb.from_files(str(folder / "*.npz")).shuffle(seed=0).batch(8).feed("numpy") as feed:
         for _ in range(3):
@@ -93,73 +93,73 @@ def test_files_that_all_may_be_held_are_inflated_once(folder, monkeypatch):
     assert Counter(seen) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_files_that_may_not_all_be_held_are_inflated_once_for_the_groups_that_are_foreseen(folder, monkeypatch):
+def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
     seen, source = inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
-    foreseen, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
+    prefetch, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:
-        await_inflated(seen, {str(row // ROWS) for row in (group.start, group.stop - 1)})
+        wait_until_inflated(seen, {str(row // ROWS) for row in (group.start, group.stop - 1)})
         source.gather(group, [out[group]])
-    foreseen.close()
+    prefetch.close()
     assert np.array_equal(out, whole())
     assert Counter(seen) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_what_may_not_all_be_held_is_shuffled_by_file(folder):
+def test_files_beyond_the_budget_are_shuffled_by_file(folder):
     pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=4 * FILE_NBYTES).shuffle(seed=0)
     with pipeline.batch(8).feed("numpy") as feed:
         assert f"chunks of {ROWS} rows" in feed.explain()
         assert "members are inflated by isal" in feed.explain()
 
 
-def test_two_are_unpacked_at_the_same_time(monkeypatch):
+def test_two_files_are_decompressed_at_the_same_time(monkeypatch):
     monkeypatch.setattr("forebay.core.machine._usable_cores", lambda: 2)
-    packed = [Packed() for _ in range(3)]
-    running = unpacking(packed, [[0, 1, 2]])
-    assert packed[0].begun.wait(PATIENCE_SECONDS)
-    assert packed[1].begun.wait(PATIENCE_SECONDS)
-    assert not packed[2].begun.is_set()
-    packed[0].may_end.set()
-    assert packed[2].begun.wait(PATIENCE_SECONDS)
+    files = [Compressed() for _ in range(3)]
+    running = decompress_ahead(files, [[0, 1, 2]])
+    assert files[0].begun.wait(TIMEOUT_SECONDS)
+    assert files[1].begun.wait(TIMEOUT_SECONDS)
+    assert not files[2].begun.is_set()
+    files[0].may_end.set()
+    assert files[2].begun.wait(TIMEOUT_SECONDS)
     running.close()
-    for one in packed:
-        one.may_end.set()
+    for file in files:
+        file.may_end.set()
 
 
-def test_no_more_is_unpacked_than_may_be_held_until_rows_were_gathered(monkeypatch):
-    packed = [Packed() for _ in range(3)]
-    for one in packed:
-        one.may_end.set()
-    running = unpacking(packed, [[0], [1], [2]], budget=2)
-    assert packed[1].begun.wait(PATIENCE_SECONDS)
-    assert not packed[2].begun.wait(0.05)
-    running.gathered(0, 1)
-    assert packed[2].begun.wait(PATIENCE_SECONDS)
+def test_no_file_beyond_the_budget_is_decompressed_before_rows_are_gathered(monkeypatch):
+    files = [Compressed() for _ in range(3)]
+    for file in files:
+        file.may_end.set()
+    running = decompress_ahead(files, [[0], [1], [2]], budget=2)
+    assert files[1].begun.wait(TIMEOUT_SECONDS)
+    assert not files[2].begun.wait(0.05)
+    running.on_gathered(0, 1)
+    assert files[2].begun.wait(TIMEOUT_SECONDS)
     running.close()
 
 
-def test_closing_ends_the_threads_that_wait_for_room():
-    packed = [Packed(), Packed()]
-    packed[0].may_end.set()
-    running = unpacking(packed, [[0], [1]], budget=1)
-    assert packed[0].begun.wait(PATIENCE_SECONDS)
+def test_close_ends_the_threads_that_wait_for_room():
+    files = [Compressed(), Compressed()]
+    files[0].may_end.set()
+    running = decompress_ahead(files, [[0], [1]], budget=1)
+    assert files[0].begun.wait(TIMEOUT_SECONDS)
     running.close()
     for thread in threading.enumerate():
-        thread.join(PATIENCE_SECONDS) if thread.name.startswith("forebay-unpack") else None
-    assert not packed[1].begun.is_set()
+        thread.join(TIMEOUT_SECONDS) if thread.name.startswith("forebay-decompress") else None
+    assert not files[1].begun.is_set()
 
 
 def test_members_of_one_file_are_inflated_at_the_same_time(tmp_path, monkeypatch):
     monkeypatch.setattr("forebay.core.machine._usable_cores", lambda: 2)
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros((9, 5)), y=np.ones(9))
-    together, plain = threading.Barrier(2), Deflated.inflate
-    monkeypatch.setattr(Deflated, "inflate", lambda self: together.wait(PATIENCE_SECONDS) * 0 or plain(self))
+    together, plain = threading.Barrier(2), DeflatedData.inflate
+    monkeypatch.setattr(DeflatedData, "inflate", lambda self: together.wait(TIMEOUT_SECONDS) * 0 or plain(self))
     with fb.from_files(tmp_path / "x.npz").batch(9).feed("numpy") as feed:
         assert next(feed)["y"].sum() == 9
 
 
-def test_a_file_damaged_meanwhile_is_told_to_whoever_asks_for_its_rows(folder, monkeypatch):
-    monkeypatch.setattr(Deflated, "inflate", broken_third(Deflated.inflate))
+def test_a_damaged_file_raises_in_the_feed_that_needs_its_rows(folder, monkeypatch):
+    monkeypatch.setattr(DeflatedData, "inflate", broken_third(DeflatedData.inflate))
     feed = fb.from_files(str(folder / "*.npz")).batch(8).feed("numpy")
     with feed, pytest.raises(SourceError, match=r"3\.npz cannot be inflated: it broke"):
         list(feed)
@@ -186,7 +186,7 @@ def without_isal(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_isal")
-def test_without_isal_zlib_gives_the_same_and_explain_says_how_to_be_faster(folder):
+def test_zlib_gives_the_same_rows_and_explain_recommends_isal(folder):
     source = open_files(str(folder / "*.npz"))
     out = np.empty((FILES * ROWS, 100), np.uint8)
     source.gather(slice(0, FILES * ROWS), [out])
