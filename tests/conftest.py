@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,17 @@ from forebay.transforms.workers import process_handle, process_pool
 FIRST = ("transforms/workers/on_ray", "pipeline/ranks", "doctor", "examples", "adapters", "measure/bench", "compat")
 # Folders and files whose tests start frameworks, clusters or browsers. Other slow tests carry the marker themselves.
 SLOW = (
-    "transforms/workers/on_ray",
-    "pipeline/ranks/test_processes",
-    "pipeline/ranks/test_ray_train",
+    "cli",
+    "doctor/diagnosis/test_verify",
+    "doctor/report/test_browser",
+    "doctor/test_situations",
     "examples",
     "gpu",
+    "measure/bench/test_bench_command",
+    "measure/bench/test_run",
+    "pipeline/ranks/test_processes",
+    "pipeline/ranks/test_ray_train",
+    "transforms/workers/on_ray",
 )
 
 # A busy machine may keep a thread or a process from its core for seconds. That is no hang.
@@ -41,17 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         waits = "framework_processes" in getattr(item, "fixturenames", ())
         if waits:
             item.add_marker(pytest.mark.timeout(3000))  # all other framework processes may come before its own
-        if waits or _relative(item).startswith(SLOW):
+        if waits or _relative(item.path).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:
-    return next((turn for turn, folder in enumerate(FIRST) if _relative(item).startswith(folder)), len(FIRST))
+    path = _relative(item.path)
+    return next((turn for turn, folder in enumerate(FIRST) if path.startswith(folder)), len(FIRST))
 
 
-def _relative(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).as_posix()
+@cache
+def _relative(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
 
 
 @pytest.fixture(scope="session")
