@@ -16,7 +16,7 @@ from forebay.doctor.report.terminal import render
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FOLDER = Path(__file__).parent.parent / "doctor" / "cures"
-IMPATIENT = {"warm_up": 5, "steps": 30, "patience_seconds": 0.5}
+IMPATIENT = {"warm_up": 5, "steps": 30, "wait_seconds": 0.5}
 MiB = 1 << 20
 
 

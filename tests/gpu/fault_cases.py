@@ -24,7 +24,7 @@ KEEP = os.environ.get("FOREBAY_KEEP")
 FOLDER = Path(__file__).parent / "faults" / FRAMEWORK
 FAULTS = LINES[FRAMEWORK]
 # Scripts are over in a second or two; but a loop inside a step must not be taken for the one around it.
-IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "patience_seconds": 0.4, "glance_seconds": 0.05}
+IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.4, "sample_seconds": 0.05}
 
 
 def verdict_on(name):

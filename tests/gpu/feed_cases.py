@@ -62,7 +62,7 @@ def test_rows_in_their_own_order_are_copied_in_runs(framework):
 def test_shards_and_block_shuffles_are_the_hosts(framework):
     data = ROWS["small"]()
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3).shard(1, 3).batch(128), resident="never")
-    assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block=256).batch(128), resident="never")
+    assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block_steps=256).batch(128), resident="never")
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])
@@ -187,7 +187,7 @@ def test_a_part_stays_on_the_device_where_not_all_fits(framework):
     data = ROWS["small"]()
     pipeline = shuffled(data, 250)
     transport, told = assert_same(framework, pipeline, device_bytes="20MB", epochs=4)
-    assert 0 < transport.kept_rows < 100_000
+    assert 0 < transport.resident_rows < 100_000
     assert "part resident" in told
 
 
@@ -207,7 +207,7 @@ def test_no_byte_is_overwritten_while_anybody_can_see_it(framework, resident):
         iterator = iter(feed)
         for _ in range(STRESS_BATCHES // 2):
             stream = dice.randrange(4)
-            with framework.on(stream):
+            with framework.use_stream(stream):
                 batch = next(iterator)
                 if dice.random() < 0.2:
                     framework.delay()
@@ -219,7 +219,7 @@ def test_no_byte_is_overwritten_while_anybody_can_see_it(framework, resident):
             del batch
             while len(kept) > dice.randrange(30):
                 stream, late = kept.pop(dice.randrange(len(kept)))
-                with framework.on(stream):  # where it was taken: work on other streams is for the user to order
+                with framework.use_stream(stream):  # where it was taken: work on other streams is for the user to order
                     framework.check(late)
                 del late
         kept.clear()

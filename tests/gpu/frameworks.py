@@ -29,7 +29,7 @@ class Torch:
     def read(self, array):
         return array.cpu().numpy()
 
-    def on(self, number):
+    def use_stream(self, number):
         self.number = number
         return self.torch.cuda.stream(self.streams[number])
 
@@ -65,7 +65,7 @@ class Cupy:
     def read(self, array):
         return self.cupy.asnumpy(array)
 
-    def on(self, number):
+    def use_stream(self, number):
         self.number = number
         return self.streams[number]
 
@@ -114,7 +114,7 @@ class Jax:
     def read(self, array):
         return np.asarray(array)
 
-    def on(self, number):
+    def use_stream(self, number):
         return Nowhere()
 
     def delay(self):
@@ -155,7 +155,7 @@ class Tensorflow:
     def read(self, array):
         return array.numpy()
 
-    def on(self, number):
+    def use_stream(self, number):
         return self.tf.device("GPU:0")
 
     def delay(self):

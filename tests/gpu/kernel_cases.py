@@ -9,13 +9,13 @@ import sys
 import numpy as np
 
 from forebay.engines.cuda import row_mover
-from forebay.engines.cuda.copy_plan import Extents, Place
+from forebay.engines.cuda.copy_plan import Destination, RowExtents
 from forebay.engines.cuda.driver import Stream, address_of
 from forebay.engines.cuda.engine import device_at
-from forebay.engines.cuda.kernel_workspace import Workspace
-from forebay.engines.cuda.memory import LockedMemory
-from forebay.engines.cuda.row_mover import Mover
-from forebay.order.orders import Permutation
+from forebay.engines.cuda.kernel_workspace import KernelWorkspace
+from forebay.engines.cuda.memory import PageLockedMemory
+from forebay.engines.cuda.row_mover import LeafGather, RowMover
+from forebay.order.permutation import Permutation
 
 SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap between batches, rows asked for
     (400, 400, 0, 100, 0, 5000),
@@ -43,29 +43,33 @@ SOURCE_NBYTES = 8 << 20
 class Rig:
     def __init__(self):
         self.device = device_at(0)
-        self.device.stay()
-        self.stream, self.mover = Stream(self.device), Mover(self.device)
-        self.locked = LockedMemory(self.device, SOURCE_NBYTES)
+        self.device.make_current()
+        self.stream, self.mover = Stream(self.device), RowMover(self.device)
+        self.locked = PageLockedMemory(self.device, SOURCE_NBYTES)
         self.bytes = np.frombuffer(self.locked.buffer, np.uint8)
         self.bytes[:] = np.random.default_rng(0).integers(0, 256, SOURCE_NBYTES, dtype=np.uint8)
-        self.near = self.device.allocate(SOURCE_NBYTES)
-        self.stream.upload(self.near, self.locked.address, SOURCE_NBYTES)
+        self.on_device = self.device.allocate(SOURCE_NBYTES)
+        self.stream.upload(self.on_device, self.locked.address, SOURCE_NBYTES)
 
-    def gather(self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, wide_rows=False, near=False):
+    def gather(
+        self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, needs_int64=False, on_device=False
+    ):
         """What a fill does, with the row numbers given or drawn; the target's bytes afterwards."""
-        extents = Extents.of(table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, near=near)
+        extents = RowExtents.from_table(
+            table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, on_device=on_device
+        )
         place, target_nbytes = place_of(self.device.allocate(1 << 23))
-        own = self.device.allocate(Workspace.nbytes(count, [len(table)]))
-        workspace = Workspace(self.device, own, None, rows=count, extents=[len(table)], wide_rows=wide_rows)
+        own = self.device.allocate(KernelWorkspace.nbytes(count, [len(table)]))
+        workspace = KernelWorkspace(self.device, own, None, rows=count, extents=[len(table)], needs_int64=needs_int64)
         self.stream.clear(place.pointer // 256 * 256, 1 << 22)
         workspace.load_tables(self.stream, {0: table})
         if drawn is None:
             workspace.load_rows(self.stream, rows)
         else:
-            self.mover.draw(self.stream, workspace, drawn)
+            self.mover.permute_rows(self.stream, workspace, drawn)
         if ordered:
-            self.mover.sort(self.stream, workspace, count=count, rows=extents.rows, row_nbytes=row_nbytes)
-        self.mover.gather_rows(self.stream, extents, place, workspace, 0, count=count, ordered=ordered)
+            self.mover.sort_rows(self.stream, workspace, count=count, rows=extents.rows, row_nbytes=row_nbytes)
+        self.mover.gather_rows(self.stream, workspace, LeafGather(0, extents, place), count=count, ordered=ordered)
         found = np.empty(target_nbytes, np.uint8)
         self.stream.wait()
         self.stream.download(address_of(found), place.pointer, target_nbytes)
@@ -76,18 +80,24 @@ class Rig:
         return found
 
 
-def check_shape(rig, shape, *, ordered, wide_rows, near=False):
+def check_shape(rig, shape, *, ordered, needs_int64, on_device=False):
     row_nbytes, stride, first, batch_rows, gap, count = shape
     available = (SOURCE_NBYTES - first - row_nbytes) // stride
     rows = np.random.default_rng(1).integers(0, available, count)
     batch_stride = batch_rows * row_nbytes + gap
-    table = np.array([[0, (rig.near if near else rig.locked.address) + first, stride]], np.int64)
+    table = np.array([[0, (rig.on_device if on_device else rig.locked.address) + first, stride]], np.int64)
     batches = -(-count // batch_rows)
 
     def place_of(pointer):
-        return Place(pointer, batch_rows, batch_stride, row_nbytes), batches * batch_stride
+        return Destination(pointer, batch_rows, batch_stride, row_nbytes), batches * batch_stride
 
-    options = {"row_nbytes": row_nbytes, "count": count, "ordered": ordered, "wide_rows": wide_rows, "near": near}
+    options = {
+        "row_nbytes": row_nbytes,
+        "count": count,
+        "ordered": ordered,
+        "needs_int64": needs_int64,
+        "on_device": on_device,
+    }
     found = rig.gather(table, rows, place_of, **options)
     for place, row in enumerate(rows):
         at = place // batch_rows * batch_stride + place % batch_rows * row_nbytes
@@ -103,7 +113,7 @@ def check_extents(rig):
     found = rig.gather(
         table,
         rows,
-        lambda pointer: (Place(pointer, 700, 700 * 64, 64), 700 * 64),
+        lambda pointer: (Destination(pointer, 700, 700 * 64, 64), 700 * 64),
         row_nbytes=64,
         count=700,
         ordered=False,
@@ -115,9 +125,9 @@ def check_extents(rig):
         assert np.array_equal(found[place * 64 : place * 64 + 64], rig.bytes[start : start + 64])
 
 
-class Drawn:
-    def __init__(self, scramble, first, step, count):
-        self.scramble, self.first, self.step, self.count = scramble, first, step, count
+class PermutedRows:
+    def __init__(self, permutation_params, first, step, count):
+        self.permutation_params, self.first, self.step, self.count = permutation_params, first, step, count
 
 
 def check_drawn(rig, length, count):
@@ -125,16 +135,16 @@ def check_drawn(rig, length, count):
     permutation = Permutation(length, key=12345)
     expected = permutation(np.arange(17, 17 + 3 * count, 3))
     table = np.array([[0, rig.locked.address, 64]], np.int64)
-    for wide_rows in (False, True):
+    for needs_int64 in (False, True):
         found = rig.gather(
             table,
             None,
-            lambda pointer: (Place(pointer, count, count * 64, 64), count * 64),
+            lambda pointer: (Destination(pointer, count, count * 64, 64), count * 64),
             row_nbytes=64,
             count=count,
             ordered=True,
-            drawn=Drawn(permutation.scramble, 17, 3, count),
-            wide_rows=wide_rows,
+            drawn=PermutedRows(permutation.permutation_params, 17, 3, count),
+            needs_int64=needs_int64,
         )
         assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected])
 
@@ -146,9 +156,9 @@ def check_narrowed(rig, dtype, batch_numbers, gap, count):
         expected = wide.astype(f"{dtype[0]}4")
     batch_stride, batches = batch_numbers * 4 + gap, -(-count // batch_numbers)
     pointer = rig.device.allocate(batches * batch_stride)
-    arrived = Place(rig.locked.address, batch_numbers, batch_numbers * 8, 8)
-    place = Place(pointer, batch_numbers, batch_stride, 4)
-    rig.mover.narrow_rows(rig.stream, arrived, place, count=count, real=dtype == "f8")
+    arrived = Destination(rig.locked.address, batch_numbers, batch_numbers * 8, 8)
+    place = Destination(pointer, batch_numbers, batch_stride, 4)
+    rig.mover.narrow_rows(rig.stream, arrived, place, count=count, is_float=dtype == "f8")
     found = np.empty(batches * batch_stride, np.uint8)
     rig.stream.wait()
     rig.stream.download(address_of(found), pointer, len(found))
@@ -179,13 +189,13 @@ def check_sum(rig, pairs):
 def main():
     rig = Rig()
     for shape in SHAPES:
-        check_shape(rig, shape, ordered=False, wide_rows=False)
-        check_shape(rig, shape, ordered=True, wide_rows=True)
+        check_shape(rig, shape, ordered=False, needs_int64=False)
+        check_shape(rig, shape, ordered=True, needs_int64=True)
     for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # of few, each comes round to its stages again and again
         row_mover.BULK_BLOCKS = blocks
         for shape in NEAR_SHAPES:
-            check_shape(rig, shape, ordered=False, wide_rows=False, near=True)
-            check_shape(rig, shape, ordered=True, wide_rows=True, near=True)
+            check_shape(rig, shape, ordered=False, needs_int64=False, on_device=True)
+            check_shape(rig, shape, ordered=True, needs_int64=True, on_device=True)
     check_extents(rig)
     check_drawn(rig, SOURCE_NBYTES // 64, 5000)
     check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)

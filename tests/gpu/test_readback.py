@@ -8,7 +8,7 @@ from tests.gpu.processes import FRAMEWORKS, SHARING, run_cases, run_script
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
 
 HERE = Path(__file__)
-EVERYWHERE = HERE.parent.parent / "readback_cases.py"
+EVERYWHERE = HERE.parent.parent / "adapters/readback/readback_cases.py"
 ON_GPU = HERE.with_name("readback_cases.py")
 
 

@@ -8,7 +8,7 @@ from tests.gpu.processes import FRAMEWORKS, SHARING, run_cases, run_script
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
 
 HERE = Path(__file__)
-EVERYWHERE = HERE.parent.parent / "upload_cases.py"
+EVERYWHERE = HERE.parent.parent / "adapters/upload/upload_cases.py"
 ON_GPU = HERE.with_name("upload_cases.py")
 
 

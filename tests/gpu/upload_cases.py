@@ -58,7 +58,7 @@ def test_nothing_stays_page_locked():
     array = random_bytes(20 << 20)
     upload_once(array, FRAMEWORK)
     device = device_at(0)
-    assert not any(device.is_locked(address_of(array) + offset) for offset in (0, 10 << 20, (20 << 20) - 1))
+    assert not any(device.is_page_locked(address_of(array) + offset) for offset in (0, 10 << 20, (20 << 20) - 1))
 
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
@@ -73,11 +73,11 @@ def test_a_mapped_file_arrives_whole(tmp_path, mode):
 def test_an_array_of_which_somebody_locked_a_part_arrives_whole(nbytes):
     array, device = random_bytes(nbytes), device_at(0)
     start = (address_of(array) // PAGE + 100) * PAGE
-    device.lock(start, 50 * PAGE)
+    device.page_lock(start, 50 * PAGE)
     try:
         assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
     finally:
-        device.unlock(start)
+        device.page_unlock(start)
 
 
 def test_an_array_that_somebody_locked_whole_arrives_and_stays_locked():
@@ -85,12 +85,12 @@ def test_an_array_that_somebody_locked_whole_arrives_and_stays_locked():
     array = np.ndarray(len(pages) - 32, np.uint8, buffer=pages, offset=16)
     array[...] = random_bytes(array.nbytes)
     start = address_of(array) - 16
-    device.lock(start, len(pages))
+    device.page_lock(start, len(pages))
     try:
         assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
-        assert device.is_locked(address_of(array))
+        assert device.is_page_locked(address_of(array))
     finally:
-        device.unlock(start)
+        device.page_unlock(start)
 
 
 @pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about frameworks that count their memory simply")
