@@ -1,4 +1,4 @@
-"""Measured speed limits of one machine: the result of a probe, its interpolation and its file.
+"""Measured speed limits of one machine: values, interpolation and file of a probe.
 
 A row costs a fixed time plus a time for each byte. The code therefore interpolates the time of a row, not its speed.
 Between rows of 64 and 400 bytes, the mean of the two speeds would be much too high.
@@ -119,7 +119,10 @@ class DiskCeilings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCeilings:
-    """Measured speeds of one GPU and its link; host memory is page-locked unless the field says `pageable`."""
+    """Measured speeds of one GPU and its link.
+
+    Host memory is page-locked unless the name of a field contains `pageable`.
+    """
 
     name: str
     free_nbytes: int

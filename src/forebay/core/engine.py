@@ -1,4 +1,4 @@
-"""The engine protocol: an engine owns slot memory and moves it to where the consumer uses it.
+"""The engine protocol: an engine owns slot memory and moves it to the consumer.
 
 A slot filler writes a slot in host memory, the engine sends the slot, and the hand-off wraps the memory where it
 arrived. On the host both sides are the same memory and `send` does nothing. On a device, the engine orders copies and
@@ -37,7 +37,7 @@ class SlotMemory(Protocol):
 
     @property
     def block(self) -> Any:
-        """The shared block behind `host`, which worker processes map; None if the slot is not shared."""
+        """The shared block behind `host` for worker processes; None if not shared."""
         ...
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
@@ -45,7 +45,10 @@ class SlotMemory(Protocol):
         ...
 
     def lease_object(self, root: Any) -> Any:
-        """Return the object that every array made from `root` references; its reference count is the lease."""
+        """Return the object whose reference count is the lease.
+
+        Every array made from `root` references it.
+        """
         ...
 
 
@@ -66,7 +69,7 @@ class Engine(Protocol):
 
     @property
     def device_handoff(self) -> DeviceHandOff | None:
-        """The hand-off for arrays in the memory of this engine; None to use the one of `feed(to)`."""
+        """The hand-off for this device; None if the engine uses host memory."""
         ...
 
     def enter_worker_thread(self) -> None: ...

@@ -18,11 +18,14 @@ class HandOff(Protocol):
     @property
     def name(self) -> str: ...
     def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of the framework's array; it differs from `dtype` if the framework narrows it."""
+        """Return the dtype of the framework's array, which may be narrower than `dtype`."""
         ...
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Raise SpecError for a dtype that the framework lacks. The feed calls this before anything runs."""
+        """Raise SpecError for a dtype that the framework lacks.
+
+        The feed calls this before anything runs.
+        """
         ...
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
@@ -39,7 +42,7 @@ class HandOff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamMarker:
-    """A counter in device memory that reaches `value` once all work queued before it is done."""
+    """A device counter that reaches `value` once all work queued before is done."""
 
     pointer: int
     value: int
@@ -57,10 +60,10 @@ class DeviceHandOff(HandOff, Protocol):
     syncs_on_import: bool  # whether the framework itself waits for a root when it wraps it
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Allocate device memory from the framework's pool; return its address and the object that keeps it alive.
+        """Allocate device memory from the framework's pool; return address and owner.
 
-        Work that the framework queued earlier may still use this memory. The streams of the engine wait for that work
-        as they wait for any consumer's work.
+        The memory stays allocated while the owner is referenced. Work that the framework queued earlier may still use
+        this memory. The streams of the engine wait for that work as they wait for any consumer's work.
         """
         ...
 
@@ -69,7 +72,7 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
     def stream(self) -> int | None:
-        """Return the stream on which the calling thread queues work now; None if the framework does not expose it."""
+        """Return the current stream of the calling thread; None if the framework hides it."""
         ...
 
     def record_stream(self, owner: Any) -> Any:
@@ -85,7 +88,10 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
     def mark(self) -> StreamMarker:
-        """Queue a marker behind all work queued so far. The engine calls this only if `stream` returns None."""
+        """Queue a marker behind all work queued so far.
+
+        The engine calls this only if `stream` returns None.
+        """
         ...
 
 

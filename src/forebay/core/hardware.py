@@ -26,7 +26,10 @@ class Hardware:
 
     @classmethod
     def detect(cls) -> "Hardware":
-        """Read the hardware of this machine; `gpus` is empty if CUDA is not installed or sees no GPU."""
+        """Read the hardware of this machine.
+
+        `gpus` is empty if CUDA is not installed or sees no GPU.
+        """
         machine = Machine.detect()
         gpus, driver = _driver() if is_cuda_installed() and not are_gpus_hidden() else ((), "")
         return cls(machine.cpu, machine.cores, machine.memory_nbytes, gpus, driver)

@@ -30,7 +30,10 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], document: Any) -> T:
-    """Read a dataclass from its JSON document; raise ValueError if any field is missing or has a wrong type."""
+    """Read a dataclass from its JSON document.
+
+    Raise ValueError if a field is missing or has a wrong type.
+    """
     found = document.get("schema_version") if isinstance(document, dict) else None
     if found != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {found!r}, but this version of Forebay reads {SCHEMA_VERSION}")
@@ -39,7 +42,7 @@ def from_json(kind: type[T], document: Any) -> T:
 
 
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
-    """Replace a file in one step, so that a reader sees either the old document or the new one."""
+    """Replace a file in one step; a reader sees the old or the new document."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

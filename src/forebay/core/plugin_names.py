@@ -69,7 +69,7 @@ def warn_renamed(owner: str, renamed: Mapping[str, str]) -> None:
 
 
 def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
-    """Add aliases to the class of a plug-in, and return the old names that it defines with their new names."""
+    """Add aliases to the class of a plug-in; return {old name: new name} of each alias."""
     kind = type(plugin)
     renamed = {old: new for old, new in names.items() if _uses_old_name(plugin, old, new)}
     for old, new in renamed.items():
@@ -80,7 +80,7 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
-    """Return whether a plug-in defines only the old name, or a subclass overrides the old name."""
+    """Return whether a plug-in defines only the old name, or overrides it in a subclass."""
     if not hasattr(plugin, old):
         return False
     return not hasattr(plugin, new) or _depth(type(plugin), old) < _depth(type(plugin), new)

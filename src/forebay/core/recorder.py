@@ -26,7 +26,10 @@ class StageTotal:
 
 @dataclass(slots=True)
 class Recorder:
-    """Adds up spans per stage; every method is thread-safe and cheap enough for one call per group."""
+    """Adds up spans per stage.
+
+    Every method is thread-safe and cheap enough for one call per group.
+    """
 
     _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)

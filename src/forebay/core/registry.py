@@ -116,7 +116,7 @@ def load_hand_off(name: str) -> Any:
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return the class that adapts a feed to a trainer; None if `name` is not a trainer."""
+    """Return the adapter class of a trainer; None if `name` is not a trainer."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 
@@ -167,7 +167,7 @@ def forebay_version() -> str:
 
 
 def load(target: str) -> Any:
-    """Import the module of a target; return its attribute, or the module if the target names no attribute."""
+    """Import a target; return its attribute, or the module if it names none."""
     module, _, attribute = target.partition(":")
     loaded = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded

@@ -1,4 +1,4 @@
-"""Row specs (shape and dtype), trees of arrays, and the layout of batches in a slot.
+"""Row specs (shape and dtype), trees of arrays, and slot layouts.
 
 A tree is a single array, or a dict, tuple, named tuple or list of trees. A feed returns the tree shape that the user
 passed in. `Structure` stores that shape; all code in between works on the flat list of leaves.
@@ -42,7 +42,7 @@ HOST_ALIGNMENT = 64  # bytes; with less, TensorFlow aborts the process and JAX c
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one row of an array; None in the shape marks a variable length.
+    """Shape and dtype of one row; None in the shape marks a variable length.
 
     >>> ArraySpec((32, 32, 3), "uint8").nbytes
     3072
@@ -99,7 +99,7 @@ class Structure:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The name of each leaf, such as `image`, `0` or `pair.1`; a single array is named `array`."""
+        """The name of each leaf, such as `image` or `pair.1`; `array` for a single array."""
         return tuple(".".join(path) or "array" for path in self._paths(()))
 
     def _paths(self, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -113,7 +113,7 @@ class Structure:
         return self.builder()(leaves)
 
     def builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a function that builds the tree from leaves; a feed calls it once per batch."""
+        """Return a fast function that builds the tree; a feed calls it per batch."""
         if self.kind is None:
             return _first_leaf
         build_level = self._level_builder()
@@ -139,9 +139,9 @@ class Structure:
         return (lambda children: kind(*children)) if hasattr(kind, "_fields") else kind
 
     def flatten_like(self, tree: Tree) -> list[Any]:
-        """Return the leaves of a tree of this shape; a list in place of a leaf stays one leaf.
+        """Return the leaves of a tree of this shape.
 
-        Raise SpecError if the tree has another shape.
+        A list in place of a leaf stays one leaf. Raise SpecError if the tree has another shape.
         """
         if self.kind is None:
             return [tree]
@@ -186,7 +186,7 @@ def as_specs(spec: Tree) -> tuple[tuple[ArraySpec, ...], Structure]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Byte positions of each leaf of each batch of a group in a slot, all aligned."""
+    """Aligned byte positions of each leaf of each batch in a slot."""
 
     specs: tuple[ArraySpec, ...]
     batch_rows: int
@@ -211,7 +211,7 @@ class Layout:
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
-        """Return offset and bytes of the first `rows` rows for each leaf, including gaps between batches."""
+        """Return offset and bytes of the first `rows` rows for each leaf, gaps included."""
         if rows == 0:  # the layout of an empty batch has batch_rows == 0, so the division below would fail
             return []
         batches, remaining_rows = divmod(rows, self.batch_rows)
@@ -299,7 +299,10 @@ def _as_spec(leaf: Any) -> ArraySpec:
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Convert to native byte order; return NumPy's own dtype object if there is one, so that `is` compares dtypes."""
+    """Convert to native byte order.
+
+    Return NumPy's own dtype object if there is one, so that `is` compares dtypes.
+    """
     if dtype.isnative:
         return dtype
     swapped = dtype.newbyteorder("=")

@@ -1,4 +1,4 @@
-"""One epoch of a block shuffle: the row at each position while only a few blocks are open.
+"""One epoch of a block shuffle: the row at each position, with few open blocks.
 
 The epoch visits the blocks in shuffled order. Several consecutive blocks form a block group. The epoch is a sequence of
 segments. In each segment, every open block group contributes an equal share of its rows, and the segment mixes these
@@ -47,7 +47,10 @@ class BlockLayout:
 
     @cached_property
     def open_groups(self) -> int:
-        """Block groups open at a time, which equals the segments a group lasts; 1 if segments would be too short."""
+        """Block groups open at a time, which equals the segments a group lasts.
+
+        It is 1 if segments would be too short.
+        """
         mixed_rows = self.max_open_blocks * self.block_rows
         most = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
         candidates = range(-(-most // 2), most + 1)
@@ -63,7 +66,10 @@ class BlockLayout:
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed: `max_open_blocks`, or slightly fewer so that all block groups are equal."""
+        """Blocks whose rows are mixed, at most `max_open_blocks`.
+
+        Slightly fewer blocks may be open, so that all block groups are equal.
+        """
         return self.blocks if self.blocks <= self.max_open_blocks else self.open_groups * self.group_blocks
 
     @property
@@ -82,7 +88,7 @@ class BlockLayout:
         return min(self.length, self.group_rows * (3 * self.open_groups - 1) // 2 + rounding)
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the most blocks that `rows` consecutive positions can need if they reach into `passes` passes."""
+        """Return the most blocks that `rows` consecutive positions in `passes` passes can need."""
         if self.blocks <= self.max_open_blocks:
             return self.blocks
         missing_rows = self.block_groups * self.group_rows - self.length  # by which the last block group is short
@@ -125,7 +131,10 @@ class BlockShuffleEpoch:
         return ends if ends[-1] == self._layout.length else np.append(ends, self._layout.length)
 
     def _split_by_segment(self, positions: Positions) -> Iterator[tuple[int, Any]]:
-        """Yield each segment and its positions: a slice if positions never decrease (the usual case), else a mask."""
+        """Yield each segment and the selection of its positions.
+
+        The selection is a slice if positions never decrease (the usual case), else a mask.
+        """
         if (positions[1:] < positions[:-1]).any():
             segments = np.searchsorted(self._segment_ends, positions, side="right")
             yield from ((int(segment), segments == segment) for segment in np.unique(segments))
@@ -147,7 +156,7 @@ class BlockShuffleEpoch:
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
     def _shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
-        """Return the open block groups, the first row taken from each, and the number of rows taken."""
+        """Return the open block groups, and first row and row count taken from each."""
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
         ages = segment - groups + open_groups  # segments of each block group up to and including this one
@@ -158,7 +167,7 @@ class BlockShuffleEpoch:
         return groups, firsts, lengths * taken_after // open_groups - firsts
 
     def _places_in_groups(self, groups: Positions, shares: Positions, offsets: Positions) -> Positions:
-        """Return the place of each row if all blocks lie end to end in shuffled order."""
+        """Return the place of each row in the concatenation of the shuffled blocks."""
         lengths, starts = self._group_lengths[groups], self._group_starts[groups]
         shifts = self._group_shifts[:, groups]
         if (lengths == lengths[0]).all():

@@ -41,7 +41,7 @@ class Order(Protocol):
 
     def rows(self, epoch: int, positions: Positions) -> Positions: ...
     def permutation_params(self, epoch: int) -> PermutationParams | None:
-        """Return the constants from which a device computes the rows; None if the order needs a table."""
+        """Return constants to compute the rows on a device; None for a table."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -93,10 +93,10 @@ class Shuffled:
 
 @dataclass(frozen=True, slots=True)
 class BlockShuffled:
-    """A block shuffle: blocks in shuffled order, with the rows of at most `max_open_blocks` blocks mixed.
+    """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
-    A block can start anywhere in the epoch. Two rows of one block are less than `max_row_distance` positions apart.
-    Consecutive positions need at most the open blocks and a few that follow.
+    At most `max_open_blocks` blocks are open. A block can start anywhere in the epoch. Two rows of one block are less
+    than `max_row_distance` positions apart. Consecutive positions need at most the open blocks and a few that follow.
     """
 
     inner: Order
@@ -111,7 +111,10 @@ class BlockShuffled:
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed: `max_open_blocks`, or slightly fewer so that blocks open at an even pace."""
+        """Blocks whose rows are mixed, at most `max_open_blocks`.
+
+        Slightly fewer blocks may be open, so that blocks open at an even pace.
+        """
         return self._layout.open_blocks
 
     @property
@@ -120,7 +123,7 @@ class BlockShuffled:
         return self._layout.max_row_distance
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the most blocks that `rows` consecutive positions can need if they reach into `passes` passes."""
+        """Return the most blocks that `rows` consecutive positions in `passes` passes can need."""
         return self._layout.blocks_within(rows, passes=passes)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
@@ -166,7 +169,10 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """`count` passes over the inner order (None: endless); pass k of epoch e uses inner epoch e * count + k."""
+    """`count` passes over the inner order; None means endless.
+
+    Pass k of epoch e uses the inner epoch e * count + k.
+    """
 
     inner: Order
     count: int | None

@@ -97,17 +97,17 @@ class Schedule:
 
     @property
     def pass_batches(self) -> int | None:
-        """Batches of this shard in a complete pass, at most `batch_limit`; None if unknown or endless."""
+        """Batches of this shard in a pass, at most `batch_limit`; None if unknown."""
         if self.pass_rows >= ENDLESS:
             return self.batch_limit
         whole = self._pass_batches(0)
         return whole if self.batch_limit is None else min(whole, self.batch_limit)
 
     def groups(self, cursor: Cursor, group_batches: int, *, first_batches: int | None = None) -> Iterator[Group]:
-        """Yield the remaining groups of the cursor's epoch; a group never crosses the end of a pass.
+        """Yield the remaining groups of the cursor's epoch.
 
-        With `first_batches`, groups start at that size and double up to `group_batches`, so that the first batch is
-        ready early.
+        A group never crosses the end of a pass. With `first_batches`, groups start at that size and double up to
+        `group_batches`, so that the first batch is ready early.
         """
         number, base, done = cursor.passes, cursor.position, cursor.batches
         sizes = _doubling(first_batches or group_batches, group_batches)
@@ -146,7 +146,10 @@ class Schedule:
             first, start = first + batches, stop
 
     def order_epoch(self, cursor: Cursor) -> int:
-        """Return the epoch number for the order; each pass of repeat() after batch() counts as one epoch."""
+        """Return the epoch number for the order.
+
+        Each pass of repeat() after batch() counts as one epoch.
+        """
         return cursor.epoch * (self.passes or MAX_PASSES) + cursor.passes
 
     def advance(self, cursor: Cursor, batches: int) -> Cursor:
@@ -159,7 +162,7 @@ class Schedule:
         return Cursor(cursor.epoch, cursor.passes, position, done, cursor.stream, cursor.stream_position)
 
     def starved_shards(self, position: int) -> int:
-        """Return how many shards have no row in the last step of a pass that continues at `position`."""
+        """Count the shards without a row in the last step after `position`."""
         rest = self._last_step_rows(position)
         all_have_rows = self.drop_remainder or rest == 0 or self._evens_out_last_step(position)
         return 0 if all_have_rows else max(0, self.shard_count - rest)
@@ -181,12 +184,15 @@ class Schedule:
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves one row of its last full batch to the last step, which has too few rows."""
+        """Return whether each shard moves a row to the last step.
+
+        The row comes from the last full batch. The last step would otherwise have too few rows.
+        """
         few = 0 < self._last_step_rows(base) < self.shard_count
         return few and not self.drop_remainder and self.batch_rows > 1 and self.pass_rows - base > self._step_rows
 
     def _shard_rows(self, base: int) -> int:
-        """Return the rows of this shard from a global position to the end of the pass."""
+        """Return the rows of this shard between a global position and the pass end."""
         left = max(0, self.pass_rows - base)
         return max(0, -(-(left - self.shard_index) // self.shard_count))
 

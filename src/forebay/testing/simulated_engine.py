@@ -93,7 +93,10 @@ class SimulatedEngine:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))
 
     def wait_host_free(self, memory: SimulatedMemory) -> None:
-        """Finish the copy from host memory; the content of a slot that was not lent by then is discarded."""
+        """Finish the copy from host memory.
+
+        If the slot was not lent by then, its content is discarded.
+        """
         with self._lock:
             if memory.state == "in flight":
                 self._finish_copy(memory)

@@ -47,7 +47,7 @@ def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
 
 @st.composite
 def trees(draw: st.DrawFn, *, rows: int) -> Any:
-    """Draw an array, tuple, dict or nested tuple of arrays with the same number of rows."""
+    """Draw an array, or a tuple, dict or nested tuple of equally long arrays."""
     leaf = arrays(rows=rows)
     kinds = (
         leaf,

@@ -90,7 +90,7 @@ class Map:
         return pad_rows(rows, returned_structure.paths, self.pad), returned_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """Return structure and leaves of a result; leaves are matched by name if a structure is expected."""
+        """Return structure and leaves of a result; match leaves of an expected structure."""
         if tree is None:
             raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:
@@ -221,7 +221,10 @@ def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") 
 def apply_all(
     transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: Sequence[int], *, first: int = 0
 ) -> tuple[Leaves, Structure]:
-    """Apply transforms in order; each has its own random numbers, seeded by its index in the pipeline."""
+    """Apply transforms in order.
+
+    Each transform has its own random numbers, seeded by its index in the pipeline.
+    """
     for index, transform in enumerate(transforms, first):
         try:
             leaves, structure = transform.apply(leaves, structure, (*key, index))
@@ -237,7 +240,10 @@ def describe_transforms(transforms: Sequence[Transform]) -> str:
 
 
 def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:
-    """Copy the output of transforms into a slot; raise TransformError if it differs from the inferred specs."""
+    """Copy the output of transforms into a slot.
+
+    Raise TransformError if it differs from the inferred specs.
+    """
     if len(leaves) != len(out):
         raise TransformError(
             f"{description} returned {len(leaves)} arrays, but {len(out)} for the sample rows. Return the same "
@@ -255,7 +261,7 @@ def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], des
 
 
 def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, transform: Any) -> list[Any]:
-    """Return the value for each leaf; None for a leaf that the transform does not change."""
+    """Return the value for each leaf; None leaves the leaf unchanged."""
     if not isinstance(fields, Mapping):
         return [fields] * len(structure.paths)
     unknown = [name for name in fields if name not in structure.paths]

@@ -18,7 +18,7 @@ def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[s
 
 
 def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
-    """Stack the rows of one leaf; if their shapes differ, pad them with the value of the field."""
+    """Stack the rows of one leaf; pad rows of different shapes."""
     arrays = [np.asarray(leaf) for leaf in column]
     shapes = {array.shape for array in arrays}
     if len(shapes) == 1:
@@ -38,7 +38,10 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
 
 
 def _check_value(value: Any, dtype: np.dtype[Any], name: str) -> None:
-    """Raise SpecError if the dtype cannot store the value, such as NaN for integers or -1 for unsigned integers."""
+    """Raise SpecError if the dtype cannot store the value.
+
+    Examples are NaN for integers and -1 for unsigned integers.
+    """
     try:
         stored = np.array(value, dtype)
     except (OverflowError, TypeError, ValueError):

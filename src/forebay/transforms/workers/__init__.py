@@ -1,1 +1,1 @@
-"""Workers that run maps: a pool of processes on this machine, or of Ray workers on a cluster."""
+"""Worker pools that run maps: local processes, or Ray workers on a cluster."""

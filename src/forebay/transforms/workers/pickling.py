@@ -50,7 +50,10 @@ class Failure:
         return cls(_try_dump(error, pickler), summary, "".join(traceback.format_exception(error)))
 
     def rebuild(self, where: str) -> Exception:
-        """Return the exception, or a RuntimeError with its text, with the worker's traceback as a note."""
+        """Return the exception with the worker's traceback as a note.
+
+        If it cannot be unpickled, return a RuntimeError with its text.
+        """
         error = _try_load(self.pickled) or RuntimeError(self.summary)
         error.add_note(f"In {where}:\n{self.report.rstrip()}")
         return error

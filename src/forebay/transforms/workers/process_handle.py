@@ -1,4 +1,4 @@
-"""The parent's handle of one worker process: its pipe, its lifetime, and the blocks it has mapped."""
+"""The parent's handle of a worker process: its pipe, lifetime and mapped blocks."""
 
 import multiprocessing
 import pickle
@@ -45,7 +45,7 @@ class ProcessHandle:
         return f"worker {self._index} (pid {self._pid})"
 
     def call(self, block: SharedBlock, task: Any) -> Any:
-        """Run one task in the worker and return its result; raise the exception of the function."""
+        """Run one task in the worker; return its result or raise its exception."""
         with self._lock:
             self._refuse_if_closed()
             if not self._ready:
@@ -67,7 +67,10 @@ class ProcessHandle:
             _reap(*before)
 
     def request_exit(self) -> None:
-        """Close the pipe of an idle worker, which then exits; kill a worker that is busy or still starting."""
+        """Close the pipe of an idle worker, which then exits.
+
+        Kill a worker that is busy or still starting.
+        """
         if not self._lock.acquire(blocking=False):
             self._process.kill()
             return
@@ -79,7 +82,10 @@ class ProcessHandle:
             self._lock.release()
 
     def wait_or_kill(self, deadline: float) -> None:
-        """Wait for the process until the deadline, then kill it; a thread in `call` has seen the pipe end by then."""
+        """Wait for the process until the deadline, then kill it.
+
+        A thread in `call` has seen the end of the pipe by then.
+        """
         locked = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
         try:
             if _exit_code(self._process, deadline) is None:
@@ -163,7 +169,10 @@ def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT while a child starts; otherwise Ctrl-C could interrupt its imports before it ignores SIGINT."""
+    """Block SIGINT while a child starts.
+
+    Otherwise Ctrl-C could interrupt the imports of the child before it ignores SIGINT.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -176,7 +185,7 @@ def _blocked_interrupts() -> Iterator[None]:
 
 
 def _reap(process: SpawnProcess, connection: Connection) -> None:
-    """Collect the exit code and close the pipe, so that no zombie and no descriptor remain."""
+    """Collect the exit code and close the pipe; no zombie or descriptor remains."""
     connection.close()
     _exit_code(process, time.monotonic() + _REAP_SECONDS)
     with suppress(ValueError):  # SIGKILL did not end the process: it hangs in a kernel call
@@ -184,7 +193,7 @@ def _reap(process: SpawnProcess, connection: Connection) -> None:
 
 
 def _exit_code(process: SpawnProcess, deadline: float) -> int | None:
-    """Wait for the exit code of a process; return None if it still runs at the deadline."""
+    """Wait for the exit code; return None if the process outlives the deadline."""
     while process.exitcode is None and time.monotonic() < deadline:
         process.join(0.05)  # join returns early and without a code if another thread collects it
     return process.exitcode

@@ -1,4 +1,4 @@
-"""The main loop of a worker process: calls one function on shared memory for each request."""
+"""The main loop of a worker process: calls its function for each request."""
 
 import faulthandler
 import multiprocessing
@@ -25,7 +25,7 @@ _STDERR = 2
 
 
 def run_worker(connection: Connection) -> None:
-    """Receive the function, then answer calls until the pool closes its end of the pipe or dies."""
+    """Receive the function, then answer calls until the pipe ends."""
     _set_up_process()
     try:
         function = _receive_function(connection)

@@ -1,7 +1,8 @@
-"""A pool of worker processes that run one function on shared memory, for maps that hold the GIL.
+"""A pool of worker processes that run one function on shared memory.
 
-Processes are spawned, never forked: a fork copies locks that other threads hold, and CUDA does not survive a fork. Only
-small messages cross the pipe: which block, which task, and the result. The rows stay in a `SharedBlock`.
+The pool is for maps that hold the GIL. Processes are spawned, never forked: a fork copies locks that other threads
+hold, and CUDA does not survive a fork. Only small messages cross the pipe: which block, which task, and the result. The
+rows stay in a `SharedBlock`.
 """
 
 import threading
@@ -21,11 +22,11 @@ _CLOSE_SECONDS = 1.0
 
 
 class ProcessPool:
-    """Processes that each hold `function(memory, task) -> result`; one thread of the caller drives each process.
+    """Processes that each hold `function(memory, task) -> result`.
 
-    All processes start at the same time, and the first `run` of each waits until it is ready. Each process imports the
-    main script, as every spawned process does. A script must therefore start its work under
-    `if __name__ == "__main__":`.
+    One thread of the caller drives each process. All processes start at the same time, and the first `run` of each
+    waits until it is ready. Each process imports the main script, as every spawned process does. A script must
+    therefore start its work under `if __name__ == "__main__":`.
     """
 
     def __init__(self, function: WorkerFunction, workers: int) -> None:
@@ -50,10 +51,11 @@ class ProcessPool:
         return [handle.pid for handle in self._handles]
 
     def run(self, worker: int, block: SharedBlock, task: Any) -> Any:
-        """Call the function in one worker on its mapping of the block, and wait for the result without the GIL.
+        """Call the function in one worker on the block, and return the result.
 
-        An exception of the function keeps its type and has the worker's traceback as a note. `WorkerError` means that
-        the process died. `FeedClosedError` means that the pool was closed during the call.
+        The calling thread waits without the GIL. An exception of the function keeps its type and has the worker's
+        traceback as a note. `WorkerError` means that the process died. `FeedClosedError` means that the pool was closed
+        during the call.
         """
         return self._handles[worker].call(block, task)
 

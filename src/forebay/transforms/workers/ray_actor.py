@@ -26,7 +26,10 @@ class RayJobProtocol(Protocol):
 
 
 class OpenedRayJob(Protocol):
-    """A job on its worker. An exception of user code is part of the result and is not raised."""
+    """A job on its worker.
+
+    An exception of user code is part of the result and is not raised.
+    """
 
     @property
     def missing_reason(self) -> str:
@@ -34,7 +37,10 @@ class OpenedRayJob(Protocol):
         ...
 
     def __call__(self, task: Any, stored: Any, pieces: Sequence[Any]) -> Any:
-        """Run a task. Return one value, or a list of `RayRequest.num_returns` values if that is not 1."""
+        """Run a task and return its result.
+
+        The result is one value, or a list of `RayRequest.num_returns` values if that is not 1.
+        """
         ...
 
 

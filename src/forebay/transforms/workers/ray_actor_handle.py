@@ -60,7 +60,10 @@ class ActorHandle:
 
 
 def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
-    """Return an error if the worker cannot run the job; the same then holds for every other worker."""
+    """Return an error if the worker cannot run the job.
+
+    The error then holds for every other worker too.
+    """
     own_versions = versions()
     if info.versions != own_versions:
         return ClusterError(

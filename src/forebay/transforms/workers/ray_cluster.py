@@ -1,4 +1,4 @@
-"""The share of a Ray cluster that one feed takes. This module does not import Ray."""
+"""The share of a Ray cluster that one feed takes, computed without Ray."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster: the current one, the one at RAY_ADDRESS, or a new local one."""
+"""Connects to a Ray cluster: current, at RAY_ADDRESS, or a new local one."""
 
 import logging
 import os
@@ -45,7 +45,10 @@ def _join(address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Open a TCP connection first, because Ray waits two minutes for an address that does not answer."""
+    """Open a TCP connection to the address.
+
+    Ray itself waits two minutes for an address that does not answer.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # empty, "auto" or "local", which Ray resolves itself

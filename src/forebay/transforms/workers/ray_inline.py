@@ -20,7 +20,7 @@ COMPARED_NBYTES = 256 << 10  # compared at a time, so that temporaries stay in t
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """Return the number of pieces for `nbytes` bytes; 1 if they are too many and must use the object stores.
+    """Return the number of pieces for `nbytes` bytes; 1 means the object stores.
 
     >>> count_pieces(3 << 20, one_node=False)
     32
@@ -50,7 +50,7 @@ def split_bytes(arrays: Sequence[Array], count: int) -> list[bytes]:
 
 
 def join_bytes(parts: Iterable[Array | bytes], out: Iterable[Array]) -> None:
-    """Write the bytes of pieces or arrays, in order, into contiguous arrays of the same total size."""
+    """Write the bytes of pieces or arrays into contiguous arrays of equal total size."""
     targets = map(_as_bytes, out)
     room = np.empty(0, np.uint8)
     for part in map(_as_bytes, parts):

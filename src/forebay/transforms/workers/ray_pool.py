@@ -1,4 +1,4 @@
-"""A pool of Ray workers that returns every result even if workers or nodes are lost.
+"""A pool of Ray workers that survives the loss of workers and nodes.
 
 A worker is an actor with one CPU. If a worker is lost, the pool starts another one on any node with room, and gives the
 tasks of the lost worker to the remaining workers. A task must therefore return the same result each time it runs.
@@ -85,9 +85,9 @@ class RayPool:
             }
 
     def close(self) -> None:
-        """End every worker, and wait briefly until their CPUs are free, because the next feed counts free CPUs.
+        """End every worker, and wait briefly until their CPUs are free.
 
-        A thread that waits in `run` gets `FeedClosedError`.
+        The next feed counts free CPUs. A thread that waits in `run` gets `FeedClosedError`.
         """
         with self._changed:
             if self._closed:
@@ -220,7 +220,7 @@ def _no_worker_message() -> str:
 
 
 def _free_cpus() -> float:
-    """Return the free CPUs; 0 if this program left its cluster or the cluster does not answer."""
+    """Return the free CPUs; 0 if the cluster does not answer."""
     if not ray.is_initialized():
         return 0.0
     try:
