@@ -1,7 +1,6 @@
 """Sources of other packages that follow the protocol of version 0.1."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from forebay.testing import SourceTests
 ROWS = np.arange(60, dtype=np.float64).reshape(20, 3)
 REGION = MemoryRegion(ROWS.__array_interface__["data"][0], ROWS.nbytes, writable=False)
 EXTENT = MemoryExtent(0, 20, REGION.address, 24, writable=False, own_pages=False)
-IN_FILE = FileExtent(0, 20, Path("rows.bin"), (1, 480, 0), 0, 24)
 READS = Decision("reads", "by a plug-in", "it knows best")
 
 
@@ -70,9 +68,9 @@ class OldSource(MinimalSource):
     blocks, chunking = OldBlocks(10, held=8), OldChunking(10, 24, ("by a plug-in",))
     held_nbytes, unpacked_nbytes = 0, 480
 
-    def __init__(self):
+    def __init__(self, path=None):
         super().__init__()
-        self.prefetches = []
+        self.prefetches, self.path = [], path
 
     def memory(self):
         return [REGION]
@@ -81,7 +79,11 @@ class OldSource(MinimalSource):
         return [[EXTENT]]
 
     def stored(self):
-        return [[IN_FILE]]
+        if self.path is None:
+            return []
+        status = self.path.stat()
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return [[FileExtent(0, 20, self.path, stamp, offset=0, stride=24)]]
 
     def gather_rows(self, rows):
         return [[ROWS[row] + 1000] for row in range(rows.start, rows.stop)]
@@ -137,14 +139,22 @@ def test_a_minimal_source_gets_the_defaults_of_an_abstract_source():
     np.testing.assert_array_equal(source.gather_rows(slice(2, 4)), ROWS[2:4, None])
 
 
-def test_old_values_are_read_under_their_new_names():
-    source = adapt_source(OldSource())
+@pytest.fixture
+def rows_path(tmp_path):
+    path = tmp_path / "rows.bin"
+    path.write_bytes(ROWS.tobytes())
+    return path
+
+
+def test_old_values_are_read_under_their_new_names(rows_path):
+    source = adapt_source(OldSource(rows_path))
     assert (source.immutable, source.needs_cluster, source.version) == (True, True, "v7")
     assert (source.read_decision, source.decompressed_nbytes) == (READS, 480)
     assert source.shuffle_blocks == ShuffleBlocks(10, held=8)
     assert source.chunk_policy == ChunkPolicy(10, 24, ("by a plug-in",))
     assert source.memory() == [REGION]
-    assert (source.memory_extents(), source.file_extents()) == ([[EXTENT]], [[IN_FILE]])
+    assert source.memory_extents() == [[EXTENT]]
+    assert [extent.path for leaf in source.file_extents() for extent in leaf] == [rows_path]
     assert source.counters() == {"requests": 3}
     assert [decision.choice for decision in source.decisions()] == ["given up"]
 
@@ -160,8 +170,8 @@ def test_old_methods_are_called_under_their_new_names():
     assert isinstance(source.reopener()(), ForeignSource)
 
 
-def test_a_feed_uses_the_old_names():
-    source = OldSource()
+def test_a_feed_uses_the_old_names(rows_path):
+    source = OldSource(rows_path)
     pipeline = fb.from_source(source).shuffle(seed=1).batch(5)
     assert pipeline.order.describe()[0] == "block-shuffled"
     with pipeline.feed("numpy") as feed:
@@ -181,7 +191,7 @@ def old_opener(monkeypatch):
     def open_old(path, *, spec=None):
         return OldSource()
 
-    monkeypatch.setattr(registry, "source_opener", lambda suffix: open_old)
+    monkeypatch.setattr(registry, "load_source_opener", lambda suffix: open_old)
     return open_old
 
 

@@ -10,9 +10,8 @@ import forebay as fb
 from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec
-from forebay.sources.files.chunk_policy import chunk_policy_of, share
-from forebay.sources.files.chunked import ChunkedLeaf
-from forebay.sources.files.segmented import PiecesLeaf
+from forebay.sources.files.chunked import ChunkedColumn, chunk_policy_of, share_budget
+from forebay.sources.files.segmented import SegmentedColumn
 
 ROWS = np.arange(600, dtype="i8").reshape(200, 3)
 
@@ -30,8 +29,8 @@ class Unpacker:
 
 def make(starts, *, held_nbytes):
     unpacker = Unpacker(np.asarray(starts))
-    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
-    leaf.hold(held_nbytes)
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+    leaf.set_budget(held_nbytes)
     return leaf, unpacker
 
 
@@ -81,8 +80,8 @@ def test_what_is_held_never_grows_past_its_places():
 
 def test_a_chunk_that_two_threads_need_is_unpacked_by_one():
     unpacker, together = Unpacker(np.asarray(EVEN)), threading.Barrier(2)
-    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
-    leaf.hold(ROWS.nbytes)
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+    leaf.set_budget(ROWS.nbytes)
 
     def read(_):
         together.wait()
@@ -111,8 +110,8 @@ def test_a_chunk_that_fails_is_tried_again():
         target[...] = ROWS[chunk * 10 : chunk * 10 + 10]
         broken.append(False)
 
-    leaf = ChunkedLeaf(ArraySpec((3,), "int64"), np.asarray(EVEN), unpack)
-    leaf.hold(ROWS.nbytes)
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), np.asarray(EVEN), unpack)
+    leaf.set_budget(ROWS.nbytes)
     with pytest.raises(OSError, match="not now"):
         gather(leaf, np.arange(30))
     broken.append(False)
@@ -128,7 +127,7 @@ def test_rows_in_pieces_are_right_wherever_the_pieces_lie(dtype, width, gap):
     for start, stop in [(0, 7), (7, 20), (20, 40)]:
         offsets.append(len(memory))
         memory += rows[start:stop].tobytes() + b"-" * gap
-    leaf = PiecesLeaf(ArraySpec((width,), dtype), starts, np.frombuffer(memory, "u1"), np.array(offsets))
+    leaf = SegmentedColumn(ArraySpec((width,), dtype), starts, np.frombuffer(memory, "u1"), np.array(offsets))
     wanted, out = np.random.default_rng(1).integers(0, 40, 60), np.empty((60, width), dtype)
     leaf.gather(wanted, out)
     assert (out == rows[wanted]).all()
@@ -147,13 +146,19 @@ def test_blocks_are_chunks_of_which_so_many_may_be_held():
 
 
 def test_small_leaves_have_no_say_in_how_rows_are_read():
-    images, labels = make(EVEN, held_nbytes=0)[0], ChunkedLeaf(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None)
+    images, labels = (
+        make(EVEN, held_nbytes=0)[0],
+        ChunkedColumn(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None),
+    )
     assert chunk_policy_of([images, labels]).rows == 10
 
 
 def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
-    images, labels = make(EVEN, held_nbytes=0)[0], ChunkedLeaf(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None)
-    share([images, labels], 200 + 7 * 240)
+    images, labels = (
+        make(EVEN, held_nbytes=0)[0],
+        ChunkedColumn(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None),
+    )
+    share_budget([images, labels], 200 + 7 * 240)
     gather(images, np.arange(200))
     labels.gather(np.arange(200), np.empty(200, "u1"))
     assert (images.held_nbytes, labels.held_nbytes) == (7 * 240, 200)

@@ -199,7 +199,7 @@ def test_columns_can_be_chosen(tmp_path):
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.zeros(3)})
-    with pytest.raises(SourceError, match="no column 'y': it has 'x'"):
+    with pytest.raises(SourceError, match=r"no column 'y'\. It has 'x'"):
         open_parquet(path, columns=["y"])
 
 
@@ -219,20 +219,20 @@ def test_lists_that_are_not_as_long_as_the_spec_says_are_refused(tmp_path):
 def test_nulls_are_refused(tmp_path):
     pq.write_table(pa.table({"x": [1, None, 3]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path / "x.parquet")
-    with pytest.raises(SourceError, match=r"'x' in .* has 1 empty values \(null\)"):
+    with pytest.raises(SourceError, match=r"'x' in .* has 1 null values"):
         source.gather(slice(0, 3), [np.empty(3, "i8")])
 
 
 def test_nulls_in_an_arrow_file_are_refused(tmp_path):
     path = write_arrow(tmp_path / "x.arrow", pa.table({"x": [1, None, 3]}))
-    with pytest.raises(SourceError, match=r"'x' in .* has 1 empty values \(null\)"):
+    with pytest.raises(SourceError, match=r"'x' in .* has 1 null values"):
         open_arrow(path)
 
 
 def test_what_is_decoded_unlike_the_first_is_refused_with_its_row(tmp_path):
     pq.write_table(pa.table({"raw": [b"ab", b"cd", b"efg"]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path / "x.parquet", decode={"raw": lambda raw: np.frombuffer(raw, "u1")})
-    with pytest.raises(SpecError, match=r"uint8\[3\] of row 2 of .* but uint8\[2\] of the first"):
+    with pytest.raises(SpecError, match=r"uint8\[3\] for row 2 of .* but uint8\[2\] for the first"):
         source.gather(slice(0, 3), [np.empty((3, 2), "u1")])
 
 

@@ -70,7 +70,7 @@ def test_the_region_is_read_only_and_as_large_as_the_array(tmp_path):
 def test_objects_are_refused_without_being_read(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}, {}]), allow_pickle=True)
-    with pytest.raises(SourceError, match="only pickle can read"):
+    with pytest.raises(SourceError, match="Only pickle can read"):
         open_npy(path)
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_refused_by_its_name(tmp_path):
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.npy")
-    with pytest.raises(SourceError, match="not a plain file"):
+    with pytest.raises(SourceError, match="not a regular file"):
         open_npy(tmp_path / "x.npy")
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_is_replaced_by_renaming_stays_what_it_was(tmp_path):
 def test_a_closed_source_says_so(tmp_path):
     source = open_npy(save(tmp_path, np.zeros(4)))
     source.close()
-    with pytest.raises(SourceError, match="was closed"):
+    with pytest.raises(SourceError, match="is closed"):
         source.gather(slice(0, 4), [np.empty(4)])
 
 

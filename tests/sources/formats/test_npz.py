@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import SourceChangedError, SourceError, SpecError
-from forebay.sources.formats.inflate import Deflated
+from forebay.sources.formats.inflate import DeflatedData
 from forebay.sources.formats.npz import open_npz
 from forebay.testing.sources import SourceTests, assert_rows, some_rows
 
@@ -80,8 +80,8 @@ def test_compressed_members_have_no_memory_of_their_own(tmp_path):
 
 def test_a_compressed_member_is_inflated_once(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", x=tree()["x"])
-    inflate, calls = Deflated.inflate, []
-    monkeypatch.setattr(Deflated, "inflate", lambda self: calls.append(self) or inflate(self))
+    inflate, calls = DeflatedData.inflate, []
+    monkeypatch.setattr(DeflatedData, "inflate", lambda self: calls.append(self) or inflate(self))
     source = open_npz(tmp_path / "x.npz")
     assert_rows(source, some_rows(source, 9), [tree()["x"]])
     assert_rows(source, some_rows(source, 9, seed=1), [tree()["x"]])
@@ -109,7 +109,7 @@ def test_members_can_be_chosen(tmp_path):
 
 def test_a_member_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
-    with pytest.raises(SourceError, match="has no member 'z': it has 'x', 'y'"):
+    with pytest.raises(SourceError, match=r"has no member 'z'\. It has 'x', 'y'"):
         open_npz(tmp_path / "x.npz", members=["z"])
 
 
@@ -124,7 +124,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path):
         write_member(archive, "x", np.zeros(3), zipfile.ZIP_STORED)
         with pytest.warns(UserWarning, match="Duplicate"):
             write_member(archive, "x", np.ones(3), zipfile.ZIP_STORED)
-    with pytest.raises(SourceError, match="2 members called 'x'"):
+    with pytest.raises(SourceError, match="2 members named 'x'"):
         open_npz(tmp_path / "x.npz")
 
 
@@ -146,7 +146,7 @@ def test_an_encrypted_member_is_refused(tmp_path):
 
 def test_objects_are_refused_without_being_read(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.array([{}, {}]))
-    with pytest.raises(SourceError, match="only pickle can read"):
+    with pytest.raises(SourceError, match="Only pickle can read"):
         open_npz(tmp_path / "x.npz")
 
 

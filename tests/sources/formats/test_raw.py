@@ -41,7 +41,7 @@ class TestEmptyFile(SourceTests):
 
 
 def test_a_missing_spec_is_asked_for_with_an_example(tmp_path):
-    with pytest.raises(SpecError, match="spec= must say what a record is"):
+    with pytest.raises(SpecError, match="Describe a record with spec="):
         open_binary(tmp_path / "x.bin")
 
 
@@ -66,7 +66,7 @@ def test_records_without_a_size_are_refused(tmp_path, spec):
 
 def test_an_unknown_byte_order_is_refused(tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(48))
-    with pytest.raises(SpecError, match="neither 'little' nor 'big'"):
+    with pytest.raises(SpecError, match="Choose 'little' or 'big'"):
         open_binary(tmp_path / "x.bin", spec="f4", byteorder="middle")
 
 

@@ -110,7 +110,7 @@ def test_a_group_that_is_not_there_is_refused(tmp_path):
 
 
 def test_an_array_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    with pytest.raises(SourceError, match="no array 'z': it has 'x', 'y'"):
+    with pytest.raises(SourceError, match=r"no array 'z'\. It has 'x', 'y'"):
         open_zarr(write(tmp_path / "x.zarr", tree()), members=["z"])
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_chunk_is_named_by_its_rows(tmp_path):
     (path / "y" / "c" / "2").write_bytes(b"damaged")
     source = open_zarr(path)
     assert_rows(source, slice(0, 16), [tree()["y"]])
-    with pytest.raises(SourceError, match=r"'y' in .*, rows 16 to 23, cannot be unpacked"):
+    with pytest.raises(SourceError, match=r"'y' in .*, rows 16 to 23, cannot be decompressed"):
         source.gather(slice(0, 50), [np.empty(50, "i8")])
 
 
@@ -152,7 +152,7 @@ def test_a_store_that_vanishes_is_not_read_as_the_fill_value(tmp_path):
     path = write(tmp_path / "x.zarr", {"y": tree()["y"]})
     source = open_zarr(path)
     shutil.rmtree(path)
-    with pytest.raises(SourceChangedError, match="is not there"):
+    with pytest.raises(SourceChangedError, match="does not exist"):
         source.gather(slice(0, 50), [np.empty(50, "i8")])
 
 

@@ -77,7 +77,7 @@ def test_repeat_before_batch():
 
 
 def test_repeating_nothing_for_ever_is_an_error():
-    with pytest.raises(SourceError, match="gave no"):
+    with pytest.raises(SourceError, match="yielded no"):
         received(fb.from_generator(counting(0), spec="int64").repeat().batch(4).feed("numpy"))
 
 
@@ -248,7 +248,7 @@ def test_a_generator_object_is_refused_with_the_way_out():
 
 
 def test_an_empty_generator_without_a_spec_is_refused():
-    with pytest.raises(SourceError, match="gave no row"):
+    with pytest.raises(SourceError, match="yielded no row"):
         fb.from_generator(counting(0))
 
 
@@ -298,7 +298,7 @@ def test_a_loader_that_reuses_its_memory_loses_nothing():
 def test_an_iterator_gives_one_epoch_and_then_says_why_not_two():
     with fb.from_batches(iter(batches())).feed("numpy") as feed:
         assert len(list(feed)) == 3
-        with pytest.raises(SourceError, match="one epoch only"):
+        with pytest.raises(SourceError, match="only one epoch"):
             list(feed)
 
 
@@ -344,7 +344,7 @@ def test_single_rows_are_no_batches_and_the_error_says_where_to_take_them():
 
 
 def test_what_numpy_cannot_take_is_refused_by_its_type():
-    with pytest.raises(SpecError, match=r"a batch holds a list that NumPy cannot take .* rows of one length"):
+    with pytest.raises(SpecError, match=r"NumPy cannot convert a list in a batch .* rows of one length"):
         fb.from_batches([[[1], [2, 3]]])
 
 

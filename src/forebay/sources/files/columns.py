@@ -170,6 +170,7 @@ def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) 
     if len(set(lengths)) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(
-            f"the parts of {path} differ in their number of rows: {listed}. Choose parts of equal length by name."
+            f"the parts of {path} differ in their number of rows: {listed}. Choose parts of equal length "
+            "with members= or columns=."
         )
     return lengths[0]

@@ -144,6 +144,6 @@ def _as_numpy(leaf: Any) -> Array:
         return np.asarray(leaf if detach is None else detach())
     except (TypeError, ValueError) as error:
         raise SpecError(
-            f"NumPy cannot convert a {type(leaf).__name__} in a batch to an array: {error}. Convert it in the loader, "
-            "for example to float32, or to rows of one length."
+            f"NumPy cannot convert a {type(leaf).__name__} in a batch to an array ({error}). Convert it in the "
+            "loader, for example to float32, or to rows of one length."
         ) from error
