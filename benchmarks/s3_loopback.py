@@ -1,13 +1,16 @@
-"""A feed of S3 objects beside parallel ranged downloads with the same clients: moto on loopback, 5 ms added.
+"""Compares a feed of S3 objects with parallel ranged downloads: moto on loopback, with 5 ms of added latency.
 
     python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--rate 1000] [--bulk moto] [--json FILE]
 
-The server and the proxy that adds the latency run in processes of their own. Ranges are sent by the proxy itself, from
-files by the kernel, since moto takes longer over them than any client; with `--bulk moto` it sends them all the same.
-The downloads ask for the same ranges, with s3fs's client on its event loop, with botocore's in threads, and in threads
-with the requests that the feed itself sends, and throw the bytes away; the best of all is the ceiling. Turns alternate.
-Without `--rate` that is what the CPU has left for a client which does nothing with what it is sent; with it the server
-has a ceiling of its own, as many megabytes a second over all its connections, as behind any network.
+The server and the proxy that adds the latency run in their own processes. The proxy sends byte ranges from files with
+`sendfile`, because moto needs more time for them than any client. With `--bulk moto`, moto sends them.
+
+The downloads request the same ranges and discard the bytes: with the client of s3fs on its event loop, with botocore in
+threads, with the signed requests of the feed in threads, and with obstore in threads if it is installed. The fastest
+download is the ceiling. The contenders take turns.
+
+Without `--rate`, the CPU limits all contenders. With it, the server sends at most this many MB/s over all connections,
+like a network.
 """
 
 import argparse
@@ -27,6 +30,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,35 +42,35 @@ from fsspec.asyn import sync
 
 import forebay as fb
 from forebay.sources.objects.s3 import blocking_client
-from forebay.sources.objects.s3_signed_get import SignedReads
+from forebay.sources.objects.s3_signed_get import SignedGet
 
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)
 RANGE_NBYTES = 8 << 20
-EPOCHS = 8  # by the feed, which has begun to read one more when the last of them ends
+EPOCHS = 8  # of the feed; it has begun one more epoch when the last one ends
 OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
-PACED_NBYTES = 256 << 10  # sent at a time, where there is a rate
-WORTH_SLEEPING = 0.002  # seconds: what is less is made up for later
+PACED_NBYTES = 256 << 10  # bytes per send if there is a rate
+MIN_SLEEP_SECONDS = 0.002  # shorter delays are added to the next one
 
 
 def main() -> None:
-    asked = parse_arguments()
-    server_port = asked.port or free_port()
+    arguments = parse_arguments()
+    server_port = arguments.port or free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(server_port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = None if asked.port else subprocess.Popen(command, **quiet)
-    here, there = multiprocessing.Pipe()
+    server = None if arguments.port else subprocess.Popen(command, **quiet)
+    receiver, sender = multiprocessing.Pipe()
     folder = tempfile.TemporaryDirectory()
-    given = (server_port, folder.name if asked.bulk == "proxy" else None, asked.rate, there)
-    proxy = multiprocessing.get_context("spawn").Process(target=serve_proxy, args=given, daemon=True)
+    proxy_arguments = (server_port, folder.name if arguments.bulk == "proxy" else None, arguments.rate, sender)
+    proxy = multiprocessing.get_context("spawn").Process(target=serve_proxy, args=proxy_arguments, daemon=True)
     proxy.start()
     try:
-        await_port(server_port)
-        objects = max(1, (asked.mib << 20) // (OBJECT_ROWS * int(np.prod(ROW_SHAPE))))
+        wait_for_port(server_port)
+        objects = max(1, (arguments.mib << 20) // (OBJECT_ROWS * int(np.prod(ROW_SHAPE))))
         keys = upload(server_port, Path(folder.name), objects)
-        report(measure(here.recv(), keys, asked.turns), asked.json)
+        report(measure(receiver.recv(), keys, arguments.turns), arguments.json)
     finally:
         proxy.terminate()
         if server is not None:
@@ -75,17 +79,21 @@ def main() -> None:
 
 
 def measure(port: int, keys: dict[str, int], turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Megabytes a second of each contender, and seconds of our own CPU a gigabyte, turn by turn."""
+    """Return MB/s and CPU seconds per GB of each contender in each turn."""
     contenders = {
-        f"download, s3fs, {number} at a time": partial(download, port, keys, number) for number in CONCURRENCIES
-    } | {f"download, {number} threads": partial(download_by_threads, port, keys, number) for number in CONCURRENCIES}
+        f"download, s3fs, {number} at a time": partial(download_s3fs, port, keys, number) for number in CONCURRENCIES
+    } | {f"download, {number} threads": partial(download_botocore, port, keys, number) for number in CONCURRENCIES}
     contenders |= {
         f"download, signed, {number}": partial(download_signed, port, keys, number) for number in CONCURRENCIES
     }
+    if find_spec("obstore") is not None:
+        contenders |= {
+            f"download, obstore, {number}": partial(download_obstore, port, keys, number) for number in CONCURRENCIES
+        }
     contenders["feed in order"] = lambda: feed(port, shuffled=False)
     contenders["feed shuffled by block"] = lambda: feed(port, shuffled=True)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):  # the first is not counted
+    for turn in range(turns + 1):  # the first turn is a warm-up
         for name, contender in contenders.items():
             measured = contender()
             if turn:
@@ -93,7 +101,7 @@ def measure(port: int, keys: dict[str, int], turns: int) -> dict[str, list[tuple
     return found
 
 
-def download(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
+def download_s3fs(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
     files = s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True)
 
     async def read_all() -> None:
@@ -102,8 +110,8 @@ def download(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, 
 
         async def read(key: str, start: int, stop: int) -> None:
             async with places:
-                given = await client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")
-                async with given["Body"] as body:
+                response = await client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")
+                async with response["Body"] as body:
                     await body.read()
 
         await asyncio.gather(*(read(*wanted) for wanted in ranges_of(keys)))
@@ -113,26 +121,48 @@ def download(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, 
     return figures(sum(keys.values()), *began)
 
 
-def download_by_threads(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
+def download_botocore(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
     client, _ = client_of(port, concurrency)
-    return read_by_threads(keys, concurrency, lambda asked: client.get_object(**asked)["Body"].read())
+    return download_in_threads(keys, concurrency, lambda arguments: client.get_object(**arguments)["Body"].read())
 
 
 def download_signed(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    return read_by_threads(keys, concurrency, SignedReads(*client_of(port, concurrency)).get)
+    return download_in_threads(keys, concurrency, SignedGet(*client_of(port, concurrency)).get)
+
+
+def download_obstore(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
+    import obstore
+    from obstore.store import S3Store
+
+    store = S3Store(
+        BUCKET,
+        endpoint=f"http://127.0.0.1:{port}",
+        region="us-east-1",
+        access_key_id=SECRETS["key"],
+        secret_access_key=SECRETS["secret"],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+    def read(arguments: dict[str, str]) -> Any:
+        start, last = map(int, arguments["Range"].removeprefix("bytes=").split("-"))
+        return obstore.get(store, arguments["Key"], options={"range": (start, last + 1)}).bytes()
+
+    return download_in_threads(keys, concurrency, read)
 
 
 def client_of(port: int, concurrency: int) -> tuple[Any, Any]:
     return blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
 
 
-def read_by_threads(
+def download_in_threads(
     keys: dict[str, int], concurrency: int, read: Callable[[dict[str, str]], Any]
 ) -> tuple[float, float]:
-    asked = [{"Bucket": BUCKET, "Key": key, "Range": f"bytes={a}-{b - 1}"} for key, a, b in ranges_of(keys)]
+    arguments = [{"Bucket": BUCKET, "Key": key, "Range": f"bytes={a}-{b - 1}"} for key, a, b in ranges_of(keys)]
     began = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(concurrency) as pool:
-        assert all(pool.map(read, asked))
+        assert all(pool.map(read, arguments))
     return figures(sum(keys.values()), *began)
 
 
@@ -167,7 +197,7 @@ def options(port: int, connections: int) -> dict[str, object]:
 
 
 def upload(port: int, folder: Path, objects: int) -> dict[str, int]:
-    """Put objects into the bucket, and beside it into a folder; their lengths."""
+    """Write objects to the bucket and to a folder. Return the size of each."""
     client = boto3.client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{port}",
@@ -179,62 +209,66 @@ def upload(port: int, folder: Path, objects: int) -> dict[str, int]:
     for number in range(objects):
         path = folder / f"{number}.npy"
         np.save(path, np.random.default_rng(number).integers(0, 255, (OBJECT_ROWS, *ROW_SHAPE), dtype="u1"))
-        given = client.put_object(Bucket=BUCKET, Key=path.name, Body=path.read_bytes())
-        path.with_suffix(".etag").write_text(given["ETag"])
+        response = client.put_object(Bucket=BUCKET, Key=path.name, Body=path.read_bytes())
+        path.with_suffix(".etag").write_text(response["ETag"])
     return {path.name: path.stat().st_size for path in folder.glob("*.npy")}
 
 
 def report(found: dict[str, list[tuple[float, float]]], path: str | None) -> None:
     downloads = [turns for name, turns in found.items() if name.startswith("download")]
-    ceilings = [max(speed for speed, _ in turn) for turn in zip(*downloads, strict=True)]  # the best of each turn
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, s3fs {s3fs.__version__}; medians of turns")
+    ceilings = [
+        max(speed for speed, _ in turn) for turn in zip(*downloads, strict=True)
+    ]  # the fastest download of each turn
+    print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, s3fs {s3fs.__version__}; medians over all turns"
+    )
     for name, turns in found.items():
         speed, used = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))
-        told = f"{statistics.median(ratios):.2f} x the turn's best download ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        print(f"  {name:<29} {speed:6.1f} MB/s  {used:5.2f} s of CPU a GB  {told}")
+        ratio = f"{statistics.median(ratios):.2f} x the fastest download ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"  {name:<29} {speed:6.1f} MB/s  {used:5.2f} s CPU per GB  {ratio}")
     if path is not None:
         Path(path).write_text(json.dumps({"turns": found, "latency_seconds": LATENCY_SECONDS}, indent=1))
 
 
-class Pace:
-    """What is sent in all: so many megabytes a second at most, or as many as can be."""
+class RateLimit:
+    """Limits the bytes per second over all connections, if there is a rate."""
 
     def __init__(self, rate: float | None) -> None:
-        self._seconds_each = 1e-6 / rate if rate else 0.0  # a byte
+        self._seconds_per_byte = 1e-6 / rate if rate else 0.0  # per byte
         self._lock = threading.Lock()
-        self._due = 0.0  # when all that was sent would have been, at that rate
-        self.most = PACED_NBYTES if rate else 1 << 62
+        self._due = 0.0  # time at which the rate allows the next byte
+        self.max_send_nbytes = PACED_NBYTES if rate else 1 << 62
 
-    def sent(self, nbytes: int) -> None:
+    def add(self, nbytes: int) -> None:
         with self._lock:
             now = time.perf_counter()
-            self._due = max(self._due, now) + nbytes * self._seconds_each
+            self._due = max(self._due, now) + nbytes * self._seconds_per_byte
             ahead = self._due - now
-        if ahead > WORTH_SLEEPING:
+        if ahead > MIN_SLEEP_SECONDS:
             time.sleep(ahead)
 
 
 def serve_proxy(
-    upstream_port: int, folder: str | None, rate: float | None, told: "multiprocessing.connection.Connection"
+    upstream_port: int, folder: str | None, rate: float | None, sender: "multiprocessing.connection.Connection"
 ) -> None:
-    """Answers come late and untouched: the kernel moves them from socket to socket, for this takes cores from both."""
-    pace = Pace(rate)
+    """Relay responses after the latency. The kernel moves the bytes, because this process shares the cores."""
+    limit = RateLimit(rate)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
-        told.send(listening.getsockname()[1])
+        sender.send(listening.getsockname()[1])
         while True:
             client, _ = listening.accept()
-            threading.Thread(target=relay, args=(client, upstream_port, folder, pace), daemon=True).start()
+            threading.Thread(target=relay, args=(client, upstream_port, folder, limit), daemon=True).start()
 
 
-def relay(client: socket.socket, upstream_port: int, folder: str | None, pace: Pace) -> None:
+def relay(client: socket.socket, upstream_port: int, folder: str | None, limit: RateLimit) -> None:
     upstream = socket.create_connection(("127.0.0.1", upstream_port))
     source, target = os.pipe()
     while head := read_head(client):
         time.sleep(LATENCY_SECONDS)
-        asked = re.match(rb"GET /[^/]+/(\d+)\.npy.*\r\nrange: bytes=(\d+)-(\d+)\r\n", head, re.DOTALL | re.IGNORECASE)
-        if asked and folder is not None:
-            send_range(client, Path(folder) / f"{int(asked[1])}.npy", int(asked[2]), int(asked[3]) + 1, pace)
+        match = re.match(rb"GET /[^/]+/(\d+)\.npy.*\r\nrange: bytes=(\d+)-(\d+)\r\n", head, re.DOTALL | re.IGNORECASE)
+        if match and folder is not None:
+            send_range(client, Path(folder) / f"{int(match[1])}.npy", int(match[2]), int(match[3]) + 1, limit)
             continue
         upstream.sendall(head)
         answer = read_head(upstream)
@@ -247,8 +281,8 @@ def relay(client: socket.socket, upstream_port: int, folder: str | None, pace: P
                 moved -= os.splice(source, client.fileno(), moved)
 
 
-def send_range(client: socket.socket, path: Path, start: int, stop: int, pace: Pace) -> None:
-    """As S3 would: the condition that comes along is met, since nobody changes objects here."""
+def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: RateLimit) -> None:
+    """Send a range like S3. The `If-Match` condition is not checked, because the objects never change."""
     with path.open("rb") as file:
         lines = [
             "HTTP/1.1 206 Partial Content",
@@ -259,13 +293,13 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int, pace: P
         ]
         client.sendall("\r\n".join([*lines, "", ""]).encode())
         while start < stop:
-            sent = os.sendfile(client.fileno(), file.fileno(), start, min(stop - start, pace.most))
+            sent = os.sendfile(client.fileno(), file.fileno(), start, min(stop - start, limit.max_send_nbytes))
             start += sent
-            pace.sent(sent)
+            limit.add(sent)
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """A head, and with it what of the body came along."""
+    """Return the head of a message with the first bytes of its body."""
     head = b""
     while b"\r\n\r\n" not in head:
         data = connection.recv(1 << 16)
@@ -287,32 +321,28 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def await_port(port: int) -> None:
+def wait_for_port(port: int) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise TimeoutError("the S3 server did not start")
+    raise TimeoutError("the S3 server did not start within 30 seconds")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--port", type=int, help="of an S3-protocol server that runs already; moto is started otherwise"
-    )
-    parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="who sends ranges")
-    parser.add_argument(
-        "--rate", type=float, help="megabytes a second that the server sends at most, with --bulk proxy"
-    )
+    parser.add_argument("--port", type=int, help="port of a running S3 server; default: start moto")
+    parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="which process sends byte ranges")
+    parser.add_argument("--rate", type=float, help="maximum MB/s of the server, with --bulk proxy")
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json")
-    asked = parser.parse_args()
-    if asked.rate is not None and asked.rate <= 0:
-        parser.error(f"--rate {asked.rate:g} sends nothing: pass megabytes a second, or leave it out for no limit.")
-    return asked
+    arguments = parser.parse_args()
+    if arguments.rate is not None and arguments.rate <= 0:
+        parser.error(f"--rate {arguments.rate:g} is not positive. Pass MB/s, or omit --rate for no limit.")
+    return arguments
 
 
 if __name__ == "__main__":
