@@ -52,10 +52,9 @@ class FaultyProxy:
         self._loop.close()
 
     async def _end(self):
+        # Close the server last, because closing loses connections that it is accepting.
         for listening in self._server.sockets:
-            self._loop.remove_reader(
-                listening.fileno()
-            )  # close the server last: closing loses connections that it is accepting
+            self._loop.remove_reader(listening.fileno())
         quiet = 0
         while quiet < 3:  # an accepted connection appears one loop iteration later and closes another one later
             await asyncio.sleep(0)
