@@ -1,4 +1,4 @@
-"""What every test of a real GPU stands on: that there is one."""
+"""The device fixture of all GPU tests. Tests are skipped without a GPU."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The doctor on a real GPU, for the framework of FOREBAY_FRAMEWORK. Run by test_doctor, in a process of its own."""
+"""The doctor on a real GPU, for the framework in FOREBAY_FRAMEWORK. test_doctor.py runs these cases."""
 
 import os
 import sys
@@ -21,13 +21,13 @@ MiB = 1 << 20
 
 
 class Fault(NamedTuple):
-    """A script, what it is to be accused of, and what its uploads are."""
+    """A script, its expected finding and its expected uploads."""
 
     script: str
     rule: str
     line: str
     nbytes: int
-    pageable: bool  # as the device sees it: a framework may copy to memory of its own first
+    pageable: bool  # for the device; a framework may copy to its own memory first
 
 
 FAULTS = {
@@ -50,14 +50,14 @@ only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFl
 
 
 def watched(script):
-    """The capture of a script, which is ended as soon as enough was seen."""
+    """Return the capture of a script, which ends as soon as it has enough steps."""
     session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
     return run_profiled(RunRequest(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stopwatch():
-    """Scripts import it by its name; the first folder of the path is the script's own."""
+    """Make a module importable by scripts, whose own folder is first on the path."""
     sys.path.append(str(FOLDER / "timing"))
     yield
     sys.path.remove(str(FOLDER / "timing"))
@@ -65,11 +65,11 @@ def stopwatch():
 
 @pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])
 def view(request):
-    """Each script is run once for all tests."""
+    """Run each script once for all tests."""
     return request.param, diagnose(watched(request.param.script))
 
 
-def test_the_script_ran_and_every_rule_could_be_asked(case):
+def test_the_script_ran_and_every_rule_could_run(case):
     _, diagnosis = case
     assert diagnosis.view.capture.ended == "done"
     assert diagnosis.failures == ()
@@ -88,7 +88,7 @@ def test_the_device_is_recorded_with_the_names_of_its_kernels(case):
     assert diagnosis.view.capture.device.dropped == 0
 
 
-def test_uploads_are_known_by_size_and_memory(case):
+def test_uploads_have_their_size_and_memory_kind(case):
     fault, diagnosis = case
     records = diagnosis.view.capture.device.records
     sent = records[(records["kind"] == RecordKind.MEMCPY) & (records["what"] == CopyKind.HOST_TO_DEVICE)]
@@ -97,14 +97,14 @@ def test_uploads_are_known_by_size_and_memory(case):
     assert (largest["source"] == MemoryKind.PAGEABLE) == fault.pageable
 
 
-def test_uploads_are_known_by_their_line(case):
+def test_uploads_have_their_line(case):
     fault, diagnosis = case
     sent = [copies for copies in diagnosis.view.device.copies if copies.direction == "host to device"]
     most = max(sent, key=lambda copies: copies.nbytes)
     assert diagnosis.view.line(most.line).text.startswith(fault.line)
 
 
-def test_what_crossed_is_explained_by_lines(case):
+def test_transfers_are_explained_by_lines(case):
     _, diagnosis = case
     shares = [diagnosis.view.device.coverage(direction) for direction in ("host to device", "device to host")]
     assert min(share for share in shares if share is not None) >= 0.95
@@ -116,7 +116,7 @@ def test_the_fault_comes_first_and_on_its_line(case):
     assert diagnosis.main.line.text.startswith(fault.line)
 
 
-def test_the_report_says_what_watching_cost(case):
+def test_the_report_shows_the_cost_of_profiling(case):
     _, diagnosis = case
     assert diagnosis.view.profiling_overhead is not None
     assert "unprofiled steps" in " ".join(render(diagnosis, width=80).plain.split())
@@ -124,7 +124,7 @@ def test_the_report_says_what_watching_cost(case):
 
 @only_torch
 @ONE_CYCLE
-def test_a_profiler_of_torchs_keeps_its_records_and_the_report_says_so():
+def test_a_torch_profiler_keeps_its_records_and_the_report_says_so():
     import torch
 
     with torch.profiler.profile() as profile:
@@ -137,7 +137,7 @@ def test_a_profiler_of_torchs_keeps_its_records_and_the_report_says_so():
 
 @only_torch
 @ONE_CYCLE
-def test_a_profiler_of_torchs_works_after_a_watch():
+def test_a_torch_profiler_works_after_a_watch():
     import torch
 
     assert watched(FAULT.script).device is not None
@@ -149,7 +149,7 @@ def test_a_profiler_of_torchs_works_after_a_watch():
 
 
 @only_tensorflow
-def test_a_profiler_of_tensorflows_keeps_its_records_and_the_report_says_so(tmp_path):
+def test_a_tensorflow_profiler_keeps_its_records_and_the_report_says_so(tmp_path):
     import tensorflow as tf
 
     tf.profiler.experimental.start(str(tmp_path))
@@ -164,7 +164,7 @@ def test_a_profiler_of_tensorflows_keeps_its_records_and_the_report_says_so(tmp_
 
 
 def kernels_in(profile):
-    """What it saw the device do."""
+    """Return the device events that the profiler recorded."""
     from torch.autograd import DeviceType
 
     return [event for event in profile.events() if event.device_type == DeviceType.CUDA]

@@ -28,7 +28,7 @@ IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.
 
 
 def verdict_on(name):
-    """Of a script that is ended as soon as enough was seen."""
+    """Return the diagnosis of a script, which ends as soon as it has enough steps."""
     session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
     try:
         capture = run_profiled(RunRequest(str(FOLDER / f"{name}.py")), session)
@@ -49,7 +49,7 @@ def keep(folder, name, diagnosis):
 
 
 def leave_nothing():
-    """Memory and settings of one script would be the next one's."""
+    """Reset memory and settings between scripts."""
     gc.collect()
     if "torch" in sys.modules:
         sys.modules["torch"].set_float32_matmul_precision("highest")
@@ -59,10 +59,10 @@ def leave_nothing():
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_a_fault_comes_first_and_on_its_line_or_is_warned_of(rule):
+def test_a_fault_is_the_first_finding_on_its_line_or_a_warning(rule):
     expect_fault(FRAMEWORK, rule, verdict_on(rule))
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_a_healthy_twin_is_not_accused_of_it(rule):
+def test_a_healthy_twin_has_no_such_finding(rule):
     expect_healthy(rule, verdict_on(f"{rule}_healthy"))

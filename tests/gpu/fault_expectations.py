@@ -1,4 +1,4 @@
-"""What the verdict on a script of `faults` has to say: of a run on a GPU that is there, or of one that was recorded."""
+"""The expected diagnosis of a script of `faults`, for a live run on a GPU or a recorded one."""
 
 import pytest
 from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
@@ -7,7 +7,7 @@ __all__ = ["expect_fault", "expect_healthy", "told"]
 
 
 def expect_fault(framework, rule, diagnosis):
-    """It comes first and on its line; of what may come the script is warned."""
+    """Expect the fault as the first finding on its line, or as a warning."""
     found = [finding for finding in diagnosis.findings if finding.rule == rule]
     _expect(found, diagnosis)
     if rule not in WARNINGS:
@@ -18,14 +18,14 @@ def expect_fault(framework, rule, diagnosis):
 
 
 def expect_healthy(rule, diagnosis):
-    """It was seen to the end, and is not accused."""
+    """Expect a complete run without this finding."""
     _expect(diagnosis.view.capture.ended == "done", diagnosis)
     _expect(rule not in {finding.rule for finding in diagnosis.findings}, diagnosis)
     assert diagnosis.failures == ()
 
 
 def told(diagnosis):
-    """All that was found, in lines, for whoever has to find out why it was not what it should be."""
+    """Return all findings as lines, for the message of a failed test."""
     case = diagnosis.view
     capture, view = case.capture, case.device
     parts = ", ".join(f"{part} {1e3 * spent:.2f}" for part, spent in case.step_parts.items() if spent > 1e-5)
@@ -44,7 +44,7 @@ def told(diagnosis):
 
 
 def _expect(right, diagnosis):
-    """Else all that was found is told, and nothing of the code that asked: one run has to tell why."""
+    """Fail with all findings and without a traceback, because a GPU run is expensive."""
     if not right:
         pytest.fail(told(diagnosis), pytrace=False)
 

@@ -1,4 +1,4 @@
-"""Which line of each script in `faults` is to be named, by how it begins; none where the fault is no line's own.
+"""The start of the faulty line of each script in `faults`; empty if the fault belongs to no line.
 
 A rule that is missing for a framework cannot be at fault there, or not on one GPU:
 
@@ -36,7 +36,7 @@ LINES = {
         "fits_on_device": "batch = rows.to(device)",
         "host_check": "if np.isnan(predicted.detach().cpu().numpy()).any():",
         "launch_bound": "optimizer.step()",
-        "low_occupancy": "",  # PyTorch's operations are no events, so kernels are nobody's
+        "low_occupancy": "",  # PyTorch operations are not recorded, so kernels have no call site
         "made_in_loop": "batch = torch.from_numpy(signals).to(device)",
         "out_of_memory": "",
         "pageable_upload": "window = recording[start : start + rows].to(device)",
@@ -66,7 +66,7 @@ LINES = {
         "tensor_cores": "",
     },
 }
-WARNINGS = {"out_of_memory"}  # of what may come: no step is longer for it, so it never comes first
-ALSO_CALLED = {  # the same wait from its other end: which comes first is a matter of microseconds
+WARNINGS = {"out_of_memory"}  # warnings of possible faults; they cost no step time, so they are never first
+ALSO_CALLED = {  # the same wait seen from both ends; microseconds decide which finding is first
     ("jax", "copy_not_overlapped"): {"read_back"},
 }

@@ -1,4 +1,4 @@
-"""What a feed must do on a GPU, run once for each framework by test_feed.py."""
+"""Feeds on a GPU. test_feed.py runs these cases once for each framework."""
 
 import gc
 import os
@@ -35,7 +35,7 @@ def shuffled(data, batch):
 
 
 def assert_same(framework, pipeline, epochs=2, **options):
-    """Every batch on the device holds what the host's holds."""
+    """Assert that every batch on the device equals the host batch."""
     with pipeline.feed(FRAMEWORK, device="cuda", **options) as feed, pipeline.feed("numpy") as host:
         for _ in range(epochs):
             for batch, expected in zip(feed, host, strict=True):
@@ -47,44 +47,44 @@ def assert_same(framework, pipeline, epochs=2, **options):
 
 @pytest.mark.parametrize("resident", ["never", "always", "auto"])
 @pytest.mark.parametrize("rows", ROWS)
-def test_every_batch_is_the_hosts(framework, rows, resident):
+def test_every_batch_equals_the_host_batch(framework, rows, resident):
     if FRAMEWORK == "jax" and rows == "wide types":
         pytest.skip("JAX narrows float64; its values then differ from the host's in the last bits")
     transport, _ = assert_same(framework, shuffled(ROWS[rows](), 100), resident=resident, epochs=3)
     assert transport is not None
 
 
-def test_rows_in_their_own_order_are_copied_in_runs(framework):
+def test_sequential_rows_are_copied_in_runs(framework):
     assert_same(framework, fb.from_arrays(ROWS["large"]()).batch(64), resident="never")
     assert_same(framework, fb.from_arrays(ROWS["small"]()).batch(1000), resident="never")
 
 
-def test_shards_and_block_shuffles_are_the_hosts(framework):
+def test_shards_and_block_shuffles_equal_the_host_batches(framework):
     data = ROWS["small"]()
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3).shard(1, 3).batch(128), resident="never")
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block_steps=256).batch(128), resident="never")
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])
-def test_wide_numbers_arrive_as_the_framework_holds_them(framework, resident):
+def test_64_bit_numbers_arrive_in_the_frameworks_dtype(framework, resident):
     rows = 4_000
     data = {"x": RNG.normal(size=(rows, 30)), "y": RNG.integers(-(2**62), 2**62, rows), "row": np.arange(float(rows))}
-    data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # crosses by DMA
+    data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # copied by DMA
     pipeline = shuffled(data, 250)
-    transport, told = assert_same(framework, pipeline, resident=resident)
+    transport, explained = assert_same(framework, pipeline, resident=resident)
     assert transport is not None
-    assert ("narrowed" in told) == (FRAMEWORK == "jax")
+    assert ("narrowed" in explained) == (FRAMEWORK == "jax")
     with pipeline.feed(FRAMEWORK, device="cuda") as feed:
         batch = next(feed)
         held = {name: framework.read(leaf).dtype for name, leaf in batch.items()}
         assert held == dict(zip(feed.structure.paths, (spec.dtype for spec in feed.specs), strict=True))
 
 
-def test_what_cannot_be_fetched_is_staged(framework):
+def test_rows_that_cannot_be_pulled_are_staged(framework):
     data = ROWS["small"]()
-    transport, told = assert_same(framework, shuffled(data, 256).map(lambda batch: batch | {"x": batch["x"] * 2}))
+    transport, explained = assert_same(framework, shuffled(data, 256).map(lambda batch: batch | {"x": batch["x"] * 2}))
     assert transport is None
-    assert "page-locked memory: map(" in told
+    assert "page-locked memory: map(" in explained
 
     def rows():
         yield from ({"x": data["x"][row], "row": data["row"][row]} for row in range(2000))
@@ -102,22 +102,22 @@ def double(batch):
     return {"x": batch["x"] // 2, "row": batch["row"]}
 
 
-def test_mapped_files_are_fetched_in_place(framework, tmp_path):
+def test_mapped_files_are_pulled_in_place(framework, tmp_path):
     for number, rows in enumerate((700, 1300)):
         np.save(tmp_path / f"{number}.npy", RNG.random((rows, 100), dtype="f4"))
     spec = {"x": fb.ArraySpec((100,), "float32")}
     pipeline = fb.from_files(str(tmp_path / "*.npy"), spec=spec).shuffle(seed=2).batch(64)
-    transport, told = assert_same(framework, pipeline, resident="never")
+    transport, explained = assert_same(framework, pipeline, resident="never")
     assert transport is not None
-    assert "refused" not in told
+    assert "refused" not in explained
 
 
-def test_a_refused_page_lock_is_told_and_rows_are_staged(framework, tmp_path):
+def test_a_refused_page_lock_is_reported_and_rows_are_staged(framework, tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(40_000, dtype="f4").reshape(-1, 40))
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r+")  # the driver does not lock files that may be written
-    _, told = assert_same(framework, shuffled({"x": mapped}, 50), resident="never", epochs=3)
-    assert "page-lock" in told
-    assert "refused" in told
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r+")  # the driver refuses to lock writable mapped files
+    _, explained = assert_same(framework, shuffled({"x": mapped}, 50), resident="never", epochs=3)
+    assert "page-lock" in explained
+    assert "refused" in explained
 
 
 def test_two_feeds_of_one_array_share_its_page_locks(framework):
@@ -135,7 +135,7 @@ def test_two_feeds_of_one_array_share_its_page_locks(framework):
     assert_same(framework, shuffled(data, 200), resident="never")
 
 
-def test_a_state_resumes_in_mid_epoch(framework):
+def test_a_state_resumes_inside_an_epoch(framework):
     pipeline = shuffled(ROWS["small"](), 300)
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed(FRAMEWORK, device="cuda") as other:
         iterator = iter(feed)
@@ -146,7 +146,7 @@ def test_a_state_resumes_in_mid_epoch(framework):
             assert np.array_equal(framework.read(left["row"]), framework.read(right["row"]))
 
 
-def test_casts_and_scaling_cross_narrow(framework):
+def test_casts_and_scaling_run_on_the_device(framework):
     data = {"x": RNG.integers(0, 255, (5_000, 300), dtype=np.uint8), "row": np.arange(5_000, dtype="i4")}
     pipeline = shuffled(data, 100).map(fb.scale({"x": 1 / 255}))
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed("numpy") as host:
@@ -162,7 +162,7 @@ def test_a_map_on_the_device_gets_the_frameworks_arrays(framework):
             assert np.array_equal(framework.read(row), expected["row"])
 
 
-def test_an_error_on_the_device_says_where_and_its_batch_was_not_received(framework):
+def test_a_device_map_error_has_a_note_and_its_batch_does_not_count(framework):
     def fail(batch):
         raise ZeroDivisionError("on purpose")
 
@@ -173,33 +173,33 @@ def test_an_error_on_the_device_says_where_and_its_batch_was_not_received(framew
         assert feed.state_dict()["position"] == 0
 
 
-def test_an_array_changed_between_epochs_crosses_again(framework):
+def test_an_array_changed_between_epochs_is_pulled_again(framework):
     data = {"x": np.zeros((4_000, 256), "f4")}
     with fb.from_arrays(data).batch(500).feed(FRAMEWORK, device="cuda", resident="always") as feed:
-        for _ in range(30):  # until it was uploaded
+        for _ in range(30):  # until the upload is done
             assert all(not framework.read(batch["x"]).any() for batch in feed)
         data["x"][...] = 1
         assert all(framework.read(batch["x"]).all() for batch in feed)
         assert "no longer" in feed.explain()
 
 
-def test_a_part_stays_on_the_device_where_not_all_fits(framework):
+def test_some_rows_are_resident_if_not_all_fit(framework):
     data = ROWS["small"]()
     pipeline = shuffled(data, 250)
-    transport, told = assert_same(framework, pipeline, device_bytes="20MB", epochs=4)
+    transport, explained = assert_same(framework, pipeline, device_bytes="20MB", epochs=4)
     assert 0 < transport.resident_rows < 100_000
-    assert "part resident" in told
+    assert "part resident" in explained
 
 
-def test_too_small_a_budget_is_refused_with_the_way_out(framework):
+def test_a_budget_that_is_too_small_is_refused(framework):
     with pytest.raises(BudgetError, match="device_bytes="):
         shuffled(ROWS["large"](), 256).feed(FRAMEWORK, device="cuda", device_bytes="1MiB")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("resident", ["never", "always"])
-def test_no_byte_is_overwritten_while_anybody_can_see_it(framework, resident):
-    """Slow kernels on odd streams, batches and views kept and dropped at random, some changed in place."""
+def test_no_byte_of_a_live_batch_is_overwritten(framework, resident):
+    """Run slow kernels on several streams, keep and drop batches at random, and change some in place."""
     dice = random.Random(5)
     data, kept, before = stamped(60_000), [], framework.errors()
     pipeline = shuffled(data, 97).repeat()
@@ -219,7 +219,8 @@ def test_no_byte_is_overwritten_while_anybody_can_see_it(framework, resident):
             del batch
             while len(kept) > dice.randrange(30):
                 stream, late = kept.pop(dice.randrange(len(kept)))
-                with framework.use_stream(stream):  # where it was taken: work on other streams is for the user to order
+                # Use the stream that took the batch. Users order work on other streams themselves.
+                with framework.use_stream(stream):
                     framework.check(late)
                 del late
         kept.clear()
@@ -229,7 +230,7 @@ def test_no_byte_is_overwritten_while_anybody_can_see_it(framework, resident):
 DEVICE_BYTES = {"never": "8MiB", "always": "64MiB"}
 
 
-def test_everything_may_be_kept(framework):
+def test_the_consumer_may_keep_all_batches(framework):
     pipeline = shuffled(stamped(20_000), 128)
     with pipeline.feed(FRAMEWORK, device="cuda", resident="never") as feed:
         batches = list(feed)
@@ -240,7 +241,7 @@ def test_everything_may_be_kept(framework):
     assert framework.errors() == before
 
 
-def test_a_process_ends_cleanly_with_batches_alive():
+def test_a_process_ends_cleanly_with_live_batches():
     script = (
         "import numpy as np, forebay as fb\n"
         "pipeline = fb.from_arrays(np.zeros((5000, 100), 'f4')).shuffle(seed=0).batch(50)\n"

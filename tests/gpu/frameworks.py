@@ -1,4 +1,4 @@
-"""Each framework as the GPU tests use it: how to read a batch, to keep the device busy, and to check rows on it."""
+"""One class for each framework: read a batch, keep the device busy, and check rows on it."""
 
 import importlib
 
@@ -9,7 +9,7 @@ WIDTH = 64
 
 
 def stamped(rows, width=WIDTH):
-    """Rows that say who they are: element j of row i is i * FACTOR + j, in 32 bits, and the row's number beside it."""
+    """Make rows that contain their number: element j of row i is i * FACTOR + j, in 32 bits."""
     numbers = np.arange(rows, dtype=np.int32)
     with np.errstate(over="ignore"):
         x = numbers[:, None] * np.int32(FACTOR) + np.arange(width, dtype=np.int32)
@@ -22,7 +22,8 @@ class Torch:
     def __init__(self):
         self.torch = importlib.import_module("torch")
         self.columns = self.torch.arange(WIDTH, dtype=self.torch.int32, device="cuda")
-        self.wrong = self.torch.zeros(4, dtype=self.torch.int64, device="cuda")  # one a stream: they add at once
+        # One counter a stream, because streams run concurrently.
+        self.wrong = self.torch.zeros(4, dtype=self.torch.int64, device="cuda")
         self.streams = [self.torch.cuda.default_stream(), *(self.torch.cuda.Stream() for _ in range(3))]
         self.number = 0
 
@@ -37,7 +38,7 @@ class Torch:
         self.torch.cuda._sleep(300_000)
 
     def check(self, batch):
-        """Count elements that are not what they should be, without waiting for the device."""
+        """Count wrong elements without waiting for the device."""
         expected = batch["row"][:, None] * FACTOR + self.columns
         self.wrong[self.number] += (batch["x"] != expected).sum()
 
@@ -84,8 +85,8 @@ class Cupy:
         return int(self.wrong.sum())
 
 
-class Nowhere:
-    """For frameworks that have one stream and no way to choose another."""
+class NoStream:
+    """A context for frameworks that have one stream and cannot choose another."""
 
     def __enter__(self):
         return self
@@ -102,11 +103,11 @@ class Jax:
         jnp = self.jax.numpy
         self.wrong = jnp.zeros((), jnp.int32)
         self.big = jnp.ones((2048, 2048))
-        self.slow = self.jax.jit(lambda big: big @ big @ big / 2048**2)  # as it was, but later
+        self.slow = self.jax.jit(lambda big: big @ big @ big / 2048**2)  # the same values, after slow work
         columns = jnp.arange(WIDTH, dtype=jnp.int32)
 
         def count(wrong, big, x, row):
-            late = (big[0, 0] * 0).astype(jnp.int32)  # so that it is not read before the slow work is done
+            late = (big[0, 0] * 0).astype(jnp.int32)  # depends on the slow work, so the read happens after it
             return wrong + late + (x != row[:, None] * jnp.int32(FACTOR) + columns).sum(dtype=jnp.int32)
 
         self.count = self.jax.jit(count)
@@ -115,7 +116,7 @@ class Jax:
         return np.asarray(array)
 
     def use_stream(self, number):
-        return Nowhere()
+        return NoStream()
 
     def delay(self):
         self.big = self.slow(self.big)
@@ -124,7 +125,7 @@ class Jax:
         self.wrong = self.count(self.wrong, self.big, batch["x"], batch["row"])
 
     def spoil(self, batch):
-        """JAX's arrays cannot be changed."""
+        """Do nothing; JAX arrays cannot be changed."""
 
     def errors(self):
         return int(self.wrong)
@@ -142,7 +143,7 @@ class Tensorflow:
 
         @tf.function(jit_compile=True)
         def slow(big):
-            return big @ big @ big / 2048**2  # as it was, but later
+            return big @ big @ big / 2048**2  # the same values, after slow work
 
         @tf.function
         def count(big, x, row):
@@ -165,7 +166,7 @@ class Tensorflow:
         self.wrong.assign_add(self.count(self.big, batch["x"], batch["row"]))
 
     def spoil(self, batch):
-        """TensorFlow's tensors cannot be changed."""
+        """Do nothing; TensorFlow tensors cannot be changed."""
 
     def errors(self):
         return int(self.wrong.numpy())

@@ -7,7 +7,7 @@ import pytest
 import forebay as fb
 
 BACKEND = keras.backend.backend()
-STEPS = [1] if BACKEND == "torch" else [1, 4]  # in an execution; Keras on torch has one
+STEPS = [1] if BACKEND == "torch" else [1, 4]  # steps of an execution; Keras on torch has one
 
 
 def linear(**options):
@@ -25,7 +25,7 @@ def arrays():
 
 @pytest.mark.parametrize("resident", ["always", "never"])
 @pytest.mark.parametrize("steps", STEPS)
-def test_it_trains_as_on_arrays(arrays, steps, resident):
+def test_fit_trains_like_arrays(arrays, steps, resident):
     expected, model = linear(steps_per_execution=steps), linear(steps_per_execution=steps)
     expected.fit(*arrays, batch_size=100, shuffle=False, epochs=3, verbose=0)
     pipeline = fb.from_arrays(arrays).batch(100)
@@ -37,7 +37,7 @@ def test_it_trains_as_on_arrays(arrays, steps, resident):
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_it_validates_on_another_feed(arrays, steps):
+def test_fit_validates_on_another_feed(arrays, steps):
     pipeline = fb.from_arrays(arrays).shuffle(seed=0).batch(100)
     with pipeline.feed("keras", device="cuda") as feed, pipeline.feed("keras", device="cuda") as held_out:
         history = linear(steps_per_execution=steps).fit(feed, epochs=3, verbose=0, validation_data=held_out).history
@@ -45,7 +45,7 @@ def test_it_validates_on_another_feed(arrays, steps):
     assert history["val_loss"][-1] < history["loss"][0]
 
 
-def test_the_state_counts_the_batches_of_steps_that_were_run(arrays):
+def test_the_state_counts_batches_of_finished_steps(arrays):
     positions = []
     with fb.from_arrays(arrays).batch(100).feed("keras", device="cuda") as feed:
         note = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: positions.append(feed.state_dict()["batches"]))
@@ -53,8 +53,8 @@ def test_the_state_counts_the_batches_of_steps_that_were_run(arrays):
     assert positions == [5, 10, 15]
 
 
-def test_it_trains_on_what_a_map_on_the_device_returns(arrays):
-    """Which is known only when a batch was taken."""
+def test_fit_trains_on_the_output_of_a_device_map(arrays):
+    """The output of the map is known only after the first batch."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
     model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
     pipeline = fb.from_arrays(arrays).batch(50)

@@ -1,6 +1,6 @@
-"""The kernels alone, without a framework: every row size, address and number of rows gives what NumPy gives.
+"""The kernels without a framework: results equal NumPy for every row size, address and number of rows.
 
-Run by test_kernels.py, once as it is and once under compute-sanitizer, which needs a process that does little else.
+test_kernels.py runs this file twice, the second time under compute-sanitizer, which needs a small process.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from forebay.engines.cuda.memory import PageLockedMemory
 from forebay.engines.cuda.row_mover import LeafGather, RowMover
 from forebay.order.permutation import Permutation
 
-SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap between batches, rows asked for
+SHAPES = [  # row bytes, stride, first address, batch rows, gap between batches, number of rows
     (400, 400, 0, 100, 0, 5000),
     (64, 64, 0, 128, 256, 6000),
     (16, 16, 0, 10, 96, 4500),
@@ -29,7 +29,7 @@ SHAPES = [  # row bytes, distance of rows, first address, batch rows, gap betwee
     (20_001, 20_003, 2, 4, 5, 30),
     (150_528, 150_528, 0, 3, 0, 8),
 ]
-NEAR_SHAPES = [  # of rows in device memory: by bulk copies from 8 KiB on, where all is a multiple of sixteen
+DEVICE_SHAPES = [  # rows in device memory; bulk copies from 8 KiB on if all sizes are multiples of 16
     (400, 400, 0, 100, 0, 5000),
     (8176, 8176, 16, 9, 32, 100),
     (8192, 8192, 0, 4, 0, 300),
@@ -54,7 +54,7 @@ class Rig:
     def gather(
         self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, needs_int64=False, on_device=False
     ):
-        """What a fill does, with the row numbers given or drawn; the target's bytes afterwards."""
+        """Do the work of a fill, with given or computed row numbers. Return the bytes of the target."""
         extents = RowExtents.from_table(
             table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, on_device=on_device
         )
@@ -106,7 +106,7 @@ def check_shape(rig, shape, *, ordered, needs_int64, on_device=False):
 
 
 def check_extents(rig):
-    """Rows that lie in several pieces."""
+    """Gather rows of several extents."""
     table = np.array([[0, 64, 64], [100, 500_000 - 100 * 64, 64], [250, 3_000_000 - 250 * 64, 64]], np.int64)
     table[:, 1] += rig.locked.address
     rows = np.random.default_rng(2).integers(0, 1000, 700)
@@ -130,8 +130,8 @@ class PermutedRows:
         self.permutation_params, self.first, self.step, self.count = permutation_params, first, step, count
 
 
-def check_drawn(rig, length, count):
-    """Row numbers computed on the device are those of the order."""
+def check_permuted(rig, length, count):
+    """Compare row numbers computed on the device with those of the order."""
     permutation = Permutation(length, key=12345)
     expected = permutation(np.arange(17, 17 + 3 * count, 3))
     table = np.array([[0, rig.locked.address, 64]], np.int64)
@@ -150,7 +150,7 @@ def check_drawn(rig, length, count):
 
 
 def check_narrowed(rig, dtype, batch_numbers, gap, count):
-    """64-bit numbers become what NumPy makes of them."""
+    """Compare narrowed 64-bit numbers with those of NumPy."""
     wide = rig.bytes[: count * 8].view(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = wide.astype(f"{dtype[0]}4")
@@ -174,7 +174,7 @@ class Sum(ctypes.Structure):
 
 
 def check_sum(rig, pairs):
-    """Every word is counted once, whatever is left over for the last threads."""
+    """Check that every word is counted once, also the remainder of the last threads."""
     total = rig.device.allocate(8)
     rig.stream.clear(total, 8)
     job = Sum(rig.locked.address, pairs, total)
@@ -191,14 +191,14 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, needs_int64=False)
         check_shape(rig, shape, ordered=True, needs_int64=True)
-    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # of few, each comes round to its stages again and again
+    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # few blocks reuse their stages often
         row_mover.BULK_BLOCKS = blocks
-        for shape in NEAR_SHAPES:
+        for shape in DEVICE_SHAPES:
             check_shape(rig, shape, ordered=False, needs_int64=False, on_device=True)
             check_shape(rig, shape, ordered=True, needs_int64=True, on_device=True)
     check_extents(rig)
-    check_drawn(rig, SOURCE_NBYTES // 64, 5000)
-    check_drawn(rig, Permutation.TABLE_LENGTH + 1, 2000)
+    check_permuted(rig, SOURCE_NBYTES // 64, 5000)
+    check_permuted(rig, Permutation.TABLE_LENGTH + 1, 2000)
     for dtype in ("i8", "u8", "f8"):
         check_narrowed(rig, dtype, 256, 0, 100_000)
         check_narrowed(rig, dtype, 33, 124, 1000)

@@ -1,4 +1,4 @@
-"""Frameworks clash in one process: how cases and scripts are run in processes of their own."""
+"""Runs cases and scripts in their own processes, because frameworks conflict in one process."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ FRAMEWORKS = [
 
 
 def run_cases(cases, framework, **settings):
-    """All tests of a file, for one framework; with that framework's own ways with memory, unless told to share."""
+    """Run all tests of a file for one framework. Without SHARING, the framework preallocates memory."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
     done = _run(command, {"FOREBAY_FRAMEWORK": framework} | settings, seconds=580)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

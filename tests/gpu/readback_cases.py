@@ -1,4 +1,4 @@
-"""What a Readback must do on a GPU besides what it does anywhere; run once for each framework by test_readback.py."""
+"""Read-back on a GPU. test_readback.py runs these cases once for each framework."""
 
 import importlib
 import os
@@ -30,7 +30,7 @@ def framework():
 
 @pytest.fixture(scope="module")
 def work(framework):
-    """Queues some tenths of a second of work on the device, and returns what will be 3.0 when it is done."""
+    """Queue some tenths of a second of work. Return an array that is 3.0 when it is done."""
     numbers = {"jax": "numpy"}.get(FRAMEWORK)
     library = getattr(framework, numbers) if numbers else framework
     on_gpu = {"device": "cuda"} if FRAMEWORK == "torch" else {}
@@ -42,13 +42,13 @@ def work(framework):
             product = library.matmul(ones, product) / SIDE
         return product[0, 0] * 3
 
-    queue = partial(framework.jit(chain) if FRAMEWORK == "jax" else chain, ones)  # JAX queues few at a time
+    queue = partial(framework.jit(chain) if FRAMEWORK == "jax" else chain, ones)  # JAX queues few operations at a time
     with Readback() as readback:
         readback.put(queue())
     return queue
 
 
-def test_putting_waits_for_nothing_and_the_result_comes_when_it_is_done(work):
+def test_put_does_not_wait_and_the_result_arrives_later(work):
     readback = Readback()
     start = time.perf_counter()
     readback.put(work(), tag="late")
@@ -62,7 +62,7 @@ def test_putting_waits_for_nothing_and_the_result_comes_when_it_is_done(work):
     assert queued < done / 2
 
 
-def test_results_behind_long_work_come_back_right_and_in_order(work):
+def test_results_of_long_work_come_back_in_order(work):
     readback = Readback(limit=100)
     for step in range(50):
         readback.put({"loss": work() if step == 0 else number(step)}, tag=step)
@@ -72,7 +72,7 @@ def test_results_behind_long_work_come_back_right_and_in_order(work):
 
 
 def number(step):
-    """A number on the device."""
+    """Make a number on the device."""
     framework = importlib.import_module(FRAMEWORK)
     if FRAMEWORK == "torch":
         return framework.tensor(float(step), device="cuda")
@@ -81,7 +81,7 @@ def number(step):
     return framework.device_put(np.float32(step)) if FRAMEWORK == "jax" else framework.asarray(np.float32(step))
 
 
-def test_large_results_come_back_whole(framework):
+def test_large_results_come_back_complete(framework):
     array = np.random.default_rng(0).random(25_000_000).astype(np.float32)
     with Readback(limit=2) as readback:
         for _ in range(4):
@@ -113,7 +113,7 @@ def test_a_bad_value_in_a_large_array_is_found(framework, place, value):
 
 
 @own_copies
-def test_what_is_changed_in_place_behind_long_work_comes_back_as_it_was(framework, work):
+def test_an_array_changed_in_place_comes_back_unchanged(framework, work):
     tensor = on_device(framework, np.zeros(1_000_000, np.float32))
     readback = Readback()
     work()
@@ -126,7 +126,7 @@ def test_what_is_changed_in_place_behind_long_work_comes_back_as_it_was(framewor
 
 
 @own_copies
-def test_page_locked_memory_is_used_again(framework):
+def test_page_locked_memory_is_reused(framework):
     readback, found = Readback(limit=3), []
     for step in range(100):
         readback.put(number(step), tag=step)
@@ -142,7 +142,7 @@ def test_a_readback_inside_a_capture_is_refused(framework):
     graph = framework.cuda.CUDAGraph()
     with framework.cuda.graph(graph):
         doubled = tensor * 2
-        with pytest.raises(DeviceError, match="inside a CUDA graph"):
+        with pytest.raises(DeviceError, match="while a CUDA graph is captured"):
             readback.put(doubled)
     graph.replay()
     readback.put(doubled)
@@ -150,7 +150,7 @@ def test_a_readback_inside_a_capture_is_refused(framework):
 
 
 @only["torch"]
-def test_asking_what_is_ready_breaks_nobodys_capture(framework, work):
+def test_ready_breaks_no_capture(framework, work):
     readback, stop = Readback(), threading.Event()
     readback.put(work())
 
@@ -172,7 +172,7 @@ def test_asking_what_is_ready_breaks_nobodys_capture(framework, work):
 
 @only["tensorflow"]
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_variable_that_is_updated_behind_long_work_comes_back_as_it_was(framework, work, compiled):
+def test_an_updated_variable_comes_back_with_its_old_value(framework, work, compiled):
     variable = framework.Variable(framework.zeros(1_000_000))
     update = framework.function(lambda: variable.assign_add(framework.ones(1_000_000)), jit_compile=compiled)
     readback = Readback()
@@ -185,7 +185,7 @@ def test_a_variable_that_is_updated_behind_long_work_comes_back_as_it_was(framew
 
 
 @only["jax"]
-def test_what_is_donated_behind_long_work_comes_back_as_it_was(framework, work):
+def test_a_donated_array_comes_back_unchanged(framework, work):
     array = on_device(framework, np.zeros(1_000_000, np.float32))
     readback = Readback()
     work()

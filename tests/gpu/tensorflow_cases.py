@@ -1,4 +1,4 @@
-"""What only TensorFlow can show: graphs, and feeds beside them."""
+"""TensorFlow graphs together with feeds, on a GPU."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from forebay.errors import FeedError
 def test_a_feed_inside_a_function_is_refused():
     with fb.from_arrays(stamped(1_000)).batch(100).feed("tensorflow", device="cuda") as feed:
 
-        @tf.function(autograph=False)  # which would wrap the error in one of its own
+        @tf.function(autograph=False)  # autograph would wrap the error
         def epoch():
             return [tf.reduce_sum(batch["x"]) for batch in feed]
 

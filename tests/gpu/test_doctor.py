@@ -1,4 +1,4 @@
-"""The doctor on a real GPU, in each framework's own process: frameworks clash in one."""
+"""The doctor on a real GPU. Each framework has its own process."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Faults that only a GPU has, and their healthy twins, in each framework's own process: frameworks clash in one."""
+"""Faults that only a GPU has, and their healthy twins. Each framework has its own process."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ CASES = Path(__file__).with_name("fault_cases.py")
 FOLDER = Path(__file__).with_name("faults")
 
 
-def test_every_script_has_a_fault_or_is_the_twin_of_one_that_has():
+def test_every_script_has_a_fault_or_is_a_healthy_twin():
     scripts = {(path.parent.name, path.stem) for path in FOLDER.glob("*/*.py")}
     faults = [(framework, rule) for framework, rules in LINES.items() for rule in rules]
     assert scripts == {*faults, *((framework, f"{rule}_healthy") for framework, rule in faults)}
@@ -20,5 +20,5 @@ def test_every_script_has_a_fault_or_is_the_twin_of_one_that_has():
 @pytest.mark.usefixtures("device")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_fault_is_named_and_no_healthy_script_is_accused_of_it(framework):
+def test_every_fault_is_found_and_no_healthy_script_has_it(framework):
     run_cases(CASES, framework, **SHARING)

@@ -1,4 +1,4 @@
-"""The feed on a real GPU, in each framework's own process: frameworks clash in one."""
+"""The feed on a real GPU. Each framework has its own process."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_every_framework_is_fed(framework):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", ["jax", "tensorflow"])
-def test_frameworks_that_take_all_memory_are_fed(framework):
+def test_frameworks_that_preallocate_all_memory_are_fed(framework):
     if find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     run_cases(HERE / "feed_cases.py", framework, FOREBAY_STRESS_BATCHES="2000")
@@ -27,13 +27,13 @@ def test_frameworks_that_take_all_memory_are_fed(framework):
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
-def test_jax_is_fed_where_it_donates_nothing():
+def test_jax_is_fed_if_it_does_not_donate_buffers():
     run_cases(HERE / "feed_cases.py", "jax", **SHARING, JAX_DEBUG_NANS="1", FOREBAY_STRESS_BATCHES="500")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
-def test_functions():
+def test_tf_functions():
     run_cases(HERE / "tensorflow_cases.py", "tensorflow", **SHARING)
 
 
@@ -45,5 +45,5 @@ def test_keras_is_fed(framework):
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-def test_captures_and_little_memory():
+def test_captures_and_low_memory():
     run_cases(HERE / "torch_cases.py", "torch")

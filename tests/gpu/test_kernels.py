@@ -1,4 +1,4 @@
-"""The kernels by themselves, and under compute-sanitizer where that is installed."""
+"""The kernels alone, and under compute-sanitizer if that is installed."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ def run(*command):
     )
 
 
-def test_every_row_size_address_and_count_gives_what_numpy_gives():
+def test_kernels_equal_numpy_for_every_row_size_address_and_count():
     done = run()
     assert done.returncode == 0, done.stderr
     assert "all rows are right" in done.stdout

@@ -1,4 +1,4 @@
-"""Readback and all_finite on a real GPU: what holds on the CPU holds there, and what only a GPU can show."""
+"""Readback and all_finite on a real GPU: the cases of the CPU, and cases that need a GPU."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from tests.gpu.processes import FRAMEWORKS, SHARING, run_cases, run_script
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
 
 HERE = Path(__file__)
-EVERYWHERE = HERE.parent.parent / "adapters/readback/readback_cases.py"
-ON_GPU = HERE.with_name("readback_cases.py")
+CPU_CASES = HERE.parent.parent / "adapters/readback/readback_cases.py"
+GPU_CASES = HERE.with_name("readback_cases.py")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("cases", [EVERYWHERE, ON_GPU], ids=["everywhere", "on-gpu"])
+@pytest.mark.parametrize("cases", [CPU_CASES, GPU_CASES], ids=["cpu-cases", "gpu-cases"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_passes_the_same_cases(framework, cases):
-    """Frameworks clash in one process, so each has its own."""
+    """Each framework has its own process, because frameworks conflict in one."""
     run_cases(cases, framework, **SHARING)
 
 
@@ -29,7 +29,7 @@ ONES = {
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_script_may_end_with_results_on_their_way(framework):
+def test_a_script_may_end_with_results_in_flight(framework):
     script = (
         f"{ONES[framework]}\n"
         "from forebay.adapters.readback.readback import Readback\n"

@@ -1,4 +1,4 @@
-"""Situations that people ask about, on a GPU: the doctor says of each what was decided by hand."""
+"""Common situations on a GPU: the diagnosis of each equals the stored one."""
 
 from importlib.util import find_spec
 
@@ -19,5 +19,5 @@ def on_gpu(device, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_verdict_on_a_gpu_is_the_one_decided_by_hand(on_gpu, name):
+def test_the_diagnosis_on_a_gpu_equals_the_expected_one(on_gpu, name):
     assert compared(on_gpu[name], kept()[name]["gpu"]) == kept()[name]["gpu"]

@@ -1,4 +1,4 @@
-"""What only PyTorch can show: captures of CUDA graphs beside a feed, little memory, and the suite of all engines."""
+"""PyTorch on a GPU: CUDA graph captures during a feed, low memory, and the suite for engines."""
 
 import threading
 from collections import deque
@@ -33,7 +33,7 @@ def framework():
 
 
 def take_in_background(stop, pipeline, taken, failures, **options):
-    """Batches and nothing else: work of this thread's own, such as asking PyTorch for memory, would break captures."""
+    """Take batches and do nothing else: an allocation by PyTorch on this thread would break captures."""
     try:
         with pipeline.feed("torch", device="cuda", **options) as feed, torch.cuda.stream(torch.cuda.Stream()):
             iterator = iter(feed)
@@ -44,7 +44,7 @@ def take_in_background(stop, pipeline, taken, failures, **options):
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])
-def test_no_capture_of_a_graph_breaks_beside_a_feed(framework, resident):
+def test_a_feed_breaks_no_graph_capture(framework, resident):
     stop, failures, taken, before = threading.Event(), [], deque(maxlen=3), framework.errors()
     pipeline = fb.from_arrays(stamped(60_000)).shuffle(seed=2).batch(500).repeat()
     feeding = threading.Thread(
@@ -69,7 +69,7 @@ def test_no_capture_of_a_graph_breaks_beside_a_feed(framework, resident):
     assert framework.errors() == before
 
 
-def test_two_threads_on_streams_of_their_own_get_whole_batches(framework):
+def test_two_threads_with_their_own_streams_get_complete_batches(framework):
     before, failures = framework.errors(), []
     pipeline = fb.from_arrays(stamped(60_000)).shuffle(seed=2).batch(97).repeat(3)
     with pipeline.feed("torch", device="cuda", resident="never", device_bytes="8MiB") as feed:
@@ -98,7 +98,7 @@ def test_two_threads_on_streams_of_their_own_get_whole_batches(framework):
     assert framework.errors() == before
 
 
-def test_memory_of_a_closed_feed_is_not_given_to_the_next_too_early(framework):
+def test_memory_of_a_closed_feed_is_not_reused_too_early(framework):
     side, wrong = framework.streams[1], torch.zeros((), dtype=torch.int64, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
@@ -113,7 +113,7 @@ def test_memory_of_a_closed_feed_is_not_given_to_the_next_too_early(framework):
     assert int(wrong) == 0
 
 
-def test_a_batch_may_be_taken_while_this_very_thread_captures(framework):
+def test_a_batch_may_be_taken_while_the_same_thread_captures(framework):
     with fb.from_arrays(stamped(5_000)).shuffle(seed=2).batch(100).feed("torch", device="cuda") as feed:
         iterator = iter(feed)
         next(iterator)
@@ -129,7 +129,7 @@ def test_a_batch_may_be_taken_while_this_very_thread_captures(framework):
     assert framework.errors() == 0
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_a_step_compiled_with_graphs_trains_on_every_batch(framework):
     step = torch.compile(lambda x: (x % 251).float().sum(), mode="reduce-overhead")
     data = stamped(20_000)
@@ -140,7 +140,7 @@ def test_a_step_compiled_with_graphs_trains_on_every_batch(framework):
                 assert float(step(batch["x"])) == (data["x"][at * 400 : at * 400 + 400] % 251).sum()
 
 
-def test_a_feed_lives_beside_125_gb_that_are_taken(framework):
+def test_a_feed_works_while_125_gb_are_allocated(framework):
     free, _ = torch.cuda.mem_get_info()
     taken = torch.empty(min(125 * 10**9, free - 3 * 10**9), dtype=torch.uint8, device="cuda")
     data = {"x": np.random.default_rng(0).integers(0, 255, (2_000, 150_528), dtype=np.uint8)}
@@ -150,7 +150,7 @@ def test_a_feed_lives_beside_125_gb_that_are_taken(framework):
     del taken
 
 
-def test_no_room_for_resident_data_is_told_and_rows_stream(framework, monkeypatch):
+def test_missing_memory_for_resident_rows_is_reported_and_rows_are_pulled(framework, monkeypatch):
     monkeypatch.setattr(TorchDeviceHandOff, "available", lambda self, free, total: total)
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
@@ -162,8 +162,8 @@ def test_no_room_for_resident_data_is_told_and_rows_stream(framework, monkeypatc
         .batch(100)
         .feed("torch", device="cuda", resident="always", device_bytes="2700MiB") as feed
     ):
-        for _ in range(20):  # until the page-locks are done and room was asked for
+        for _ in range(20):  # until the page-locks are done and memory was requested
             assert sum(1 for _ in feed) == 400
-        assert "rows cross every epoch" in feed.explain()
+        assert "pulls rows from the host in every epoch" in feed.explain()
     del taken
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""What upload_once must do on a GPU besides what it does anywhere; run once for each framework by test_upload.py."""
+"""upload_once on a GPU. test_upload.py runs these cases once for each framework."""
 
 import importlib
 import mmap
@@ -28,7 +28,7 @@ def to_numpy(tensor):
 
 
 def where(tensor):
-    """The device's name, as each framework tells it."""
+    """Return the device name that the framework reports."""
     if FRAMEWORK == "jax":
         return str(next(iter(tensor.devices())))
     return str(tensor.device).replace("GPU:", "cuda:").replace("CUDA Device ", "cuda:")
@@ -44,17 +44,17 @@ def test_tensors_are_on_the_gpu(device):
 
 
 @pytest.mark.parametrize("nbytes", [1, PAGE, (4 << 20) - 1, 4 << 20, (5 << 20) + 3, (300 << 20) + 17, (600 << 20) + 1])
-def test_arrays_of_any_size_arrive_whole(nbytes):
+def test_arrays_of_any_size_arrive_complete(nbytes):
     array = random_bytes(nbytes)
     assert np.array_equal(to_numpy(upload_once(array, FRAMEWORK)), array)
 
 
-def test_an_array_that_begins_anywhere_in_memory_arrives_whole():
+def test_an_unaligned_array_arrives_complete():
     view = random_bytes(20 << 20)[4097:]
     assert np.array_equal(to_numpy(upload_once(view, FRAMEWORK)), view)
 
 
-def test_nothing_stays_page_locked():
+def test_no_page_lock_stays():
     array = random_bytes(20 << 20)
     upload_once(array, FRAMEWORK)
     device = device_at(0)
@@ -62,7 +62,7 @@ def test_nothing_stays_page_locked():
 
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
-def test_a_mapped_file_arrives_whole(tmp_path, mode):
+def test_a_mapped_file_arrives_complete(tmp_path, mode):
     expected = random_bytes(30 << 20)
     np.save(tmp_path / "x.npy", expected)
     mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
@@ -70,7 +70,7 @@ def test_a_mapped_file_arrives_whole(tmp_path, mode):
 
 
 @pytest.mark.parametrize("nbytes", [2 << 20, 20 << 20])
-def test_an_array_of_which_somebody_locked_a_part_arrives_whole(nbytes):
+def test_an_array_with_a_foreign_partial_page_lock_arrives_complete(nbytes):
     array, device = random_bytes(nbytes), device_at(0)
     start = (address_of(array) // PAGE + 100) * PAGE
     device.page_lock(start, 50 * PAGE)
@@ -80,8 +80,8 @@ def test_an_array_of_which_somebody_locked_a_part_arrives_whole(nbytes):
         device.page_unlock(start)
 
 
-def test_an_array_that_somebody_locked_whole_arrives_and_stays_locked():
-    device, pages = device_at(0), mmap.mmap(-1, 20 << 20)  # its own, or somebody's copy might end in one of them
+def test_an_array_with_a_foreign_page_lock_arrives_and_stays_locked():
+    device, pages = device_at(0), mmap.mmap(-1, 20 << 20)  # own pages, so that no other copy ends in one of them
     array = np.ndarray(len(pages) - 32, np.uint8, buffer=pages, offset=16)
     array[...] = random_bytes(array.nbytes)
     start = address_of(array) - 16
@@ -94,7 +94,7 @@ def test_an_array_that_somebody_locked_whole_arrives_and_stays_locked():
 
 
 @pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about frameworks that count their memory simply")
-def test_device_memory_comes_back_when_the_array_is_forgotten(framework):
+def test_forget_releases_device_memory(framework):
     used = framework.cuda.memory_allocated if FRAMEWORK == "torch" else framework.get_default_memory_pool().used_bytes
     array = random_bytes(64 << 20)
     upload_once(array, FRAMEWORK)
@@ -104,7 +104,7 @@ def test_device_memory_comes_back_when_the_array_is_forgotten(framework):
 
 
 @pytest.mark.skipif(FRAMEWORK != "torch", reason="about the capture of graphs in PyTorch")
-def test_an_upload_inside_a_capture_is_refused_and_the_capture_lives(framework):
+def test_an_upload_inside_a_capture_is_refused_and_the_capture_continues(framework):
     counter, array = framework.zeros(4, device="cuda"), np.ones(4, np.float32)
     before = upload_once(np.ones(4, np.float32), "torch")
     graph = framework.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""What a KerasFeed must do on every backend; `test_keras.py` runs this file once for each."""
+"""KerasFeed on every backend. Each backend runs these cases in its own process."""
 
 import contextlib
 import gc
@@ -14,7 +14,7 @@ from forebay.adapters.keras import internals
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 
 BACKEND = keras.backend.backend()
-ROWS, BATCH = 70, 16  # five batches, the last of them short
+ROWS, BATCH = 70, 16  # five batches, the last one is shorter
 
 only = {
     name: pytest.mark.skipif(name != BACKEND, reason=f"about the {name} backend")
@@ -27,20 +27,20 @@ not_torch = pytest.mark.skipif(
 if BACKEND == "tensorflow":
     import tensorflow as tf
 
-    # Two devices on one CPU, for the distribution strategies; must be said before TensorFlow starts.
+    # Two devices on one CPU, for the distribution strategies; TensorFlow must not have started yet.
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
 class RowsSeen(keras.losses.Loss):
-    """A loss that writes down which rows the model was given, by their targets; for models that run eagerly."""
+    """A loss that records the rows that an eager model gets, by their targets."""
 
     def __init__(self):
         super().__init__()
         self.batches = []
 
     def call(self, y_true, y_pred):
-        with contextlib.suppress(Exception):  # symbolic, while the model is being built
+        with contextlib.suppress(Exception):  # the tensor is symbolic while Keras builds the model
             self.batches.append(np.asarray(y_true).ravel().astype(int).tolist())
         return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
 
@@ -100,7 +100,7 @@ def weights_of(model):
 # Results
 
 
-def test_evaluate_gives_what_the_arrays_give(arrays, pipeline):
+def test_evaluate_returns_the_same_as_with_arrays(arrays, pipeline):
     model = make_model()
     expected = model.evaluate(*arrays, batch_size=BATCH, verbose=0)
     np.testing.assert_allclose(model.evaluate(pipeline.feed("keras"), verbose=0), expected, rtol=1e-5)
@@ -112,14 +112,14 @@ def test_predict_keeps_the_order_and_the_short_last_batch(arrays, pipeline):
     np.testing.assert_allclose(model.predict(pipeline.feed("keras"), verbose=0), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_predict_takes_a_lone_array(arrays):
+def test_predict_accepts_a_single_array(arrays):
     model = make_model()
     feed = fb.from_arrays(arrays[0]).batch(BATCH).feed("keras")
     expected = model.predict(arrays[0], batch_size=BATCH, verbose=0)
     np.testing.assert_allclose(model.predict(feed, verbose=0), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_fit_gives_the_weights_that_arrays_give(arrays, pipeline):
+def test_fit_returns_the_same_weights_as_with_arrays(arrays, pipeline):
     fed, plain = make_model(), make_model()
     plain.fit(*arrays, batch_size=BATCH, shuffle=False, epochs=2, verbose=0)
     fed.fit(pipeline.feed("keras"), epochs=2, verbose=0)
@@ -152,7 +152,7 @@ def test_predict_builds_a_model_without_losing_rows(arrays, pipeline):
     np.testing.assert_allclose(predicted, model.predict(arrays[0], verbose=0), rtol=1e-5, atol=1e-6)
 
 
-def test_sample_weights_count(arrays):
+def test_sample_weights_are_applied(arrays):
     weights = np.linspace(0, 2, ROWS, dtype="float32")
     model = make_model()
     expected = model.evaluate(*arrays, sample_weight=weights, batch_size=BATCH, verbose=0)
@@ -161,11 +161,11 @@ def test_sample_weights_count(arrays):
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-def test_class_weights_count_as_with_arrays(arrays, one_hot):
+def test_class_weights_are_applied_as_with_arrays(arrays, one_hot):
     labels = np.arange(ROWS, dtype="int64") % 4
     y = np.eye(4, dtype="float32")[labels] if one_hot else labels
     loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
-    class_weight = {0: 0.5, 1: 3.0, 2: 0.0}  # class 3 weighs 1
+    class_weight = {0: 0.5, 1: 3.0, 2: 0.0}  # class 3 has weight 1
     trained = []
     for data in ((arrays[0], y), (fb.from_arrays((arrays[0], y)).batch(BATCH).feed("keras"),)):
         keras.utils.set_random_seed(0)
@@ -179,7 +179,7 @@ def test_class_weights_count_as_with_arrays(arrays, one_hot):
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], {"cat": 1.0}, {-1: 1.0}, {}])
-def test_class_weights_that_are_no_dict_of_classes_are_refused(pipeline, weights):
+def test_class_weights_must_be_a_dict_of_classes(pipeline, weights):
     with pytest.raises(PipelineError, match="must be a dict of classes"):
         make_model().fit(pipeline.feed("keras"), class_weight=weights, verbose=0)
 
@@ -220,7 +220,7 @@ def test_named_fields_become_inputs(arrays, names):
         ((1, 2, 3, 4), {}, "4 parts"),
     ],
 )
-def test_fields_that_make_no_sense_are_refused(tree, fields, words):
+def test_invalid_fields_are_refused(tree, fields, words):
     arrays = (
         {name: np.zeros((4, 1)) for name in tree} if isinstance(tree, dict) else tuple(np.zeros((4, 1)) for _ in tree)
     )
@@ -232,7 +232,7 @@ def test_fields_that_make_no_sense_are_refused(tree, fields, words):
 
 
 def fed_from(arrays, *, on_device=True, function=None, **fields):
-    """From rows that do not lie whole, so that they are staged for what is taken for a device."""
+    """Feed rows that must be staged, with a device map on a fake device."""
     x, y = arrays
     pipeline = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)
     if function is not None:
@@ -246,7 +246,7 @@ def mapped_on_device(arrays, function, **fields):
 
 @pytest.mark.parametrize("weights", [None, {0: 0.5, 1: 3.0}])
 @pytest.mark.parametrize("names", [{}, {"x": "image", "y": "label"}])
-def test_a_map_on_the_device_trains_as_arrays_do(arrays, names, weights):
+def test_a_device_map_trains_like_arrays(arrays, names, weights):
     x, y = arrays[0], arrays[1] % 2
     expected, model = make_model(), make_model()
     expected.fit(2 * x, y, batch_size=BATCH, shuffle=False, epochs=2, class_weight=weights, verbose=0)
@@ -257,19 +257,19 @@ def test_a_map_on_the_device_trains_as_arrays_do(arrays, names, weights):
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
 
 
-def test_fields_that_a_map_on_the_device_does_not_return_are_refused_at_the_first_batch(arrays):
+def test_fields_missing_from_a_device_map_are_refused_at_the_first_batch(arrays):
     feed = mapped_on_device(arrays, lambda x, y: {"image": x, "label": y}, x="picture")
     with feed, pytest.raises(PipelineError, match="no field 'picture'"):
         make_model().predict(feed, verbose=0)
 
 
-def test_class_weights_beside_sample_weights_from_the_device_are_refused_at_the_first_batch(arrays):
+def test_class_weights_with_sample_weights_of_a_device_map_are_refused(arrays):
     with mapped_on_device(arrays, lambda x, y: (x, y, y)) as feed, pytest.raises(PipelineError, match="class_weight"):
         make_model().fit(feed, class_weight={0: 2.0}, verbose=0)
 
 
 @only["tensorflow"]
-def test_under_a_strategy_a_map_on_the_device_is_refused(arrays):
+def test_a_device_map_under_a_strategy_is_refused(arrays):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model = make_model()
     with mapped_on_device(arrays, lambda x, y: (x, y)) as feed, pytest.raises(FeedError, match="where='device'"):
@@ -306,7 +306,7 @@ def test_evaluate_and_predict_refuse_a_batch_size(pipeline):
         make_model().predict(pipeline.feed("keras"), batch_size=8, verbose=0)
 
 
-def test_validation_arguments_beside_a_validation_feed_are_refused(arrays, pipeline):
+def test_validation_arguments_with_a_validation_feed_are_refused(arrays, pipeline):
     with pytest.raises(PipelineError, match="validation_batch_size"):
         make_model().fit(
             pipeline.feed("keras"), validation_data=pipeline.feed("keras"), validation_batch_size=8, verbose=0
@@ -321,12 +321,12 @@ def test_one_feed_for_training_and_validation_is_refused(pipeline):
         make_model().fit(feed, validation_data=feed, verbose=0)
 
 
-def test_a_batch_size_for_training_arrays_leaves_a_validation_feed_alone(arrays, pipeline):
+def test_a_batch_size_for_training_arrays_is_allowed_with_a_validation_feed(arrays, pipeline):
     history = make_model().fit(*arrays, batch_size=8, validation_data=pipeline.feed("keras"), verbose=0)
     assert "val_loss" in history.history
 
 
-def test_a_keras_that_hides_its_arguments_is_fed_all_the_same_and_said_so(pipeline, monkeypatch, caplog):
+def test_hidden_arguments_of_keras_cause_a_warning(pipeline, monkeypatch, caplog):
     monkeypatch.setattr(internals, "_VERBS", ())
     model, seen = make_recorder()
     model.fit(pipeline.feed("keras"), class_weight={0: 2.0}, epochs=2, verbose=0)
@@ -353,7 +353,7 @@ def test_validation_steps_take_the_first_batches(arrays, pipeline):
     np.testing.assert_allclose(history.history["val_loss"], [expected] * 3, rtol=1e-5)
 
 
-def test_steps_per_epoch_go_on_where_the_last_epoch_stopped(pipeline):
+def test_steps_per_epoch_continue_after_the_last_epoch(pipeline):
     model, seen = make_recorder()
     model.fit(pipeline.repeat().feed("keras"), steps_per_epoch=3, epochs=3, verbose=0)
     expected = [*range(0, ROWS, BATCH)] * 2
@@ -362,7 +362,7 @@ def test_steps_per_epoch_go_on_where_the_last_epoch_stopped(pipeline):
 
 @not_torch
 def test_several_steps_in_an_execution_see_every_row_once(arrays, pipeline):
-    fed, plain = make_model(steps_per_execution=3), make_model()  # the second execution asks for a sixth batch
+    fed, plain = make_model(steps_per_execution=3), make_model()  # the second execution requests a sixth batch
     plain.fit(*arrays, batch_size=BATCH, shuffle=False, epochs=3, verbose=0)
     fed.fit(pipeline.feed("keras"), epochs=3, verbose=0)
     for got, expected in zip(weights_of(fed), weights_of(plain), strict=True):
@@ -374,7 +374,7 @@ def test_several_steps_in_an_execution_see_every_row_once(arrays, pipeline):
 
 @not_torch
 @pytest.mark.parametrize("steps", [1, 2])
-def test_later_epochs_and_calls_trace_nothing_anew(pipeline, steps):
+def test_later_epochs_and_calls_are_not_traced_again(pipeline, steps):
     model = make_model(CountsTraces, steps_per_execution=steps)
     feed = pipeline.feed("keras")
     model.fit(feed, epochs=1, verbose=0)
@@ -390,8 +390,8 @@ def test_the_progress_bar_knows_how_many_batches_there_are(pipeline):
     assert totals == [5]
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras says so after any data of unknown length
-def test_a_stream_of_unknown_length_is_fitted_to_its_end():
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras warns after all data of unknown length
+def test_fit_uses_a_stream_of_unknown_length_to_its_end():
     def rows():
         for row in range(ROWS):
             yield np.zeros(4, "float32"), np.full(1, row, "float32")
@@ -410,7 +410,7 @@ def test_every_epoch_of_a_fit_is_measured(pipeline):
     assert "over 3 epochs" in feed.explain()
 
 
-def test_a_fit_from_a_loader_that_knows_its_length_is_resumed_after_an_epoch(arrays):
+def test_a_fit_from_a_sized_loader_resumes_after_an_epoch(arrays):
     x, y = arrays
     loader = fb.from_batches([(x[:40], y[:40]), (x[40:], y[40:])])
     first, second = loader.feed("keras"), loader.feed("keras")
@@ -422,14 +422,14 @@ def test_a_fit_from_a_loader_that_knows_its_length_is_resumed_after_an_epoch(arr
     assert seen.rows == list(range(ROWS))
 
 
-def test_a_feed_moved_after_the_last_batch_of_a_fit_stands_where_it_was_moved_to(pipeline):
+def test_a_feed_moved_after_a_fit_keeps_its_new_position(pipeline):
     feed = pipeline.feed("keras")
     move = Hook(on_train_batch_end=lambda step, logs=None: feed.set_epoch(7) if step == 4 else None)
     make_model().fit(feed, callbacks=[move], verbose=0)
     assert feed.state_dict()["epoch"] == 7
 
 
-def test_stopping_in_mid_epoch_starts_the_next_call_with_the_next_epoch(pipeline):
+def test_after_a_stop_inside_an_epoch_the_next_call_uses_the_next_epoch(pipeline):
     model, seen = make_recorder()
     feed = pipeline.feed("keras")
     stop = Hook(on_train_batch_end=lambda step, logs=None: setattr(model, "stop_training", True))
@@ -439,7 +439,7 @@ def test_stopping_in_mid_epoch_starts_the_next_call_with_the_next_epoch(pipeline
     assert feed.state_dict()["epoch"] >= 1
 
 
-def test_using_the_feed_elsewhere_in_mid_epoch_is_refused(pipeline):
+def test_another_use_of_the_feed_inside_an_epoch_is_refused(pipeline):
     model, other = make_model(), make_model()
     feed = pipeline.feed("keras")
     evaluate = Hook(on_train_batch_end=lambda step, logs=None: other.evaluate(feed, verbose=0))
@@ -451,7 +451,7 @@ def test_using_the_feed_elsewhere_in_mid_epoch_is_refused(pipeline):
 
 
 def states_of(feed, model, epochs):
-    """The states at the end of each batch and each epoch of a fit."""
+    """Return the states after each batch and each epoch of a fit."""
     batch_states, epoch_states = [], []
     hook = Hook(
         on_train_batch_end=lambda step, logs=None: batch_states.append(feed.state_dict()),
@@ -462,7 +462,7 @@ def states_of(feed, model, epochs):
 
 
 @pytest.mark.parametrize(("stop", "built"), [(0, True), (3, True), (4, True), (7, True), (1, False), (9, False)])
-def test_a_resumed_fit_sees_the_rows_the_other_had_left(arrays, stop, built):
+def test_a_resumed_fit_sees_the_remaining_rows(arrays, stop, built):
     shuffled = fb.from_arrays(arrays).shuffle(seed=2).batch(BATCH)
     model, whole = make_recorder()
     states, _ = states_of(shuffled.feed("keras"), model, epochs=3)
@@ -489,7 +489,7 @@ def test_a_fit_resumed_after_an_epoch_ends_with_the_same_weights(arrays):
 
 
 @not_torch
-def test_the_state_counts_the_steps_of_an_execution_that_were_run(pipeline):
+def test_the_state_counts_finished_steps_of_an_execution(pipeline):
     states, _ = states_of(pipeline.feed("keras"), make_model(steps_per_execution=2), epochs=1)
     assert [state["position"] for state in states[:2]] == [2 * BATCH, 4 * BATCH]
 
@@ -497,11 +497,11 @@ def test_the_state_counts_the_steps_of_an_execution_that_were_run(pipeline):
 @only["jax"]
 @pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("on_device", [True, False])
-def test_jax_sends_ahead_what_is_on_the_host_alone(arrays, monkeypatch, built, on_device):
+def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device):
     import jax
     from keras.src.backend.jax import trainer
 
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras fetches ahead on accelerators only
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras prefetches only on accelerators
     sent, send = [], trainer._distribute_data
     monkeypatch.setattr(trainer, "_distribute_data", lambda data: sent.append(data) or send(data))
     model = make_model()
@@ -510,13 +510,13 @@ def test_jax_sends_ahead_what_is_on_the_host_alone(arrays, monkeypatch, built, o
         model.compile("sgd", "mse")
     with fed_from(arrays, on_device=on_device) as feed:
         states, _ = states_of(feed, model, epochs=1)
-    assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]  # the batch ahead is not among them
+    assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]  # without the prefetched batch
     assert bool(sent) is not on_device
 
 
 @only["jax"]
 @pytest.mark.parametrize("on_device", [True, False])
-def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_had_fetched_ahead(arrays, monkeypatch, on_device):
+def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays, monkeypatch, on_device):
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -538,7 +538,7 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_had_fetched_ahead(
 
 
 @only["jax"]
-def test_a_distribution_lays_out_what_is_on_the_device(arrays):
+def test_a_distribution_shards_batches_of_the_device(arrays):
     from keras.distribution import DataParallel, set_distribution
 
     expected = make_model()
@@ -557,9 +557,9 @@ def test_a_distribution_lays_out_what_is_on_the_device(arrays):
 # Errors and ends
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # inside an execution an error first ends the data
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # inside an execution, an error ends the data first
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=not_torch)])
-def test_an_error_in_a_map_comes_out_with_its_own_type(arrays, steps):
+def test_an_error_in_a_map_keeps_its_type(arrays, steps):
     def fail_late(batch):
         if batch[1][0, 0] >= 2 * BATCH:
             raise KeyError("no such row")
@@ -570,7 +570,7 @@ def test_an_error_in_a_map_comes_out_with_its_own_type(arrays, steps):
         make_model(steps_per_execution=steps).fit(feed, verbose=0)
 
 
-def test_a_closed_feed_says_so(pipeline):
+def test_a_closed_feed_is_refused(pipeline):
     with pipeline.feed("keras") as feed:
         make_model().fit(feed, verbose=0)
     with pytest.raises(FeedClosedError):
@@ -578,7 +578,7 @@ def test_a_closed_feed_says_so(pipeline):
 
 
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=not_torch)])
-def test_a_feed_that_nobody_holds_is_let_go_by_the_model(pipeline, steps):
+def test_the_model_does_not_keep_a_feed_alive(pipeline, steps):
     model = make_model(steps_per_execution=steps)
     feed = pipeline.feed("keras")
     model.fit(feed, verbose=0)
@@ -588,7 +588,7 @@ def test_a_feed_that_nobody_holds_is_let_go_by_the_model(pipeline, steps):
     assert gone() is None
 
 
-def test_a_feed_is_iterable_by_hand(arrays, pipeline):
+def test_a_feed_can_be_iterated_in_a_loop(arrays, pipeline):
     batches = list(pipeline.feed("keras"))
     assert [len(batch) for batch in batches] == [2] * 5
     np.testing.assert_array_equal(np.concatenate([np.asarray(x) for x, _ in batches]), arrays[0])
@@ -619,7 +619,7 @@ def test_under_a_strategy_an_error_keeps_its_type(arrays):
 
 
 @only["tensorflow"]
-def test_under_a_strategy_the_state_is_known_between_epochs_only(pipeline):
+def test_under_a_strategy_the_state_is_known_only_between_epochs(pipeline):
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         model = make_model()
     feed, states = pipeline.feed("keras"), []
@@ -642,7 +642,7 @@ def test_a_feed_inside_a_tf_function_is_refused(pipeline):
 
 
 @only["tensorflow"]
-def test_the_model_gets_the_very_memory_of_the_feed(pipeline):
+def test_the_model_gets_the_memory_of_the_feed_without_a_copy(pipeline):
     given, used = [], []
 
     class Spy(keras.Sequential):

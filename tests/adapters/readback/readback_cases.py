@@ -1,4 +1,4 @@
-"""What results of every framework must do on their way back; run once for each, in a process of its own."""
+"""Read-back in every framework. Each framework runs these cases in its own process."""
 
 import gc
 import importlib
@@ -27,8 +27,8 @@ def framework():
 
 
 def make(array):
-    """The framework's own array with this content, where the framework computes."""
-    array = np.array(array)  # JAX may take the memory itself
+    """Make an array of the framework on its default device."""
+    array = np.array(array)  # a copy, because JAX may use the memory itself
     framework = importlib.import_module(FRAMEWORK)
     if FRAMEWORK == "torch":
         return framework.tensor(array, device="cuda" if framework.cuda.is_available() else "cpu")
@@ -42,7 +42,7 @@ def make_empty():
 
 
 def add_one_in_place(framework, tensor):
-    """Change what was put, by whatever way the framework has: in place, or by giving its memory to the next step."""
+    """Change an array after put: in place, or by donation of its memory."""
     if FRAMEWORK == "tensorflow":
         tensor.assign_add(framework.ones_like(tensor))
     elif FRAMEWORK == "jax":
@@ -68,7 +68,7 @@ def read(tree):
 
 
 def check(*leaves):
-    """The answer, brought back by a Readback."""
+    """Return the result of all_finite through a Readback."""
     return bool(read(all_finite(leaves)))
 
 
@@ -83,7 +83,7 @@ def test_results_come_back_in_order_with_their_tags():
     assert [result.value.tolist() for result in found] == [[step] * 3 for step in range(50)]
 
 
-def test_trees_come_back_as_they_went_in_with_arrays_of_ones_own():
+def test_trees_keep_their_structure_and_arrays_are_new():
     found = read({"loss": make(np.float32(0.5)), "pair": (make([1, 2]), [make([3.0])], 7, np.arange(2))})
     assert type(found["loss"]) is np.ndarray
     assert found["loss"] == np.float32(0.5)
@@ -94,7 +94,7 @@ def test_trees_come_back_as_they_went_in_with_arrays_of_ones_own():
     found["pair"][0][0] = 9
 
 
-def test_results_are_what_they_were_when_they_were_put(framework):
+def test_results_have_the_values_at_the_call_of_put(framework):
     tensor = changeable(framework, np.arange(100_000, dtype=np.float32))
     with Readback() as readback:
         readback.put(tensor)
@@ -102,7 +102,7 @@ def test_results_are_what_they_were_when_they_were_put(framework):
     assert np.array_equal(readback.drain()[0].value, np.arange(100_000))
 
 
-def test_results_outlive_what_was_put():
+def test_results_outlive_the_arrays_that_were_put():
     with Readback() as readback:
         for step in range(20):
             readback.put(make(np.full(1000, step, np.float32)))
@@ -111,7 +111,7 @@ def test_results_outlive_what_was_put():
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8"])
-def test_dtypes_come_back_as_they_are(dtype):
+def test_dtypes_are_unchanged(dtype):
     array = np.arange(6).astype(dtype)
     found = read(make(array))
     assert found.dtype == array.dtype
@@ -119,14 +119,14 @@ def test_dtypes_come_back_as_they_are(dtype):
 
 
 @pytest.mark.parametrize("array", [np.float32(3), np.zeros((0, 3), np.float32), np.ones((2, 3, 4), np.float32)])
-def test_shapes_come_back_as_they_are(array):
+def test_shapes_are_unchanged(array):
     found = read(make(array))
     assert found.shape == array.shape
     assert np.array_equal(found, array)
 
 
 @only["torch"]
-def test_views_gradients_and_lazy_values_come_back_as_they_read(framework):
+def test_views_gradients_and_lazy_values_come_back_resolved(framework):
     weights = framework.nn.Parameter(make(np.arange(6, dtype=np.float32)).reshape(2, 3))
     found = read({"T": weights.T, "parameter": weights, "conjugate": make(np.array([1 + 2j], np.complex64)).conj()})
     assert np.array_equal(found["T"], np.arange(6).reshape(2, 3).T)
@@ -142,7 +142,7 @@ def test_bfloat16_comes_back_as_float32(framework):
 
 
 @pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that bring the type to NumPy")
-def test_bfloat16_comes_back_in_the_type_the_framework_brings(framework):
+def test_bfloat16_comes_back_in_the_frameworks_numpy_dtype(framework):
     found = read(as_bfloat16(framework, make([1.5, -2.0])))
     assert found.dtype.name == "bfloat16"
     assert found.astype(np.float32).tolist() == [1.5, -2.0]
@@ -157,7 +157,7 @@ def test_keras_variables_come_back(monkeypatch):
 
 
 @pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that trace functions")
-def test_values_inside_a_traced_function_are_refused_with_the_way_out(framework):
+def test_values_inside_a_traced_function_are_refused(framework):
     trace = framework.jit if FRAMEWORK == "jax" else partial(framework.function, autograph=False)
     with pytest.raises(SpecError, match="Return it from the function"):
         trace(lambda x: Readback().put(x))(make(1.0))
@@ -170,7 +170,7 @@ def test_finiteness_is_checked_inside_a_traced_function(framework, value, finite
     assert bool(read(trace(all_finite)({"x": make([value, 1.0])}))) == finite
 
 
-def test_the_answer_is_one_boolean_of_the_frameworks_own():
+def test_all_finite_returns_one_boolean_of_the_framework():
     answer = all_finite([make([1.0]), make([2.0])])
     assert type(answer) is type(make([1.0]))
     assert tuple(answer.shape) == ()
@@ -180,7 +180,7 @@ def test_the_answer_is_one_boolean_of_the_frameworks_own():
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8"])
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("place", [0, 500, 1000])
-def test_a_single_bad_value_is_found_wherever_it_is(dtype, value, place):
+def test_a_single_bad_value_is_found_at_any_position(dtype, value, place):
     array = np.ones(1001, dtype)
     good = make(array)
     array[place] = value
@@ -192,24 +192,24 @@ def test_an_imaginary_infinity_is_found():
     assert not check(make(np.array([complex(1, INF)], np.complex64)))
 
 
-def test_the_greatest_numbers_of_each_type_are_finite():
+def test_the_largest_numbers_of_each_dtype_are_finite():
     largest = [make(np.array([np.finfo(dtype).max, np.finfo(dtype).min], dtype)) for dtype in ("f2", "f4")]
     assert check(*largest)
     assert check(make(np.array([1e300 if FRAMEWORK != "jax" else 1e30])), *largest)
 
 
-def test_integers_booleans_and_nothing_are_finite():
+def test_integers_booleans_and_empty_arrays_are_finite():
     assert check(make([1, 2]), make([True]), make_empty())
     assert check(make([1, 2]))
     assert check(make_empty())
     assert check(make([1.0]), None)
 
 
-def test_gradients_that_are_missing_are_passed_over():
+def test_missing_gradients_are_ignored():
     assert not check(None, make([NAN]), None)
 
 
-def test_a_generator_of_arrays_is_taken():
+def test_a_generator_of_arrays_is_accepted():
     assert not bool(read(all_finite(make([value]) for value in (1.0, NAN))))
 
 
@@ -220,7 +220,7 @@ def test_the_small_floats_are_checked(framework):
 
 
 @only["torch"]
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # some versions warn although they are asked for
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # some versions warn even if the check was requested
 def test_sparse_gradients_and_small_floats_of_torch_are_checked(framework):
     assert not check(framework.sparse_coo_tensor([[0, 2]], [1.0, NAN], (4,), check_invariants=True))
     assert check(framework.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True))
@@ -243,17 +243,17 @@ def test_sparse_tensors_of_tensorflow_come_back_dense_and_are_checked(framework)
 
 
 @only["tensorflow"]
-def test_ragged_tensors_are_refused_with_the_way_out(framework):
+def test_ragged_tensors_are_refused(framework):
     with pytest.raises(SpecError, match=r"to_tensor\(\)"):
         Readback().put(framework.ragged.constant([[1.0], [2.0, 3.0]]))
 
 
 @only["torch"]
-def test_a_model_is_no_array(framework):
+def test_a_model_is_refused(framework):
     with pytest.raises(SpecError, match="a Linear is not an array"):
         all_finite(framework.nn.Linear(1, 1))
 
 
-def test_arrays_of_two_frameworks_are_refused_with_the_way_out():
+def test_arrays_of_two_frameworks_are_refused():
     with pytest.raises(SpecError, match=r"Call all_finite once for each"):
         all_finite([make([1.0]), np.ones(3)])

@@ -1,4 +1,4 @@
-"""What upload_once must do in every framework; run once for each, in a process of its own, by test_upload.py."""
+"""upload_once in every framework. Each framework runs these cases in its own process."""
 
 import gc
 import importlib
@@ -27,7 +27,7 @@ def data():
 
 
 def to_numpy(tensor):
-    """What the tensor holds, wherever it is."""
+    """Return the content of a tensor on any device."""
     if FRAMEWORK == "torch":
         return tensor.cpu().numpy()
     return tensor.get() if FRAMEWORK == "cupy" else np.asarray(tensor)
@@ -39,19 +39,19 @@ def mean_of(framework, tensor):
     return float(tensor.mean())
 
 
-def test_the_tensor_is_the_frameworks_own_with_the_same_content(data):
+def test_the_tensor_is_of_the_framework_with_the_same_content(data):
     tensor = upload_once(data, FRAMEWORK)
     assert type(tensor).__name__ == KINDS[FRAMEWORK]
     assert np.array_equal(to_numpy(tensor), data)
 
 
-def test_the_same_tensor_comes_back_every_time(data):
+def test_every_call_returns_the_same_tensor(data):
     first = upload_once(data, FRAMEWORK)
     assert all(upload_once(data, FRAMEWORK) is first for _ in range(10))
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8", ">f4", ">i2"])
-def test_dtypes_arrive_as_they_are_in_this_machines_byte_order(dtype):
+def test_dtypes_are_unchanged_in_native_byte_order(dtype):
     array = np.arange(6).astype(dtype)
     found = to_numpy(upload_once(array, FRAMEWORK))
     assert found.dtype == array.dtype.newbyteorder("=")
@@ -59,7 +59,7 @@ def test_dtypes_arrive_as_they_are_in_this_machines_byte_order(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["i8", "f8"])
-def test_64_bit_types_arrive_as_the_framework_holds_them(dtype):
+def test_64_bit_types_arrive_in_the_frameworks_dtype(dtype):
     array = np.arange(6).astype(dtype)
     found = to_numpy(upload_once(array, FRAMEWORK))
     assert found.dtype.itemsize == (4 if FRAMEWORK == "jax" else 8)
@@ -77,7 +77,7 @@ def test_shapes_and_strides_of_all_kinds_arrive(array):
     assert np.array_equal(found, array)
 
 
-def test_an_array_that_begins_anywhere_in_memory_arrives():
+def test_an_unaligned_array_arrives():
     whole = np.arange(1001, dtype=np.uint8)
     view = whole[1:]
     del whole
@@ -94,7 +94,7 @@ def test_a_tree_becomes_a_tree_of_tensors(data):
     forget(tree)
 
 
-def test_what_was_changed_in_between_is_uploaded_again_after_forget(data):
+def test_a_changed_array_is_uploaded_again_after_forget(data):
     upload_once(data, FRAMEWORK)
     forget(data)
     data[:] = 5
@@ -109,7 +109,7 @@ def test_the_tensor_outlives_the_array():
     assert (to_numpy(tensor) == 7).all()
 
 
-def test_nothing_is_remembered_of_arrays_that_are_gone():
+def test_collected_arrays_are_not_cached():
     before = len(_cache)
     found = [float(to_numpy(upload_once(np.full(10, i, np.float32), FRAMEWORK))[0]) for i in range(200)]
     assert found == list(range(200))
@@ -123,7 +123,7 @@ def test_the_tensor_is_not_the_array_itself():
     assert (to_numpy(tensor) == 0).all()
 
 
-def test_full_checks_upload_again_what_has_changed():
+def test_a_full_check_uploads_a_changed_array_again():
     array = np.zeros((30, 30), np.float32)
     first = upload_once(array, FRAMEWORK, check="full")
     assert upload_once(array, FRAMEWORK, check="full") is first
@@ -134,7 +134,7 @@ def test_full_checks_upload_again_what_has_changed():
 
 @pytest.mark.parametrize("array", [np.array(["a", "b"]), np.array([None, {}]), np.arange(3).astype("M8[s]")])
 @pytest.mark.parametrize("check", ["lock", "full"])
-def test_types_the_framework_has_not_are_refused_and_the_array_stays_writable(array, check):
+def test_unsupported_dtypes_are_refused_and_the_array_stays_writable(array, check):
     with pytest.raises(SpecError):
         upload_once(array, FRAMEWORK, check=check)
     assert array.flags.writeable

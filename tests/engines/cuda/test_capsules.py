@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from forebay.engines.cuda import memory as cuda_memory
 from forebay.engines.cuda.memory import DeviceRoot, ShadowArray
-from forebay.feed.lease import Lease
+from forebay.feed.slot import Lease
 
 POINTER = 0x7F00_0000_0000
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
