@@ -1,4 +1,4 @@
-"""`forebay scale` as people call it."""
+"""The command `forebay scale`."""
 
 import json
 
@@ -9,15 +9,15 @@ from forebay.cli.main import main
 from forebay.core.ceilings import Probe
 
 
-def test_it_says_what_holds_a_scenario_back(capsys):
+def test_it_names_the_bottleneck(capsys):
     assert main(["scale", "images", "--hosts", "16", "--steps", "30", "--set", "store.bytes_per_second=1e9"]) == 0
-    told = capsys.readouterr().out
-    assert "16 x 8 = 128 GPUs" in told
-    assert "what holds it back: store" in told
+    output = capsys.readouterr().out
+    assert "16 x 8 = 128 GPUs" in output
+    assert "Bottleneck: store" in output
 
 
 @pytest.mark.parametrize("name", ["images", "tables", "tokens"])
-def test_as_json_it_holds_every_part(name, capsys):
+def test_json_contains_every_part(name, capsys):
     assert main(["scale", name, "--steps", "30", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == 1
@@ -25,20 +25,22 @@ def test_as_json_it_holds_every_part(name, capsys):
     assert 0 < document["busy_share"] <= 1
 
 
-def test_a_mistake_is_told_and_ends_with_two(capsys):
+def test_a_mistake_gives_a_message_and_exit_code_2(capsys):
     assert main(["scale", "images", "--set", "host.gpus=0"]) == 2
     assert "host.gpus is 0" in capsys.readouterr().err
 
 
-def test_figures_of_a_probe_need_one(capsys, monkeypatch, tmp_path):
+def test_probed_needs_a_saved_probe(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["scale", "images", "--probed"]) == 2
     assert "run `forebay probe`" in capsys.readouterr().err
 
 
-def test_it_says_which_figures_of_the_probe_it_took(capsys, monkeypatch):
+def test_it_names_the_speeds_from_the_probe(capsys, monkeypatch):
     monkeypatch.setattr(Probe, "cached", lambda: PROBE)
     assert main(["scale", "images", "--probed", "--steps", "30"]) == 0
-    assert "as probed: disk 1.5 GB/s, link as described: none was probed" in " ".join(capsys.readouterr().out.split())
+    assert "of this machine: disk 1.5 GB/s, link from the scenario (not probed)." in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert main(["scale", "images", "--probed", "--steps", "30", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["probed"] == {"disk_bytes_per_second": 1.5e9}

@@ -1,7 +1,6 @@
-"""`forebay scale SCENARIO`: a feed on a cluster that is not here: its pace, what holds it back, what that costs."""
+"""`forebay scale SCENARIO`: simulate a feed on a cluster, with its bottleneck and the GPU hours lost."""
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -10,68 +9,75 @@ from forebay.cli.console import print_json, result_console
 from forebay.core.ceilings import Probe
 from forebay.core.spec import format_nbytes
 from forebay.errors import ScenarioError
-from forebay.measure.simulate.outcome import Outcome, Part, judge
+from forebay.measure.simulate.outcome import ScenarioOutcome, ScenarioPart, assess
 from forebay.measure.simulate.scenario import Scenario
-from forebay.measure.simulate.scenario_file import known_scenarios, probed, probed_speeds, read_scenario
+from forebay.measure.simulate.scenario_file import (
+    builtin_scenarios,
+    probed_speeds,
+    read_scenario,
+    with_probed_speeds,
+)
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "scale"
-HELP = "simulate a feed on a cluster: its pace, what holds it back, what that costs"
+HELP = "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", help=f"a TOML file, or one that is known: {', '.join(known_scenarios())}")
-    parser.add_argument("--hosts", type=int, metavar="N", help="so many hosts that train")
+    parser.add_argument("scenario", help=f"a TOML file, or a built-in scenario: {', '.join(builtin_scenarios())}")
+    parser.add_argument("--hosts", type=int, metavar="N", help="number of hosts that train")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="SECTION.FIELD=VALUE",
-        help="change a part of the scenario; may be repeated",
+        help="change a field of the scenario; repeatable",
     )
-    parser.add_argument("--probed", action="store_true", help="with the disk and the link that were probed here")
-    parser.add_argument("--steps", type=int, metavar="N", help="steps to simulate (default: until they are even)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    parser.add_argument("--probed", action="store_true", help="use the speeds that `forebay probe` measured here")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="steps to simulate (default: until the step time is steady)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random delays (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    probe = _probe() if arguments.probed else None
-    outcome = judge(_scenario(arguments, probe), steps=arguments.steps, seed=arguments.seed)
+    probe = _load_probe() if arguments.probed else None
+    outcome = assess(_load_scenario(arguments, probe), steps=arguments.steps, seed=arguments.seed)
     if arguments.json:
         print_json(_document(outcome, probe))
     else:
         _show(outcome)
         if probe is not None:
-            result_console().print(_taken(probe), markup=False)
+            result_console().print(_probe_note(probe), markup=False)
     return 0
 
 
-def _probe() -> Probe:
+def _load_probe() -> Probe:
     probe = Probe.cached()
     if probe is None:
-        raise ScenarioError("this machine was not probed yet: run `forebay probe`, or leave --probed out.")
+        raise ScenarioError("this machine has no saved probe. First run `forebay probe`, or omit --probed.")
     return probe
 
 
-def _scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenario:
+def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenario:
     hosts = [f"hosts={arguments.hosts}"] if arguments.hosts is not None else []
     scenario = read_scenario(arguments.scenario, [*arguments.set, *hosts])
-    return scenario if probe is None else probed(scenario, probe)
+    return scenario if probe is None else with_probed_speeds(scenario, probe)
 
 
-def _taken(probe: Probe) -> str:
-    """What the scenario has of this machine, and what it has not."""
+def _probe_note(probe: Probe) -> str:
+    """Say which speeds come from the probe, and which from the scenario."""
     speeds = probed_speeds(probe)
-    told = [
-        f"{name} {_speed(speeds[field])}" if field in speeds else f"{name} as described: none was probed"
+    sources = [
+        f"{name} {_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
         for name, field in (("disk", "disk_bytes_per_second"), ("link", "link_bytes_per_second"))
     ]
-    return f"of this machine, as probed: {', '.join(told)}"
+    return f"Speeds from the probe of this machine: {', '.join(sources)}."
 
 
-def _document(outcome: Outcome, probe: Probe | None) -> dict[str, Any]:
+def _document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any]:
     run = outcome.run
     return {
         "title": run.scenario.title,
@@ -86,47 +92,59 @@ def _document(outcome: Outcome, probe: Probe | None) -> dict[str, Any]:
         "gpu_hours": outcome.gpu_hours,
         "gpu_hours_lost_to_feeding": outcome.gpu_hours_lost_to_feeding,
         "gpu_hours_lost_to_each_other": outcome.gpu_hours_lost_to_each_other,
-        "parts": [asdict(part) for part in outcome.parts],
+        "parts": [_part_document(outcome, part) for part in outcome.parts],
     }
 
 
-def _show(outcome: Outcome) -> None:
+def _part_document(outcome: ScenarioOutcome, part: ScenarioPart) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "knob": part.parameter,  # the key of version 0.1
+        "value": part.value,
+        "needed": part.needed,
+        "busy_share": part.busy_share,
+        "doubled_seconds": outcome.doubled_seconds.get(part.parameter),
+    }
+
+
+def _show(outcome: ScenarioOutcome) -> None:
     out, run, scenario = result_console(), outcome.run, outcome.run.scenario
     gpus = f"{scenario.gpus:,} GPU{'s' if scenario.gpus > 1 else ''}"
-    out.print(f"{scenario.title or 'a scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
+    out.print(f"{scenario.title or 'scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
     out.print(
-        f"a step takes [bold]{_seconds(run.step_seconds)}[/], {_seconds(outcome.unfed.step_seconds)} if batches were "
-        f"always there; GPUs compute [bold]{run.busy_share:.0%}[/] of the time"
+        f"Step time [bold]{_seconds(run.step_seconds)}[/]; {_seconds(outcome.unfed.step_seconds)} if batches were "
+        f"always ready. GPUs compute [bold]{run.busy_share:.0%}[/] of the time."
     )
-    slots = format_nbytes(scenario.slots * scenario.crossing_batch_nbytes * scenario.host.gpus)
-    out.print(f"what holds it back: [bold]{outcome.bottleneck.name}[/]; slots take {slots} of a host")
-    out.print(_parts(outcome))
+    slots = format_nbytes(scenario.slots * scenario.device_batch_nbytes * scenario.host.gpus)
+    out.print(f"Bottleneck: [bold]{outcome.bottleneck.name}[/]. Slots use {slots} of memory per host.")
+    out.print(_part_table(outcome))
     out.print(
-        f"an epoch takes {_seconds(outcome.epoch_hours * 3600)}, {outcome.gpu_hours:,.1f} GPU hours; of these are lost "
-        f"{outcome.gpu_hours_lost_to_feeding:,.1f} to feeding, {outcome.gpu_hours_lost_to_each_other:,.1f} to waiting "
-        "for each other"
+        f"An epoch takes {_seconds(outcome.epoch_hours * 3600)}, or {outcome.gpu_hours:,.1f} GPU hours. GPUs wait "
+        f"{outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches and "
+        f"{outcome.gpu_hours_lost_to_each_other:,.1f} for other GPUs."
     )
 
 
-def _parts(outcome: Outcome) -> Table:
+def _part_table(outcome: ScenarioOutcome) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(("part", "has", "needs", "busy", "step if doubled")):
-        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+    for position, column in enumerate(("part", "has", "needs", "busy", "step if doubled")):
+        table.add_column(column, justify="right" if position else "left", no_wrap=True)
     for part in outcome.parts:
         needed = _amount(part, part.needed) if part.needed else ""
         busy = f"{part.busy_share:.0%}" if part.busy_share else ""
-        doubled = "" if part.doubled_seconds is None else _seconds(part.doubled_seconds)
+        doubled_seconds = outcome.doubled_seconds.get(part.parameter)
+        doubled = "" if doubled_seconds is None else _seconds(doubled_seconds)
         table.add_row(part.name, _amount(part, part.value), needed, busy, doubled)
     return table
 
 
-def _amount(part: Part, value: float) -> str:
-    if part.knob.endswith("bytes_per_second"):
+def _amount(part: ScenarioPart, value: float) -> str:
+    if part.parameter.endswith("bytes_per_second"):
         return _speed(value)
-    if part.knob.endswith(("compute_seconds", "seconds_per_batch")):
+    if part.parameter.endswith(("compute_seconds", "seconds_per_batch")):
         return _seconds(value)
     amount = f"{value:,.1f}".removesuffix(".0")
-    return f"{amount} nodes" if part.knob == "remote.nodes" else amount
+    return f"{amount} nodes" if part.parameter == "remote.nodes" else amount
 
 
 def _speed(bytes_per_second: float) -> str:
@@ -134,7 +152,7 @@ def _speed(bytes_per_second: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    for least, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= least:
-            return f"{seconds / least:,.2f} {unit}"
+    for smallest, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= smallest:
+            return f"{seconds / smallest:,.2f} {unit}"
     return f"{seconds * 1e3:.2f} ms"

@@ -1,4 +1,4 @@
-"""Scenarios for the tests of the simulator, and the same station written out event by event."""
+"""Scenarios for the tests of the simulation, and a server simulated event by event."""
 
 import heapq
 import re
@@ -13,7 +13,7 @@ SPEEDS = strategies.floats(1e8, 1e11)
 
 
 def scenario(*, hosts=1, source="memory", training=None, maps=None, **host):
-    """Batches of 100 rows of 10,000 bytes: a million bytes."""
+    """Make a scenario with batches of 100 rows of 10,000 bytes: one million bytes."""
     return Scenario(
         Data(rows=1_000_000, row_nbytes=10_000, source=source),
         training or Training(batch_rows=100, compute_seconds=0.01),
@@ -25,7 +25,7 @@ def scenario(*, hosts=1, source="memory", training=None, maps=None, **host):
 
 @strategies.composite
 def even_scenarios(draw):
-    """Anything without chance in it."""
+    """Draw scenarios without randomness."""
     host = Host(
         gpus=draw(strategies.sampled_from([1, 2, 4])),
         workers=draw(strategies.integers(1, 6)),
@@ -52,15 +52,15 @@ def even_scenarios(draw):
 
 
 def event_by_event(arrivals, services, servers):
-    """When each is done: those who wait are kept in a queue, those who are served in another, and time goes on."""
-    coming = sorted((arrival, number) for number, arrival in enumerate(arrivals))
+    """Return when each batch ends, with one queue of waiting batches and one of batches in service."""
+    arriving = sorted((arrival, number) for number, arrival in enumerate(arrivals))
     waiting, serving, done, now = [], [], {}, 0.0
-    while coming or waiting or serving:
+    while arriving or waiting or serving:
         while waiting and len(serving) < servers:
             number = waiting.pop(0)
             heapq.heappush(serving, (now + services[number], number))
-        if coming and (not serving or coming[0][0] <= serving[0][0]):
-            now, number = coming.pop(0)
+        if arriving and (not serving or arriving[0][0] <= serving[0][0]):
+            now, number = arriving.pop(0)
             waiting.append(number)
         elif serving:
             now, number = heapq.heappop(serving)
@@ -68,8 +68,8 @@ def event_by_event(arrivals, services, servers):
     return [done[number] for number in range(len(arrivals))]
 
 
-def documented():
-    """What docs/scale.md says of one host: a scenario, the changes made to it, the percentage that GPUs compute."""
+def documented_shares():
+    """Return the rows of docs/scale.md for one host: scenario, changes, and the percentage of time GPUs compute."""
     text = (ROOT / "docs" / "scale.md").read_text()
     rows = re.findall(r"^\| `(\w+)((?: --set [\w.=]+)*)` \|[^|]+\| (\d+) % \|", text, re.MULTILINE)
     return [(name, changes.split()[1::2], int(share)) for name, changes, share in rows]

@@ -1,21 +1,21 @@
-"""Laws of the simulator: what a single part alone must give, and what no change may bring about."""
+"""Laws of the simulation: the speed of each part alone, and effects that no change may have."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.measure.simulate.cases import documented, even_scenarios, scenario
+from tests.measure.simulate.cases import documented_shares, even_scenarios, scenario
 
 from forebay.errors import ScenarioError
-from forebay.measure.simulate.outcome import widened
-from forebay.measure.simulate.route import spread
+from forebay.measure.simulate.outcome import with_doubled
+from forebay.measure.simulate.route import jitter_factors
 from forebay.measure.simulate.scenario import Maps, Remote, Store, Training
 from forebay.measure.simulate.scenario_file import read_scenario
 from forebay.measure.simulate.simulate import simulate
 
-KNOBS = [
+PARAMETERS = [
     "training.compute_seconds",
     "training.prefetch",
     "host.link_bytes_per_second",
@@ -32,7 +32,7 @@ KNOBS = [
 IDLE = Training(batch_rows=100, compute_seconds=0.0)
 
 
-def test_a_loop_that_never_waits_takes_its_compute_and_its_all_reduce():
+def test_without_waiting_a_step_takes_compute_plus_all_reduce():
     training = Training(batch_rows=100, compute_seconds=0.2, all_reduce_seconds=0.05)
     assert simulate(scenario(training=training)).step_seconds == pytest.approx(0.25)
 
@@ -49,7 +49,7 @@ def test_a_loop_that_never_waits_takes_its_compute_and_its_all_reduce():
     ],
     ids=["link", "memory", "switch", "disk", "workers", "one worker for two"],
 )
-def test_a_single_part_alone_sets_the_pace_by_its_speed(made, seconds):
+def test_a_single_slow_part_determines_the_step(made, seconds):
     assert simulate(made).step_seconds == pytest.approx(seconds, rel=0.02)
 
 
@@ -58,13 +58,13 @@ def test_a_store_alone_is_shared_by_all_hosts():
     assert simulate(made).step_seconds == pytest.approx(5e-3)
 
 
-def test_connections_that_wait_for_each_request_give_what_little_says():
+def test_connections_with_one_request_each_obey_littles_law():
     store = Store(connections=2, request_nbytes=1_000_000, connection_bytes_per_second=1e8, latency_seconds=0.01)
     made = replace(scenario(training=IDLE, source="store"), store=store)
     assert simulate(made).step_seconds == pytest.approx(0.01, rel=0.02)
 
 
-def test_reading_ahead_hides_what_a_store_is_long_in_answering():
+def test_prefetching_hides_the_latency_of_a_store():
     made = scenario(training=Training(100, 0.01, prefetch=2), source="store")
     slow = replace(made, store=Store(latency_seconds=0.1, connections=1000, ahead_nbytes=0))
     ahead = replace(made, store=replace(slow.store, ahead_nbytes=8_000_000))
@@ -79,51 +79,48 @@ def test_remote_workers_alone_are_shared_by_all_ranks():
 
 
 @pytest.mark.parametrize("nodes", [10, 100])
-def test_what_the_trainer_does_for_a_batch_takes_as_long_with_any_number_of_nodes(nodes):
+def test_trainer_time_per_batch_does_not_depend_on_the_number_of_nodes(nodes):
     made = scenario(training=IDLE, maps=Maps("remote", 1e-4))
     made = replace(made, remote=Remote(nodes=nodes, workers=5, seconds_per_batch=4e-3))
     assert simulate(made).step_seconds == pytest.approx(4e-3, rel=0.02)
 
 
-def test_one_batch_in_flight_makes_every_step_wait_for_the_whole_way():
+def test_with_one_batch_in_flight_every_step_waits_for_the_whole_route():
     made = scenario(training=IDLE, maps=Maps("remote", 1e-4), link_bytes_per_second=1e8)
     made = replace(made, remote=Remote(workers=8, in_flight=1))
     assert simulate(made).step_seconds == pytest.approx(0.01 + 0.01)
 
 
-def test_copies_hide_behind_computing_where_there_are_two_slots():
+def test_two_slots_hide_copies_behind_compute():
     made = scenario(training=Training(100, 0.0011, prefetch=2), link_bytes_per_second=1e9)
     assert simulate(made).step_seconds == pytest.approx(0.0011)
 
 
-@settings(deadline=None)
-@given(even_scenarios(), st.sampled_from(KNOBS))
-def test_more_of_anything_never_ends_later(made, knob):
-    assert simulate(widened(made, knob), steps=20).seconds <= simulate(made, steps=20).seconds * (1 + 1e-9)
+@given(even_scenarios(), st.sampled_from(PARAMETERS))
+def test_doubling_any_part_never_ends_later(made, parameter):
+    assert simulate(with_doubled(made, parameter), steps=20).seconds <= simulate(made, steps=20).seconds * (1 + 1e-9)
 
 
-@settings(deadline=None)
 @given(even_scenarios())
-def test_every_byte_passes_every_station_of_its_way_once(made):
+def test_every_byte_passes_every_server_of_its_route_once(made):
     run = simulate(made, steps=12)
-    passed = [stage.station.busy_seconds for stage in run.way.stages]
-    assert passed == pytest.approx([12 * made.gpus * stage.seconds for stage in run.way.stages])
+    passed = [stage.server.busy_seconds for stage in run.route.stages]
+    assert passed == pytest.approx([12 * made.gpus * stage.seconds for stage in run.route.stages])
 
 
-@settings(deadline=None)
 @given(even_scenarios())
 def test_no_step_is_shorter_than_its_slowest_part(made):
     run = simulate(made, steps=20)
-    least = [stage.seconds * made.gpus / stage.station.all_servers for stage in run.way.stages]
+    least = [stage.seconds * made.gpus / stage.server.total_channels for stage in run.route.stages]
     assert run.step_seconds >= made.training.compute_seconds * (1 - 1e-9)
     assert run.seconds >= 20 * max([0.0, *least]) * (1 - 1e-9)
 
 
-def test_the_slowest_rank_sets_the_pace():
+def test_the_slowest_rank_determines_the_step():
     training = Training(batch_rows=100, compute_seconds=1.0, compute_jitter=0.1)
     run = simulate(scenario(hosts=50, training=training), steps=30, seed=7)
     random = np.random.default_rng(np.random.SeedSequence(7).spawn(2)[1])
-    slowest = [spread(random, 0.1, 50).max() for _ in range(30)]
+    slowest = [jitter_factors(random, 0.1, 50).max() for _ in range(30)]
     assert run.step_seconds == pytest.approx(np.mean(slowest[10:]))
 
 
@@ -134,26 +131,26 @@ def test_more_ranks_wait_longer_for_the_slowest():
     assert steps[0] == pytest.approx(1.0, rel=0.02)
 
 
-def test_chance_is_the_same_for_the_same_seed():
+def test_the_same_seed_gives_the_same_result():
     training = Training(batch_rows=100, compute_seconds=0.01, compute_jitter=0.3)
     made = scenario(hosts=3, training=training, maps=Maps("host", 1e-4, jitter=0.5))
     assert simulate(made, seed=4).step_seconds == simulate(made, seed=4).step_seconds
     assert simulate(made, seed=4).step_seconds != simulate(made, seed=5).step_seconds
 
 
-def test_uneven_times_keep_their_mean_and_spread():
-    drawn = spread(np.random.default_rng(0), 0.5, 200_000)
+def test_jitter_keeps_the_mean_and_the_deviation():
+    drawn = jitter_factors(np.random.default_rng(0), 0.5, 200_000)
     assert drawn.mean() == pytest.approx(1.0, rel=0.01)
     assert drawn.std() == pytest.approx(0.5, rel=0.02)
 
 
-@pytest.mark.parametrize(("name", "changes", "percent"), documented())
-def test_what_the_documentation_says_of_one_host_is_what_is_simulated(name, changes, percent):
+@pytest.mark.parametrize(("name", "changes", "percent"), documented_shares())
+def test_the_documented_shares_are_simulated(name, changes, percent):
     assert round(100 * simulate(read_scenario(name, changes)).busy_share) == percent
 
 
-def test_the_documentation_says_something_of_one_host():
-    assert len(documented()) >= 10
+def test_the_documentation_contains_shares():
+    assert len(documented_shares()) >= 10
 
 
 @pytest.mark.parametrize(("steps", "seed"), [(2, 0), (0, 0), (10, -1)])

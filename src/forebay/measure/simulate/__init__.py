@@ -1,9 +1,9 @@
-"""Clusters that are not there, on paper: how a feed would run on them, what would hold it back, what that costs.
+"""Simulation of a feed on a cluster: its speed, its bottleneck, and the cost of waiting.
 
-scenario.py    what is described: data, training, maps, hosts, store, remote nodes
-described.py   the description read from TOML, changed by a word on the command line, filled in by a probe
-station.py     something that serves one batch after the other: a disk, a link, a pool of workers
-way.py         the stations that a batch passes, in order
-simulate.py    steps of all ranks over those stations
-outcome.py     the pace, what sets it, what doubling each part would win, what it costs
+scenario.py       the description: data, training, maps, hosts, store, remote nodes
+scenario_file.py  reads a scenario from TOML, with changes from the command line and speeds from a probe
+server.py         something that serves one batch after the other: a disk, a link, a pool of workers
+route.py          the servers that a batch passes, in order
+simulate.py       the training steps of all ranks
+outcome.py        the bottleneck, the gain of doubling each part, and the GPU hours lost
 """

@@ -1,63 +1,65 @@
-"""What a scenario comes to: its pace, what sets it, what doubling each part would win, and what waiting costs."""
+"""The outcome of a scenario: its bottleneck, the gain of doubling each part, and the GPU hours lost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forebay.measure.simulate.route import Stage
+from forebay.measure.simulate.route import RouteStage
 from forebay.measure.simulate.scenario import Scenario
-from forebay.measure.simulate.simulate import Run, simulate, usual_steps
+from forebay.measure.simulate.simulate import SimulatedRun, default_steps, simulate
 
-__all__ = ["COMPUTE", "PREFETCH", "Outcome", "Part", "judge", "widened"]
+__all__ = ["COMPUTE", "PREFETCH", "ScenarioOutcome", "ScenarioPart", "assess", "with_doubled"]
 
 COMPUTE = "training.compute_seconds"
 PREFETCH = "training.prefetch"
-LEAST_WIN = 0.03  # of a step
-IN_USE = 0.1  # of the time: doubling what is used less wins next to nothing
-FEWER_IS_WIDER = (COMPUTE, "remote.seconds_per_batch")
+MIN_GAIN = 0.03  # share of a step that a bottleneck must save when it is doubled
+MIN_BUSY_SHARE = 0.1  # doubling a part that is less busy saves almost nothing
+LOWER_IS_FASTER = (COMPUTE, "remote.seconds_per_batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One station of the way, or the GPUs themselves."""
+class ScenarioPart:
+    """One server of the route, the GPUs, or the slots."""
 
     name: str
-    knob: str
-    value: float  # of the knob
-    needed: float  # of the knob, so that GPUs never wait for this part; 0 where that cannot be said
-    busy_share: float  # of its servers
-    doubled_seconds: float | None = None  # a step, with twice as much of it; None where it is hardly used
+    parameter: str
+    value: float  # of the parameter
+    needed: float  # value of the parameter with which GPUs never wait for this part; 0 if unknown
+    busy_share: float  # of its channels
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A run beside the same one on batches that are always there."""
+class ScenarioOutcome:
+    """A simulated run, the same run with batches that are always ready, and the use of each part."""
 
-    run: Run
-    unfed: Run
-    parts: tuple[Part, ...]  # the busiest first
+    run: SimulatedRun
+    unfed: SimulatedRun
+    parts: tuple[ScenarioPart, ...]  # the busiest first
+    doubled_seconds: Mapping[str, float]  # time of a step with the parameter doubled; only parameters of busy parts
 
     @property
-    def bottleneck(self) -> Part:
-        """The part that is worth doubling most; where none is worth it, the busiest."""
+    def bottleneck(self) -> ScenarioPart:
+        """Return the part whose doubling saves most; if no doubling saves enough, the busiest part."""
         seconds, best = min(
-            (part.doubled_seconds, part.name) for part in self.parts if part.doubled_seconds is not None
+            (self.doubled_seconds[part.parameter], part.name)
+            for part in self.parts
+            if part.parameter in self.doubled_seconds
         )
-        name = best if seconds < (1 - LEAST_WIN) * self.run.step_seconds else self.parts[0].name
+        name = best if seconds < (1 - MIN_GAIN) * self.run.step_seconds else self.parts[0].name
         return next(part for part in self.parts if part.name == name)
 
     @property
     def fed_share(self) -> float:
-        """The pace, as a share of what the GPUs would keep if batches were always there."""
+        """Return the speed as a share of the speed with batches that are always ready."""
         return min(1.0, self.unfed.step_seconds / self.run.step_seconds)
 
     @property
     def epoch_hours(self) -> float:
-        return self.run.steps_an_epoch * self.run.step_seconds / 3600
+        return self.run.steps_per_epoch * self.run.step_seconds / 3600
 
     @property
     def gpu_hours(self) -> float:
-        """Of an epoch."""
+        """Return the GPU hours of one epoch."""
         return self.epoch_hours * self.run.scenario.gpus
 
     @property
@@ -66,51 +68,55 @@ class Outcome:
 
     @property
     def gpu_hours_lost_to_each_other(self) -> float:
-        """Waited for the slowest rank and for the all-reduce, however well fed."""
+        """Return the GPU hours spent waiting for the slowest rank and for the all-reduce."""
         return self.gpu_hours * self.fed_share * (1 - self.unfed.busy_share)
 
 
-def judge(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> Outcome:
-    """Simulate a scenario, and again with each part doubled that is used to speak of, and with more slots."""
-    steps = usual_steps(scenario) if steps is None else steps
+def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
+    """Simulate a scenario, and again with each busy part doubled, and with the slots doubled."""
+    steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)
     unfed = simulate(scenario, steps=steps, seed=seed, fed=False)
-    parts = sorted([*_stations(run, unfed), _gpus(run)], key=lambda part: part.busy_share, reverse=True)
-    parts.append(Part("slots", PREFETCH, scenario.slots, 0.0, 0.0))
-    knobs = {part.knob for part in parts if part.busy_share >= IN_USE or part.knob == PREFETCH}
-    doubled = {knob: simulate(widened(scenario, knob), steps=steps, seed=seed).step_seconds for knob in knobs}
-    return Outcome(run, unfed, tuple(replace(part, doubled_seconds=doubled.get(part.knob)) for part in parts))
+    parts = sorted([*_server_parts(run, unfed), _gpu_part(run)], key=lambda part: part.busy_share, reverse=True)
+    parts.append(ScenarioPart("slots", PREFETCH, scenario.slots, 0.0, 0.0))
+    parameters = {part.parameter for part in parts if part.busy_share >= MIN_BUSY_SHARE or part.parameter == PREFETCH}
+    doubled_seconds = {
+        parameter: simulate(with_doubled(scenario, parameter), steps=steps, seed=seed).step_seconds
+        for parameter in parameters
+    }
+    return ScenarioOutcome(run, unfed, tuple(parts), doubled_seconds)
 
 
-def widened(scenario: Scenario, knob: str, times: float = 2) -> Scenario:
-    """The scenario with more of one part. More slots are more batches in flight, too."""
-    if knob == PREFETCH:
-        training = replace(scenario.training, prefetch=round(scenario.slots * times))
-        remote = replace(scenario.remote, in_flight=round(scenario.in_flight * times))
+def with_doubled(scenario: Scenario, parameter: str) -> Scenario:
+    """Return the scenario with twice the capacity of one part. Doubling the slots also doubles batches in flight."""
+    if parameter == PREFETCH:
+        training = replace(scenario.training, prefetch=2 * scenario.slots)
+        remote = replace(scenario.remote, in_flight=2 * scenario.batches_in_flight)
         return replace(scenario, training=training, remote=remote)
-    factor = 1 / times if knob in FEWER_IS_WIDER else times
-    section, _, field = knob.partition(".")
-    part, value = getattr(scenario, section), value_of(scenario, knob)
-    wider: Any = round(value * factor) if isinstance(value, int) else value * factor
-    return replace(scenario, **{section: replace(part, **{field: wider})})
+    factor = 1 / 2 if parameter in LOWER_IS_FASTER else 2
+    section, _, field = parameter.partition(".")
+    part, value = getattr(scenario, section), parameter_value(scenario, parameter)
+    doubled: Any = round(value * factor) if isinstance(value, int) else value * factor
+    return replace(scenario, **{section: replace(part, **{field: doubled})})
 
 
-def value_of(scenario: Scenario, knob: str) -> Any:
-    section, _, field = knob.partition(".")
+def parameter_value(scenario: Scenario, parameter: str) -> Any:
+    section, _, field = parameter.partition(".")
     return getattr(getattr(scenario, section), field)
 
 
-def _stations(run: Run, unfed: Run) -> Iterator[Part]:
-    for stage in run.way.stages:
-        value, used = value_of(run.scenario, stage.knob), _used_seconds(stage, run.scenario)
-        needed = 0.0 if stage.knob in FEWER_IS_WIDER else value * used / unfed.step_seconds
-        yield Part(stage.station.name, stage.knob, value, needed, min(1.0, used / run.step_seconds))
+def _server_parts(run: SimulatedRun, unfed: SimulatedRun) -> Iterator[ScenarioPart]:
+    for stage in run.route.stages:
+        value, busy_seconds = parameter_value(run.scenario, stage.parameter), _busy_seconds(stage, run.scenario)
+        needed = 0.0 if stage.parameter in LOWER_IS_FASTER else value * busy_seconds / unfed.step_seconds
+        busy_share = min(1.0, busy_seconds / run.step_seconds)
+        yield ScenarioPart(stage.server.name, stage.parameter, value, needed, busy_share)
 
 
-def _used_seconds(stage: Stage, scenario: Scenario) -> float:
-    """Of each server, in a step; what a batch asks of a station is the same in all of them."""
-    return stage.seconds * scenario.gpus / stage.station.all_servers
+def _busy_seconds(stage: RouteStage, scenario: Scenario) -> float:
+    """Return how long each channel is busy in a step. Every batch needs the same time on a server."""
+    return stage.seconds * scenario.gpus / stage.server.total_channels
 
 
-def _gpus(run: Run) -> Part:
-    return Part("GPUs", COMPUTE, run.scenario.training.compute_seconds, 0.0, run.busy_share)
+def _gpu_part(run: SimulatedRun) -> ScenarioPart:
+    return ScenarioPart("GPUs", COMPUTE, run.scenario.training.compute_seconds, 0.0, run.busy_share)

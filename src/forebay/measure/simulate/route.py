@@ -1,7 +1,7 @@
-"""The way of a batch: which stations it passes on its way to a GPU, and how long each takes for it. Pure.
+"""The route of a batch to a GPU: the servers it passes, and how long each one takes for it.
 
-What lies in a store comes over connections and the network; what is cached of it, from the disk beside. Maps run on
-workers of the host, or on remote nodes, which then read the store themselves. Last come memory, switch and link.
+Rows of an object store come over connections and the network; cached rows come from the disk of the host. Maps run on
+workers of the host, or on remote nodes, which then read the store themselves. Host memory, switch and link come last.
 """
 
 import math
@@ -12,154 +12,162 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.measure.simulate.scenario import Scenario
-from forebay.measure.simulate.server import Station
+from forebay.measure.simulate.server import Server
 
-__all__ = ["Stage", "Way", "lay_out", "spread"]
+__all__ = ["Route", "RouteStage", "jitter_factors", "plan_route"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A station, and what one batch asks of it."""
+class RouteStage:
+    """A server, and how long it is busy with one batch."""
 
-    station: Station
-    knob: str  # the field of the scenario that makes the station wider
-    seconds: float  # of a server, for a batch
+    server: Server
+    parameter: str  # the field of the scenario that determines the capacity of the server
+    seconds: float  # of one channel, for one batch
     jitter: float = 0.0
-    latency_seconds: float = 0.0  # on top; keeps no server busy
+    latency_seconds: float = 0.0  # additional delay that keeps no channel busy
     latency_jitter: float = 0.0
 
     def serve(self, ready: Array, random: np.random.Generator) -> Array:
-        seconds = self.seconds * spread(random, self.jitter, len(ready))
-        done = self.station.serve(ready, seconds)
+        seconds = self.seconds * jitter_factors(random, self.jitter, len(ready))
+        ends = self.server.serve(ready, seconds)
         if not self.latency_seconds:
-            return done
-        return done + self.latency_seconds * spread(random, self.latency_jitter, len(ready))
+            return ends
+        return ends + self.latency_seconds * jitter_factors(random, self.latency_jitter, len(ready))
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Branches that are read side by side, then stages one after the other."""
+class Route:
+    """Branches that read in parallel, then stages in sequence."""
 
-    reading: tuple[tuple[Stage, ...], ...]
-    rest: tuple[Stage, ...]
+    branches: tuple[tuple[RouteStage, ...], ...]
+    sequence: tuple[RouteStage, ...]
 
     @property
-    def stages(self) -> Iterator[Stage]:
-        for branch in self.reading:
+    def stages(self) -> Iterator[RouteStage]:
+        for branch in self.branches:
             yield from branch
-        yield from self.rest
+        yield from self.sequence
 
-    def pass_through(self, may_read: Array, may_go_on: Array, random: np.random.Generator) -> Array:
-        """When batches arrive that could have been read from the one time on, and have had slots from the other on."""
-        read = [_in_a_row(branch, may_read, random) for branch in self.reading]
-        return _in_a_row(self.rest, np.maximum.reduce([may_go_on, *read]), random)
+    def pass_through(self, read_from: Array, slot_from: Array, random: np.random.Generator) -> Array:
+        """Return the arrival times of batches, given when reading may start and when their slots are free."""
+        read_ends = [_pass_stages(branch, read_from, random) for branch in self.branches]
+        return _pass_stages(self.sequence, np.maximum.reduce([slot_from, *read_ends]), random)
 
 
-def spread(random: np.random.Generator, jitter: float, count: int) -> Array:
-    """Factors around 1 with this standard deviation, skewed to the slow side as delays are: log-normal."""
+def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Array:
+    """Draw log-normal factors with mean 1 and this standard deviation; like real delays, they are skewed to slow."""
     if not jitter:
         return np.ones(count)
     sigma = math.sqrt(math.log1p(jitter**2))
     return random.lognormal(-(sigma**2) / 2, sigma, count)
 
 
-def lay_out(scenario: Scenario) -> Way:
-    """The stations of a scenario; what is infinitely fast is left out."""
-    reading = tuple(branch for branch in _branches(scenario) if branch)
-    return Way(reading, tuple(_mapping(scenario)) + tuple(_crossing(scenario)))
+def plan_route(scenario: Scenario) -> Route:
+    """Plan the route of a scenario without servers that are infinitely fast."""
+    branches = tuple(branch for branch in _read_branches(scenario) if branch)
+    return Route(branches, tuple(_map_stages(scenario)) + tuple(_device_stages(scenario)))
 
 
-def _branches(scenario: Scenario) -> Iterator[tuple[Stage, ...]]:
+def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
     data, host, nbytes = scenario.data, scenario.host, scenario.stored_batch_nbytes
-    by_host = _piped(scenario.hosts)
-    cached = {"disk": 1.0, "store": data.cached_share, "memory": 0.0}[data.source]
-    yield tuple(by_host("disk", "host.disk_bytes_per_second", host.disk_bytes_per_second, nbytes * cached))
+    per_host = _byte_servers(scenario.hosts)
+    disk_share = {"disk": 1.0, "store": data.cached_share, "memory": 0.0}[data.source]
+    yield tuple(per_host("disk", "host.disk_bytes_per_second", host.disk_bytes_per_second, nbytes * disk_share))
     if data.source == "store":
-        yield tuple(_from_store(scenario, nbytes * (1 - cached)))
+        yield tuple(_store_stages(scenario, nbytes * (1 - disk_share)))
 
 
-def _from_store(scenario: Scenario, nbytes: float) -> Iterator[Stage]:
-    """Connections come last: an answer that is late holds up its own batch, not the network."""
-    store, remote, by_all = scenario.store, scenario.remote, _piped(1)
-    yield from by_all("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
+def _store_stages(scenario: Scenario, nbytes: float) -> Iterator[RouteStage]:
+    # Connections come last, so that a late reply delays its own batch and not the network.
+    store, remote, shared = scenario.store, scenario.remote, _byte_servers(1)
+    yield from shared("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
     if scenario.maps.where == "remote":
-        knob, rate = "remote.network_bytes_per_second", remote.nodes * remote.network_bytes_per_second
-        readers, piped, name = remote.nodes, by_all, "network into nodes"
+        parameter, rate = "remote.network_bytes_per_second", remote.nodes * remote.network_bytes_per_second
+        readers, servers, name = remote.nodes, shared, "network into nodes"
     else:
-        knob, rate = "host.network_bytes_per_second", scenario.host.network_bytes_per_second
-        readers, piped, name = 1, _piped(scenario.hosts), "network into hosts"
-    yield from piped(name, knob, rate, nbytes)
+        parameter, rate = "host.network_bytes_per_second", scenario.host.network_bytes_per_second
+        readers, servers, name = 1, _byte_servers(scenario.hosts), "network into hosts"
+    yield from servers(name, parameter, rate, nbytes)
     rate = readers * store.reader_bytes_per_second
-    yield from piped("connections", "store.connections", rate, nbytes, store.latency_seconds, store.jitter)
+    yield from servers("connections", "store.connections", rate, nbytes, store.latency_seconds, store.jitter)
 
 
-def _mapping(scenario: Scenario) -> Iterator[Stage]:
+def _map_stages(scenario: Scenario) -> Iterator[RouteStage]:
     if scenario.maps.where == "host":
-        workers = Station("workers", scenario.hosts, scenario.host.workers)
-        yield _mapped(scenario, workers, "host.workers")
+        workers = Server("workers", scenario.hosts, scenario.host.workers)
+        yield _worker_stage(scenario, workers, "host.workers")
     if scenario.maps.where == "remote":
-        yield from _there_and_back(scenario)
+        yield from _remote_stages(scenario)
 
 
-def _there_and_back(scenario: Scenario) -> Iterator[Stage]:
+def _remote_stages(scenario: Scenario) -> Iterator[RouteStage]:
     host, remote = scenario.host, scenario.remote
-    by_all, by_host = _piped(1), _piped(scenario.hosts)
+    shared, per_host = _byte_servers(1), _byte_servers(scenario.hosts)
     if remote.seconds_per_batch:
-        driver = Station("trainer's process", scenario.gpus)
-        yield Stage(driver, "remote.seconds_per_batch", remote.seconds_per_batch)
-    inward, knob = scenario.crossing_batch_nbytes, "remote.network_bytes_per_second"
+        trainer = Server("trainer's process", scenario.gpus)
+        yield RouteStage(trainer, "remote.seconds_per_batch", remote.seconds_per_batch)
+    inward, parameter = scenario.device_batch_nbytes, "remote.network_bytes_per_second"
     rate = remote.nodes * remote.network_bytes_per_second
     if scenario.data.source != "store":
         outward = scenario.stored_batch_nbytes
-        yield from by_host(
+        yield from per_host(
             "network out of hosts", "host.network_bytes_per_second", host.network_bytes_per_second, outward
         )
-        yield from by_all("network into nodes", knob, rate, outward)
-    pool = Station("remote workers", 1, remote.nodes * remote.workers)
-    yield _mapped(scenario, pool, "remote.nodes")
-    yield from by_all("network out of nodes", knob, rate, inward)
-    yield from by_host("network into hosts", "host.network_bytes_per_second", host.network_bytes_per_second, inward)
+        yield from shared("network into nodes", parameter, rate, outward)
+    workers = Server("remote workers", 1, remote.nodes * remote.workers)
+    yield _worker_stage(scenario, workers, "remote.nodes")
+    yield from shared("network out of nodes", parameter, rate, inward)
+    yield from per_host("network into hosts", "host.network_bytes_per_second", host.network_bytes_per_second, inward)
 
 
-def _mapped(scenario: Scenario, pool: Station, knob: str) -> Stage:
+def _worker_stage(scenario: Scenario, workers: Server, parameter: str) -> RouteStage:
     maps = scenario.maps
     seconds = maps.seconds_per_batch + maps.seconds_per_row * scenario.training.batch_rows
-    return Stage(pool, knob, seconds, jitter=maps.jitter)
+    return RouteStage(workers, parameter, seconds, jitter=maps.jitter)
 
 
-def _crossing(scenario: Scenario) -> Iterator[Stage]:
-    host, nbytes = scenario.host, scenario.crossing_batch_nbytes
-    by_host, by_rank = _piped(scenario.hosts), _piped(scenario.gpus)
-    yield from by_host("memory", "host.memory_bytes_per_second", host.memory_bytes_per_second, _touched(scenario))
-    switches = _piped(scenario.gpus // host.gpus_per_switch)
-    yield from switches("switch", "host.switch_bytes_per_second", host.switch_bytes_per_second, nbytes)
-    yield from by_rank("link", "host.link_bytes_per_second", host.link_bytes_per_second, nbytes, host.link_seconds)
+def _device_stages(scenario: Scenario) -> Iterator[RouteStage]:
+    host, nbytes = scenario.host, scenario.device_batch_nbytes
+    per_host, per_rank = _byte_servers(scenario.hosts), _byte_servers(scenario.gpus)
+    memory_nbytes = _memory_traffic_nbytes(scenario)
+    yield from per_host("memory", "host.memory_bytes_per_second", host.memory_bytes_per_second, memory_nbytes)
+    per_switch = _byte_servers(scenario.gpus // host.gpus_per_switch)
+    yield from per_switch("switch", "host.switch_bytes_per_second", host.switch_bytes_per_second, nbytes)
+    yield from per_rank("link", "host.link_bytes_per_second", host.link_bytes_per_second, nbytes, host.link_seconds)
 
 
-def _touched(scenario: Scenario) -> int:
-    """Bytes of the host's memory read and written for a batch: fetched by the GPU, once; else it is written as it
-    arrives, read and written on its way into a slot, and read by the link."""
-    stored, crossing = scenario.stored_batch_nbytes, scenario.crossing_batch_nbytes
+def _memory_traffic_nbytes(scenario: Scenario) -> int:
+    """Return how many bytes of host memory are read and written for one batch.
+
+    A GPU that pulls the rows reads them once. Otherwise a batch is written on arrival, read and written on its way
+    into a slot, and read by the link.
+    """
+    stored, device = scenario.stored_batch_nbytes, scenario.device_batch_nbytes
     if scenario.maps.where == "remote":
-        return 4 * crossing if scenario.data.source == "store" else 2 * stored + 4 * crossing
-    fetched = scenario.data.source == "memory" and scenario.maps.where == "nowhere"
-    return crossing if fetched else 2 * stored + 2 * crossing
+        return 4 * device if scenario.data.source == "store" else 2 * stored + 4 * device
+    is_pulled = scenario.data.source == "memory" and scenario.maps.where == "nowhere"
+    return device if is_pulled else 2 * stored + 2 * device
 
 
-def _in_a_row(stages: tuple[Stage, ...], ready: Array, random: np.random.Generator) -> Array:
+def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random.Generator) -> Array:
     for stage in stages:
         ready = stage.serve(ready, random)
     return ready
 
 
-def _piped(groups: int) -> Callable[..., Iterator[Stage]]:
-    """Makes stages of so many like stations that move bytes; none where nothing moves or nothing is held up."""
+def _byte_servers(copies: int) -> Callable[..., Iterator[RouteStage]]:
+    """Return a function that makes the stage of servers that move bytes.
 
-    def stages(
-        name: str, knob: str, bytes_per_second: float, nbytes: float, latency: float = 0.0, jitter: float = 0.0
-    ) -> Iterator[Stage]:
+    It makes no stage if no bytes move, or if the server causes no delay.
+    """
+
+    def make_stage(
+        name: str, parameter: str, bytes_per_second: float, nbytes: float, latency: float = 0.0, jitter: float = 0.0
+    ) -> Iterator[RouteStage]:
         if nbytes and (latency or bytes_per_second != math.inf):
             seconds = nbytes / bytes_per_second
-            yield Stage(Station(name, groups), knob, seconds, latency_seconds=latency, latency_jitter=jitter)
+            server = Server(name, copies)
+            yield RouteStage(server, parameter, seconds, latency_seconds=latency, latency_jitter=jitter)
 
-    return stages
+    return make_stage

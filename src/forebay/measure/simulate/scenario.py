@@ -1,6 +1,6 @@
-"""A training run on a cluster, as far as feeding it goes. Values only; nothing here computes.
+"""The description of a training run on a cluster, as far as data loading is concerned.
 
-Bytes a second that are infinite mean that this part never holds anything up: it is left out.
+A speed of infinitely many bytes per second means that the part causes no delay. The simulation leaves it out.
 """
 
 import math
@@ -8,127 +8,128 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from forebay.errors import ScenarioError
-from forebay.pipeline.planner import AHEAD
-from forebay.transforms.workers.ray_cluster import TASKS_A_WORKER
+from forebay.pipeline.planner import READY_GROUPS
+from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["Data", "Host", "Maps", "Remote", "Scenario", "Store", "Training"]
 
 SOURCES = ("memory", "disk", "store")
-PLACES = ("nowhere", "host", "remote")
+MAP_LOCATIONS = ("nowhere", "host", "remote")
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The rows: as they are stored, and as they cross to the device."""
+    """The rows: their size in storage, and their size on the way to the device."""
 
     rows: int
     row_nbytes: int
-    fed_row_nbytes: int = 0  # after the map; 0: as they are stored
-    source: str = "memory"  # of the host that trains, its disk, or an object store
-    cached_share: float = 0.0  # of the rows of a store: they lie on the host's disk already
+    fed_row_nbytes: int = 0  # after the map; 0 means as stored
+    source: str = "memory"  # memory of the training host, its disk, or an object store
+    cached_share: float = 0.0  # share of the rows of a store that the disk of the host already contains
 
     def __post_init__(self) -> None:
-        _check(self, above_zero=("rows", "row_nbytes"))
-        _check_word("data.source", self.source, SOURCES)
+        _check("data", self, above_zero=("rows", "row_nbytes"))
+        _check_choice("data.source", self.source, SOURCES)
         if not 0 <= self.cached_share <= 1:
-            raise ScenarioError(f"data.cached_share is {self.cached_share}: give a share, from 0 to 1.")
+            raise ScenarioError(f"data.cached_share is {self.cached_share}. Give a share from 0 to 1.")
 
     @property
-    def crossing_nbytes(self) -> int:
-        """Of a row, on its way to the device."""
+    def device_row_nbytes(self) -> int:
+        """Return the bytes of a row on its way to the device."""
         return self.fed_row_nbytes or self.row_nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A step: every GPU computes on a batch of its own, then all wait for each other."""
+    """A training step: every GPU computes on its own batch, then all GPUs wait for each other."""
 
-    batch_rows: int  # of one GPU
+    batch_rows: int  # per GPU
     compute_seconds: float
-    compute_jitter: float = 0.0  # standard deviation of a GPU's step, as a share of it
-    all_reduce_seconds: float = 0.0  # what of it is not hidden behind computing
-    prefetch: int = 0  # batches being made or ready, beside the one in use; 0: as a feed plans it
+    compute_jitter: float = 0.0  # standard deviation as a share of compute_seconds
+    all_reduce_seconds: float = 0.0  # only the time that is not hidden behind compute
+    prefetch: int = 0  # batches in preparation or ready, besides the one in use; 0 means as a feed plans it
 
     def __post_init__(self) -> None:
-        _check(self, above_zero=("batch_rows",))
+        _check("training", self, above_zero=("batch_rows",))
 
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """What is done to rows on CPUs."""
+    """The maps that run on CPUs."""
 
     where: str = "nowhere"
     seconds_per_row: float = 0.0
-    seconds_per_batch: float = 0.0  # beside its rows: the trip to a worker and back, of the worker's time
-    jitter: float = 0.0  # standard deviation of a batch's time, as a share of it
+    seconds_per_batch: float = 0.0  # in addition to the rows: worker time for receiving and returning a batch
+    jitter: float = 0.0  # standard deviation of the time of a batch, as a share of it
 
     def __post_init__(self) -> None:
-        _check(self)
-        _check_word("maps.where", self.where, PLACES)
+        _check("maps", self)
+        _check_choice("maps.where", self.where, MAP_LOCATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine that trains."""
+    """One machine with GPUs that train."""
 
     gpus: int = 1
-    workers: int = 1  # batches mapped at the same time
-    link_bytes_per_second: float = math.inf  # of one GPU
-    link_seconds: float = 0.0  # until a batch begins to cross
+    workers: int = 1  # batches that are mapped at the same time
+    link_bytes_per_second: float = math.inf  # per GPU
+    link_seconds: float = 0.0  # latency of a copy
     gpus_per_switch: int = 1
-    switch_bytes_per_second: float = math.inf  # what GPUs behind one switch or socket get together
+    switch_bytes_per_second: float = math.inf  # shared by the GPUs behind one switch or socket
     memory_bytes_per_second: float = math.inf  # reads and writes together
     disk_bytes_per_second: float = math.inf
-    network_bytes_per_second: float = math.inf  # each way
-    taking_seconds: float = 0.0  # of the training loop, to get a batch that is ready
+    network_bytes_per_second: float = math.inf  # in each direction
+    taking_seconds: float = 0.0  # time of the training loop to take a ready batch
 
     def __post_init__(self) -> None:
-        _check(self, above_zero=("gpus", "workers", "gpus_per_switch", *_speeds(self)))
+        _check("host", self, above_zero=("gpus", "workers", "gpus_per_switch", *_speeds(self)))
         if self.gpus % self.gpus_per_switch:
             raise ScenarioError(
-                f"host.gpus is {self.gpus}, host.gpus_per_switch {self.gpus_per_switch}: give a divisor of {self.gpus}."
+                f"host.gpus_per_switch is {self.gpus_per_switch}, but host.gpus is {self.gpus}. "
+                f"Give a divisor of {self.gpus}."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An object store that all read from."""
+    """An object store that all hosts or remote nodes read."""
 
-    bytes_per_second: float = math.inf  # to all of them together
-    connections: int = 16  # of one host (or remote node)
+    bytes_per_second: float = math.inf  # of the store in total
+    connections: int = 16  # per host or remote node
     connection_bytes_per_second: float = math.inf
     request_nbytes: int = 8 << 20
-    latency_seconds: float = 0.0  # until the first byte of a request comes
+    latency_seconds: float = 0.0  # until the first byte of a reply
     jitter: float = 0.0  # standard deviation of the slowest request of a batch, as a share of the latency
-    ahead_nbytes: int = 256 << 20  # read for one GPU before there is a slot for it
+    ahead_nbytes: int = 256 << 20  # prefetched for one GPU before a slot is free
 
     def __post_init__(self) -> None:
-        _check(self, above_zero=("connections", "request_nbytes", *_speeds(self)))
+        _check("store", self, above_zero=("connections", "request_nbytes", *_speeds(self)))
 
     @property
     def reader_bytes_per_second(self) -> float:
-        """What one host gets by all its connections, each of which waits for a request before it makes the next."""
+        """Return the speed of all connections of one reader. A connection sends one request at a time."""
         request_seconds = self.latency_seconds + self.request_nbytes / self.connection_bytes_per_second
         return self.connections * self.request_nbytes / request_seconds if request_seconds else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Machines that map for those that train, as Ray nodes do."""
+    """Machines that only run maps, for example Ray nodes."""
 
     nodes: int = 1
-    workers: int = 1  # of one node
-    network_bytes_per_second: float = math.inf  # of one node, each way
-    in_flight: int = 0  # batches of one GPU that are out at a time; 0: as a feed plans it, two a worker
-    seconds_per_batch: float = 0.0  # of the trainer's process, to send a batch away and take it back
+    workers: int = 1  # per node
+    network_bytes_per_second: float = math.inf  # per node, in each direction
+    in_flight: int = 0  # batches per GPU on remote workers at the same time; 0 means as a feed plans it, two per worker
+    seconds_per_batch: float = 0.0  # time of the training process to send a batch and receive it
 
     def __post_init__(self) -> None:
-        _check(self, above_zero=("nodes", "workers", *_speeds(self)))
+        _check("remote", self, above_zero=("nodes", "workers", *_speeds(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All of it, on so many hosts."""
+    """A complete description, with the number of hosts."""
 
     data: Data
     training: Training
@@ -141,7 +142,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if self.hosts < 1:
-            raise ScenarioError(f"hosts is {self.hosts}: give 1 or more.")
+            raise ScenarioError(f"hosts is {self.hosts}. Give 1 or more.")
 
     @property
     def gpus(self) -> int:
@@ -149,21 +150,25 @@ class Scenario:
 
     @property
     def slots(self) -> int:
-        """Batches of a GPU being made or ready: as many as can be made at a time and a few more, unless it is said."""
+        """Return the number of batches per GPU in preparation or ready, besides the one in use."""
         if self.training.prefetch:
             return self.training.prefetch
-        making = {"nowhere": 1, "host": -(-self.host.workers // self.host.gpus), "remote": self.in_flight}
-        return making[self.maps.where] + AHEAD
+        in_preparation = {
+            "nowhere": 1,
+            "host": -(-self.host.workers // self.host.gpus),
+            "remote": self.batches_in_flight,
+        }
+        return in_preparation[self.maps.where] + READY_GROUPS
 
     @property
-    def in_flight(self) -> int:
-        """Batches of a GPU that are out on remote workers at a time."""
-        return self.remote.in_flight or -(-TASKS_A_WORKER * self.remote.nodes * self.remote.workers // self.gpus)
+    def batches_in_flight(self) -> int:
+        """Return the number of batches per GPU that remote workers have at the same time."""
+        return self.remote.in_flight or -(-TASKS_PER_WORKER * self.remote.nodes * self.remote.workers // self.gpus)
 
     @property
-    def ahead(self) -> int:
-        """Batches of a GPU that are read from a store before they have slots; remote nodes read what is in flight."""
-        if self.data.source != "store" or self.maps.where == "remote":
+    def prefetched_batches(self) -> int:
+        """Return the number of batches per GPU that the host reads from a store before their slots are free."""
+        if self.data.source != "store" or self.maps.where == "remote":  # remote nodes read only what is in flight
             return 0
         return self.store.ahead_nbytes // self.stored_batch_nbytes
 
@@ -172,26 +177,26 @@ class Scenario:
         return self.training.batch_rows * self.data.row_nbytes
 
     @property
-    def crossing_batch_nbytes(self) -> int:
-        return self.training.batch_rows * self.data.crossing_nbytes
+    def device_batch_nbytes(self) -> int:
+        return self.training.batch_rows * self.data.device_row_nbytes
 
 
 def _speeds(part: Any) -> tuple[str, ...]:
     return tuple(known.name for known in fields(part) if known.name.endswith("bytes_per_second"))
 
 
-def _check(part: Any, above_zero: tuple[str, ...] = ()) -> None:
-    """Numbers that make sense; infinity only where it means that nothing is held up."""
+def _check(section: str, part: Any, above_zero: tuple[str, ...] = ()) -> None:
+    """Check that numbers are not negative. Only speeds may be infinite."""
     for known in fields(part):
-        value, name = getattr(part, known.name), f"{type(part).__name__.lower()}.{known.name}"
+        value, name = getattr(part, known.name), f"{section}.{known.name}"
         if isinstance(value, str):
             continue
         if math.isnan(value) or value < 0 or (value == math.inf and known.name not in _speeds(part)):
-            raise ScenarioError(f"{name} is {value}: give a number that is not negative.")
+            raise ScenarioError(f"{name} is {value}. Give a finite number that is not negative.")
         if value == 0 and known.name in above_zero:
-            raise ScenarioError(f"{name} is 0: give more than that; what plays no part is left out.")
+            raise ScenarioError(f"{name} is 0. Give a number above 0, or omit the field.")
 
 
-def _check_word(name: str, value: str, known: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ScenarioError(f"{name} is {value!r}: choose one of {', '.join(known)}.")
+        raise ScenarioError(f"{name} is {value!r}. Choose one of {', '.join(known)}.")
