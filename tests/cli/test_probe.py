@@ -1,4 +1,4 @@
-"""`forebay probe` as people call it: measured once, shown again, interrupted without a trace."""
+"""The command `forebay probe`: measuring, showing saved results, interrupting."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from rich.console import Console
 from forebay.cli.probe import render
 from forebay.core.ceilings import (
     CopySpeed,
-    DeviceFigures,
-    DiskFigures,
-    HostFigures,
+    DeviceCeilings,
+    DiskCeilings,
+    HostCeilings,
     HostGather,
     Probe,
     RowSpeed,
@@ -26,7 +26,7 @@ from forebay.core.ceilings import (
 from forebay.core.hardware import Hardware
 
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)
-LONGEST_SECONDS = 200  # of a command, where it has a core to itself now and then only
+TIMEOUT_SECONDS = 200  # of a command on a busy machine
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -43,12 +43,12 @@ PROBE = Probe(
     hardware=Hardware("Intel(R) Xeon(R) Platinum 8480C", 16, 128 << 30, ("NVIDIA H200",), "580.95.05"),
     measured_at=datetime(2026, 7, 30, 14, 2).astimezone(),
     seconds=9.84,
-    host=HostFigures(
+    host=HostCeilings(
         copies=copies((1, 8.8), (2, 15.2), (4, 24.04), (8, 31), (16, 33)),
         gathers=(HostGather(1, rows(1.9, 4.1, 8, 8.4, 8.5)), HostGather(8, rows(9.9, 24, 41, 35, 32))),
     ),
-    disk=DiskFigures("/tmp", "ext4", 3.3e9, 9.8e9),
-    device=DeviceFigures(
+    disk=DiskCeilings("/tmp", "ext4", 3.3e9, 9.8e9),
+    device=DeviceCeilings(
         name="NVIDIA H200",
         free_nbytes=139 << 30,
         total_nbytes=140 << 30,
@@ -73,36 +73,36 @@ PROBE = Probe(
 SHOWN = """\
 Intel(R) Xeon(R) Platinum 8480C, 16 cores, 128.0 GiB
 NVIDIA H200, 139.0 GiB of 140.0 GiB free, PCIe 5 x16, driver 580.95.05
-measured 2026-07-30 14:02 in 10 s: medians; 1 GB is 10^9 bytes
-kept since then: forebay probe --fresh measures again
+Measured on 2026-07-30 14:02 in 10 s. Medians; 1 GB = 10^9 bytes.
+These are saved results. Run `forebay probe --fresh` to measure again.
 
 Copies in host memory, GB/s
 threads    1     2     4     8    16
 memcpy   8.8  15.2  24.0  31.0  33.0
 
-Shuffled rows, GB/s, by the bytes of a row
+Shuffled rows, GB/s, by row size in bytes
                     64   400  4,096  65,536  150,528
 CPU, 1 thread      1.9   4.1    8.0     8.4      8.5
 CPU, 8 threads     9.9  24.0   41.0    35.0     32.0
-GPU, by a kernel  16.0  47.0   50.0    50.0     50.0
-GPU, a DMA a row  0.05  0.30    2.0    45.0     44.0
+GPU, kernel       16.0  47.0   50.0    50.0     50.0
+GPU, DMA per row  0.05  0.30    2.0    45.0     44.0
 
 Copies over the link, GB/s
-                      page-locked  pageable
-host to device               54.8       8.0
-device to host               55.2      14.2
-both at once, in sum         98.3
-page-locking                 13.1
+                     page-locked  pageable
+host to device              54.8       8.0
+device to host              55.2      14.2
+both at once, total         98.3
+page-locking                13.1
 
-Small things, microseconds
-4 KiB to the device, queued           5.1
-4 bytes from the device, waited for  10.0
-an empty kernel, queued                 -
-an empty kernel, waited for           8.2
+Latencies, microseconds
+4 KiB to device, queued          5.1
+4 bytes from device, with wait  10.0
+empty kernel, queued               -
+empty kernel, with wait          8.2
 
-Reads of a file in /tmp (ext4), GB/s
-from the disk        3.3
-from the page cache  9.8
+File reads in /tmp (ext4), GB/s
+from disk        3.3
+from page cache  9.8
 
 Not measured
 launches: libnvrtc.so.13 was not found.
@@ -117,11 +117,11 @@ def draw(probe, *, cached=True):
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def test_the_tables_look_as_agreed():
+def test_the_report_equals_its_snapshot():
     assert draw(PROBE) == SHOWN
 
 
-def test_a_machine_of_many_cores_and_no_gpu_is_shown_whole_within_80_columns():
+def test_many_cores_and_no_gpu_fit_into_80_columns():
     many = copies(*((threads, 250.0) for threads in (1, 2, 4, 8, 16, 32, 64, 128, 192)))
     shown = draw(replace(PROBE, host=replace(PROBE.host, copies=many), device=None, disk=None))
     assert shown.count("250.0") == 9
@@ -139,7 +139,7 @@ def forebay_probe(folder, *arguments, **options):
         command,
         capture_output=True,
         text=True,
-        timeout=LONGEST_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
         env=environment(folder),
         **options,
@@ -148,29 +148,29 @@ def forebay_probe(folder, *arguments, **options):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A cache folder, and the output of the command that filled it."""
+    """A cache folder, and the result of the command that filled it."""
     folder = tmp_path_factory.mktemp("cache")
     return folder, forebay_probe(folder)
 
 
-def test_the_first_call_measures_and_says_what(measured):
+def test_the_first_call_measures_and_reports_progress(measured):
     _, done = measured
     assert done.returncode == 0
     assert "measuring memory ..." in done.stderr
     assert "CPU, 1 thread" in done.stdout
-    assert "from the page cache" in done.stdout
+    assert "from page cache" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
-def test_the_second_call_shows_the_same_figures_with_their_date(measured):
+def test_the_second_call_shows_the_saved_results(measured):
     folder, first = measured
     again = forebay_probe(folder)
     assert again.stderr == ""
-    assert "--fresh measures again" in again.stdout
+    assert "--fresh` to measure again" in again.stdout
     assert again.stdout.splitlines()[-10:] == first.stdout.splitlines()[-10:]
 
 
-def test_nothing_but_one_file_is_left_behind(measured):
+def test_only_one_file_is_written(measured):
     folder, _ = measured
     assert [path.name for path in folder.iterdir()] == ["forebay"]
     assert [path.name[:6] for path in (folder / "forebay").iterdir()] == ["probe-"]
@@ -193,7 +193,7 @@ def test_fresh_measures_again(measured):
     assert json.loads(forebay_probe(folder, "--json").stdout) == json.loads(fresh.stdout)
 
 
-def test_what_cannot_be_saved_is_shown_all_the_same(tmp_path):
+def test_results_that_cannot_be_saved_are_still_shown(tmp_path):
     (tmp_path / "forebay").write_text("in the way")
     done = forebay_probe(tmp_path)
     assert "CPU, 1 thread" in done.stdout
@@ -201,28 +201,28 @@ def test_what_cannot_be_saved_is_shown_all_the_same(tmp_path):
     assert "Set XDG_CACHE_HOME" in " ".join(done.stderr.split())
 
 
-# Measuring goes on until somebody interrupts it, however long he takes to do so.
-WITHOUT_END = """
+# A measurement that continues until it is interrupted.
+ENDLESS = """
 import sys
 from forebay.cli.main import main
 from forebay.measure.probe import {part}
 
-def without_end(sample, **_):
+def endless(sample, **_):
     while True:
         sample()
 
-{part}.median = without_end
+{part}.measure_median = endless
 sys.exit(main(["probe"]))
 """
 
 
 @pytest.mark.parametrize(("part", "stage"), [("host", "measuring memory ..."), ("disk", "measuring the disk ...")])
-def test_interrupted_it_leaves_nothing_behind(tmp_path, part, stage):
-    command = [sys.executable, "-c", WITHOUT_END.format(part=part)]
+def test_an_interrupt_leaves_nothing_behind(tmp_path, part, stage):
+    command = [sys.executable, "-c", ENDLESS.format(part=part)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
         assert stage in iter(lambda: running.stderr.readline().strip(), "")
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=LONGEST_SECONDS)
+        _, errors = running.communicate(timeout=TIMEOUT_SECONDS)
     assert running.returncode == 130
-    assert told.strip() == "interrupted"
+    assert errors.strip() == "interrupted"
     assert list(tmp_path.iterdir()) == []

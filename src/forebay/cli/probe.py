@@ -1,4 +1,4 @@
-"""`forebay probe`: what this machine's link, memory, disk and launches can do."""
+"""`forebay probe`: measure the speed of memory, disk, GPU link and kernel launches on this machine."""
 
 import argparse
 from collections.abc import Iterator
@@ -15,43 +15,43 @@ from forebay.measure.probe.measure import measure_machine
 __all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
 
 NAME = "probe"
-HELP = "what this machine's link, memory, disk and launches can do (measured once, in some ten seconds)"
+HELP = "measure memory, disk, GPU link and kernel launches of this machine (once, in about 10 seconds)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fresh", action="store_true", help="measure again, though this machine was measured before")
+    parser.add_argument("--fresh", action="store_true", help="measure again, even if a saved probe exists")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
 def run(arguments: argparse.Namespace) -> int:
     cached = None if arguments.fresh else Probe.cached()
-    probe = cached or measure_machine(say=_say)
+    probe = cached or measure_machine(report=_report_progress)
     if arguments.json:
         print_json(probe.to_json())
     else:
         for part in render(probe, cached=cached is not None):
             result_console().print(part)
-    if cached is None:  # last, so that a full disk does not take with it what was measured
+    if cached is None:  # after printing, so that a full disk does not lose the results
         probe.save()
     return 0
 
 
 def render(probe: Probe, *, cached: bool) -> Iterator[RenderableType]:
-    """Everything there is to print, from the machine to what could not be measured."""
+    """Yield the parts of the report, from the hardware to what could not be measured."""
     yield from _heading(probe, cached)
     yield Text("\nCopies in host memory, GB/s", style="bold")
-    yield _copies(probe)
-    yield Text("\nShuffled rows, GB/s, by the bytes of a row", style="bold")
-    yield _rows(probe)
+    yield _copy_table(probe)
+    yield Text("\nShuffled rows, GB/s, by row size in bytes", style="bold")
+    yield _row_table(probe)
     if probe.device:
         yield Text("\nCopies over the link, GB/s", style="bold")
-        yield _link(probe.device)
-        yield Text("\nSmall things, microseconds", style="bold")
-        yield _latencies(probe.device)
+        yield _link_table(probe.device)
+        yield Text("\nLatencies, microseconds", style="bold")
+        yield _latency_table(probe.device)
     if probe.disk:
-        yield Text(f"\nReads of a file in {probe.disk.folder} {_kind(probe.disk.filesystem)}, GB/s", style="bold")
-        yield _pairs(("from the disk", _gb(probe.disk.disk_bytes_per_second)),
-                     ("from the page cache", _gb(probe.disk.page_cache_bytes_per_second)))  # fmt: skip
+        yield Text(f"\nFile reads in {probe.disk.folder} {_parenthesized(probe.disk.filesystem)}, GB/s", style="bold")
+        yield _two_column_table(("from disk", _gb(probe.disk.disk_bytes_per_second)),
+                     ("from page cache", _gb(probe.disk.page_cache_bytes_per_second)))  # fmt: skip
     if probe.missing:
         yield Text("\nNot measured", style="bold")
         yield from (Text(line, style="yellow") for line in probe.missing)
@@ -62,34 +62,34 @@ def _heading(probe: Probe, cached: bool) -> Iterator[Text]:
     yield Text(f"{hardware.cpu}, {hardware.cores} cores, {format_nbytes(hardware.memory_nbytes)}")
     if device:
         memory = f"{format_nbytes(device.free_nbytes)} of {format_nbytes(device.total_nbytes)} free"
-        lane = f", PCIe {device.pcie_generation} x{device.pcie_width}" if device.pcie_generation else ""
+        link = f", PCIe {device.pcie_generation} x{device.pcie_width}" if device.pcie_generation else ""
         driver = f", driver {hardware.driver_version}" if hardware.driver_version else ""
-        yield Text(f"{device.name}, {memory}{lane}{driver}")
+        yield Text(f"{device.name}, {memory}{link}{driver}")
     when = probe.measured_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    yield Text(f"measured {when} in {probe.seconds:.0f} s: medians; 1 GB is 10^9 bytes", style="dim")
+    yield Text(f"Measured on {when} in {probe.seconds:.0f} s. Medians; 1 GB = 10^9 bytes.", style="dim")
     if cached:
-        yield Text("kept since then: forebay probe --fresh measures again", style="dim")
+        yield Text("These are saved results. Run `forebay probe --fresh` to measure again.", style="dim")
 
 
-def _copies(probe: Probe) -> Table:
+def _copy_table(probe: Probe) -> Table:
     table = _table("threads", *(str(copy.threads) for copy in probe.host.copies))
     table.add_row("memcpy", *(_gb(copy.bytes_per_second) for copy in probe.host.copies))
     return table
 
 
-def _rows(probe: Probe) -> Table:
+def _row_table(probe: Probe) -> Table:
     gathers = probe.host.gathers
     table = _table("", *(f"{point.row_nbytes:,}" for point in gathers[0].rows.points))
     for gather in gathers:
         table.add_row(f"CPU, {gather.threads} thread{'s' if gather.threads > 1 else ''}", *_speeds(gather.rows))
     if probe.device and probe.device.pull:
-        table.add_row("GPU, by a kernel", *_speeds(probe.device.pull))
+        table.add_row("GPU, kernel", *_speeds(probe.device.pull))
     if probe.device and probe.device.batched_copy:
-        table.add_row("GPU, a DMA a row", *_speeds(probe.device.batched_copy))
+        table.add_row("GPU, DMA per row", *_speeds(probe.device.batched_copy))
     return table
 
 
-def _link(device: DeviceCeilings) -> Table:
+def _link_table(device: DeviceCeilings) -> Table:
     table = _table("", "page-locked", "pageable")
     table.add_row(
         "host to device",
@@ -101,28 +101,28 @@ def _link(device: DeviceCeilings) -> Table:
         _gb(device.device_to_host_bytes_per_second),
         _gb(device.pageable_device_to_host_bytes_per_second),
     )
-    table.add_row("both at once, in sum", _gb(device.both_ways_bytes_per_second), "")
+    table.add_row("both at once, total", _gb(device.both_ways_bytes_per_second), "")
     table.add_row("page-locking", _gb(device.page_lock_bytes_per_second), "")
     return table
 
 
-def _latencies(device: DeviceCeilings) -> Table:
-    return _pairs(
-        ("4 KiB to the device, queued", _us(device.small_copy_seconds)),
-        ("4 bytes from the device, waited for", _us(device.readback_seconds)),
-        ("an empty kernel, queued", _us(device.launch_seconds)),
-        ("an empty kernel, waited for", _us(device.launch_and_wait_seconds)),
+def _latency_table(device: DeviceCeilings) -> Table:
+    return _two_column_table(
+        ("4 KiB to device, queued", _us(device.small_copy_seconds)),
+        ("4 bytes from device, with wait", _us(device.readback_seconds)),
+        ("empty kernel, queued", _us(device.launch_seconds)),
+        ("empty kernel, with wait", _us(device.launch_and_wait_seconds)),
     )
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", no_wrap=True)
     return table
 
 
-def _pairs(*pairs: tuple[str, str]) -> Table:
+def _two_column_table(*pairs: tuple[str, str]) -> Table:
     table = _table("", "")
     table.show_header = False
     for name, value in pairs:
@@ -144,9 +144,9 @@ def _us(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
-def _kind(filesystem: str) -> str:
-    return f"({filesystem})" if filesystem else ""
+def _parenthesized(text: str) -> str:
+    return f"({text})" if text else ""
 
 
-def _say(line: str) -> None:
+def _report_progress(line: str) -> None:
     error_console().print(line, markup=False)

@@ -1,4 +1,4 @@
-"""A probe measures only when asked, keeps what it found, and never trusts a damaged file."""
+"""A probe measures only on request, saves its results, and never trusts a damaged file."""
 
 import copy
 import doctest
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from forebay.core import ceilings, hardware, json_values, nvml
 from forebay.core.ceilings import (
     CopySpeed,
-    DeviceFigures,
-    DiskFigures,
-    HostFigures,
+    DeviceCeilings,
+    DiskCeilings,
+    HostCeilings,
     HostGather,
     Probe,
     RowSpeed,
@@ -29,49 +30,51 @@ from forebay.core.hardware import Hardware
 from forebay.measure.probe import disk, host, measure, timing
 
 SPEEDS = RowSpeeds((RowSpeed(64, 1e9), RowSpeed(400, 4e9), RowSpeed(4096, 9e9)))
-HOST = HostFigures(
+HOST = HostCeilings(
     copies=(CopySpeed(1, 8e9), CopySpeed(2, 12e9), CopySpeed(4, 20e9)),
     gathers=(HostGather(1, SPEEDS), HostGather(4, RowSpeeds((RowSpeed(64, 3e9), RowSpeed(4096, 21e9))))),
 )
-DEVICE = DeviceFigures("GPU", 1, 2, 5, None, 5e10, 5e10, 9e10, 8e9, 1e10, 1e10, 5e-6, 1e-5, None, 7e-6, SPEEDS, None)
+DEVICE = DeviceCeilings("GPU", 1, 2, 5, None, 5e10, 5e10, 9e10, 8e9, 1e10, 1e10, 5e-6, 1e-5, None, 7e-6, SPEEDS, None)
 MACHINE = Hardware("CPU", 4, 8 << 30, ("GPU",), "580.1")
-PROBE = Probe(MACHINE, datetime(2026, 7, 30, tzinfo=UTC), 9.5, HOST, DiskFigures("/tmp", "ext4", None, 9e9), DEVICE, ())
+PROBE = Probe(
+    MACHINE, datetime(2026, 7, 30, tzinfo=UTC), 9.5, HOST, DiskCeilings("/tmp", "ext4", None, 9e9), DEVICE, ()
+)
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The cache folder of a machine that is always the same."""
+    """The cache folder, on a machine with fixed hardware."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(Hardware, "here", classmethod(lambda cls: MACHINE))
+    monkeypatch.setattr(Hardware, "detect", classmethod(lambda cls: MACHINE))
     return tmp_path / "forebay"
 
 
 def refuse(*_, **__):
-    raise AssertionError("this must not be asked for")
+    raise AssertionError("this must not be called")
 
 
-# Figures
+# Ceilings
 
 
-def test_measured_speeds_are_given_as_they_were_measured():
+def test_speeds_of_measured_sizes_are_exact():
     assert [SPEEDS.bytes_per_second(size) for size in (64, 400, 4096)] == pytest.approx([1e9, 4e9, 9e9])
 
 
-def test_smaller_rows_take_as_long_as_the_smallest_measured():
+def test_smaller_rows_take_the_time_of_the_smallest_measured_row():
     assert SPEEDS.bytes_per_second(16) == pytest.approx(0.25e9)
 
 
-def test_larger_rows_are_as_fast_as_the_largest_measured():
+def test_larger_rows_are_as_fast_as_the_largest_measured_row():
     assert SPEEDS.bytes_per_second(10**9) == 9e9
 
 
 @given(st.integers(64, 4096))
-def test_speed_lies_between_those_of_the_neighbours(row_nbytes):
+def test_a_speed_lies_between_the_neighbouring_speeds(row_nbytes):
     slower, faster = (1e9, 4e9) if row_nbytes <= 400 else (4e9, 9e9)
     assert slower * 0.999 <= SPEEDS.bytes_per_second(row_nbytes) <= faster * 1.001
 
 
-def test_threads_share_their_speed_and_more_than_measured_bring_nothing():
+def test_speeds_of_threads_are_interpolated_and_then_constant():
     assert HOST.copy_bytes_per_second(threads=3) == pytest.approx(16e9)
     assert HOST.copy_bytes_per_second(threads=64) == 20e9
     assert HOST.gather_bytes_per_second(4096) == 9e9
@@ -80,7 +83,7 @@ def test_threads_share_their_speed_and_more_than_measured_bring_nothing():
 
 @pytest.mark.parametrize("sizes", [(), (0, 64), (64, 64), (400, 64)])
 def test_speeds_out_of_order_are_refused(sizes):
-    with pytest.raises(ValueError, match="rising row_nbytes"):
+    with pytest.raises(ValueError, match="ascending order"):
         RowSpeeds(tuple(RowSpeed(size, 1e9) for size in sizes))
 
 
@@ -89,7 +92,7 @@ def test_examples_in_docstrings_run(module, examples):
     assert doctest.testmod(module) == (0, examples)
 
 
-# Which machine
+# The hardware
 
 
 @pytest.mark.parametrize(
@@ -107,37 +110,38 @@ def test_another_machine_has_another_fingerprint(other):
     assert replace(MACHINE, **other).fingerprint != MACHINE.fingerprint
 
 
-def test_a_few_pages_more_or_less_are_the_same_machine():
+def test_a_few_pages_of_memory_do_not_change_the_fingerprint():
     assert replace(MACHINE, memory_nbytes=MACHINE.memory_nbytes - 40_000).fingerprint == MACHINE.fingerprint
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
 def test_hidden_gpus_are_not_part_of_the_machine(monkeypatch, hidden):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    monkeypatch.setattr(hardware, "cuda_installed", lambda: True)
+    monkeypatch.setattr(hardware, "is_cuda_installed", lambda: True)
     monkeypatch.setattr(hardware, "_driver", refuse)
-    assert Hardware.here().gpus == ()
+    assert Hardware.detect().gpus == ()
 
 
-def test_gpus_that_cuda_cannot_be_called_for_are_not_part_of_the_machine(monkeypatch):
+def test_without_cuda_bindings_gpus_are_not_part_of_the_machine(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(hardware, "_driver", lambda: (("GPU",), "580"))
-    monkeypatch.setattr(hardware, "cuda_installed", lambda: True)
-    assert Hardware.here().gpus == ("GPU",)
-    monkeypatch.setattr(hardware, "cuda_installed", lambda: False)
-    assert Hardware.here().gpus == ()
+    monkeypatch.setattr(hardware, "is_cuda_installed", lambda: True)
+    assert Hardware.detect().gpus == ("GPU",)
+    monkeypatch.setattr(hardware, "is_cuda_installed", lambda: False)
+    assert Hardware.detect().gpus == ()
 
 
-def test_without_a_driver_nothing_is_known_of_gpus(monkeypatch):
-    monkeypatch.setattr(nvml.ctypes, "CDLL", lambda name: exec("raise OSError(name)"))
+def test_without_a_driver_no_gpu_is_found(monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", lambda name: exec("raise OSError(name)"))
     with nvml.Nvml() as library:
-        assert (library.names, library.driver_version, library.link("0:0:0.0")) == ((), "", (None, None))
+        assert (library.gpu_names, library.driver_version, library.pcie_link("0:0:0.0")) == ((), "", (None, None))
 
 
-# What is kept
+# The saved probe
 
 
-def test_what_is_saved_comes_back_equal(folder):
+def test_a_saved_probe_is_read_back_equal(folder):
     assert Probe.cached() is None
     assert PROBE.save() == folder / f"probe-{MACHINE.fingerprint}.json"
     assert Probe.cached() == PROBE
@@ -150,15 +154,15 @@ def test_a_saved_probe_is_plain_json_with_a_version_and_units(folder):
     assert document["measured_at"] == "2026-07-30T00:00:00+00:00"
 
 
-def test_asking_for_what_is_cached_measures_nothing(folder, monkeypatch):
-    monkeypatch.setattr(measure, "measure_here", refuse)
+def test_reading_the_cached_probe_measures_nothing(folder, monkeypatch):
+    monkeypatch.setattr(measure, "measure_ceilings", refuse)
     PROBE.save()
     assert Probe.cached() == PROBE
     (folder / f"probe-{MACHINE.fingerprint}.json").unlink()
     assert Probe.cached() is None
 
 
-def test_asking_for_what_is_cached_loads_nothing_that_measures():
+def test_reading_the_cached_probe_imports_no_measuring_code():
     script = (
         "import sys, forebay.core.ceilings as p; p.Probe.cached(); print([n for n in sys.modules if 'forebay' in n])"
     )
@@ -167,32 +171,32 @@ def test_asking_for_what_is_cached_loads_nothing_that_measures():
     assert "forebay.measure.probe.measure" not in loaded
 
 
-def test_where_nobody_ever_measured_the_machine_is_not_even_looked_at(tmp_path, monkeypatch):
+def test_without_any_saved_probe_the_hardware_is_not_detected(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(Hardware, "here", refuse)
+    monkeypatch.setattr(Hardware, "detect", refuse)
     assert Probe.cached() is None
 
 
-def test_what_was_measured_on_another_machine_is_not_used(folder, caplog):
+def test_a_probe_of_another_machine_is_not_used(folder, caplog):
     path = PROBE.save()
     path.write_text(json.dumps(replace(PROBE, hardware=replace(MACHINE, cores=64)).to_json()))
     assert Probe.cached() is None
     assert "another machine" in caplog.text
 
 
-def places(document, path=()):
-    """The way to everything inside a JSON document."""
+def paths_of(document, path=()):
+    """Yield the path and the value of everything inside a JSON document."""
     items = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in items:
         yield (*path, key), value
         if isinstance(value, dict | list):
-            yield from places(value, (*path, key))
+            yield from paths_of(value, (*path, key))
 
 
-FOUND = [found for found in places(PROBE.to_json()) if found[0] != ("schema_version",)]
-NUMBERS = [place for place, value in FOUND if isinstance(value, int | float)]
-REST = [place for place, value in FOUND if not isinstance(value, int | float)]
-FIELDS = [place for place, _ in FOUND if isinstance(place[-1], str)]
+PATHS = [pair for pair in paths_of(PROBE.to_json()) if pair[0] != ("schema_version",)]
+NUMBERS = [place for place, value in PATHS if isinstance(value, int | float)]
+REST = [place for place, value in PATHS if not isinstance(value, int | float)]
+FIELDS = [place for place, _ in PATHS if isinstance(place[-1], str)]
 WRONG = [-1.5, float("nan"), float("inf"), "", True, {}, [[]], 10**400]
 
 
@@ -202,8 +206,8 @@ def holder_of(document, place):
     return document
 
 
-def read_and_written(document):
-    """What a probe makes of it, or None; ValueError is the only way to fail."""
+def read_and_write(document):
+    """Read and write the document, or return None if reading raises ValueError."""
     try:
         return json_values.from_json(Probe, document).to_json()
     except ValueError:
@@ -211,35 +215,35 @@ def read_and_written(document):
 
 
 @given(wrong=st.sampled_from(WRONG), place=st.sampled_from(NUMBERS))
-def test_a_wrong_number_anywhere_is_found_out(wrong, place):
+def test_a_wrong_number_anywhere_is_refused(wrong, place):
     document = copy.deepcopy(PROBE.to_json())
     holder_of(document, place)[place[-1]] = wrong
-    assert read_and_written(document) is None
+    assert read_and_write(document) is None
 
 
 @given(wrong=st.sampled_from(WRONG), place=st.sampled_from(REST))
-def test_anything_else_that_is_wrong_is_found_out_or_stays_as_it_is(wrong, place):
+def test_any_other_wrong_value_is_refused_or_preserved(wrong, place):
     document = copy.deepcopy(PROBE.to_json())
     holder_of(document, place)[place[-1]] = wrong
-    assert read_and_written(document) in (None, document)
+    assert read_and_write(document) in (None, document)
 
 
 @given(place=st.sampled_from(FIELDS))
-def test_a_field_that_is_missing_anywhere_is_found_out(place):
+def test_a_missing_field_anywhere_is_refused(place):
     document = copy.deepcopy(PROBE.to_json())
     del holder_of(document, place)[place[-1]]
-    assert read_and_written(document) is None
+    assert read_and_write(document) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema_version": 2}', b"[" * 100_000])
-def test_a_damaged_file_counts_as_none_and_is_told(folder, caplog, content):
+def test_a_damaged_file_is_ignored_with_a_warning(folder, caplog, content):
     PROBE.save().write_bytes(content)
     assert Probe.cached() is None
     assert "forebay probe --fresh" in caplog.text
 
 
 @given(share=st.floats(0, 0.99))
-def test_a_file_cut_short_anywhere_counts_as_none(tmp_path_factory, share):
+def test_a_truncated_file_is_refused(tmp_path_factory, share):
     text = json.dumps(PROBE.to_json())
     path = tmp_path_factory.mktemp("cut") / "probe.json"
     path.write_text(text[: int(len(text) * share)])
@@ -247,7 +251,7 @@ def test_a_file_cut_short_anywhere_counts_as_none(tmp_path_factory, share):
         Probe._read(path, MACHINE)
 
 
-def test_saving_that_is_interrupted_leaves_the_old_file_and_nothing_else(folder, monkeypatch):
+def test_interrupted_saving_leaves_only_the_old_file(folder, monkeypatch):
     path = PROBE.save()
     monkeypatch.setattr(json_values.json, "dump", lambda *_, **__: exec("raise KeyboardInterrupt"))
     with pytest.raises(KeyboardInterrupt):
@@ -256,7 +260,7 @@ def test_saving_that_is_interrupted_leaves_the_old_file_and_nothing_else(folder,
     assert Probe.cached() == PROBE
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(tmp_path, monkeypatch):
+def test_a_folder_without_write_access_raises_with_advice(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert Probe.cached() is None
@@ -264,29 +268,29 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(tmp_path, monk
         PROBE.save()
 
 
-def test_a_relative_cache_home_is_ignored_as_the_standard_asks(monkeypatch):
+def test_a_relative_cache_home_is_ignored_as_the_standard_requires(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert json_values.cache_folder() == Path("/home/somebody/.cache/forebay")
+    monkeypatch.setenv("HOME", "/home/user")
+    assert json_values.cache_folder() == Path("/home/user/.cache/forebay")
 
 
 # Measuring
 
 
-def test_a_quick_figure_is_the_median_of_nine_after_a_warm_up():
+def test_a_fast_measurement_is_the_median_of_nine_samples_after_a_warm_up():
     samples = iter([100.0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-    assert timing.median(lambda: next(samples), seconds=60) == 5
+    assert timing.measure_median(lambda: next(samples), seconds=60) == 5
     assert list(samples) == []
 
 
-def test_a_slow_figure_is_taken_once_after_a_warm_up():
+def test_a_slow_measurement_takes_one_sample_after_a_warm_up():
     samples = iter([100.0, 7, 8])
-    assert timing.median(lambda: next(samples), seconds=0) == 7
+    assert timing.measure_median(lambda: next(samples), seconds=0) == 7
 
 
 @pytest.mark.parametrize("memory_nbytes", [0, 1 << 30, 1 << 40])
-def test_buffers_keep_to_their_bound_and_to_whole_pages(memory_nbytes):
-    buffers = timing.Buffers.of(memory_nbytes)
+def test_buffers_stay_below_their_limit_and_start_at_pages(memory_nbytes):
+    buffers = timing.Buffers.for_memory(memory_nbytes)
     assert buffers.source.nbytes + buffers.target.nbytes <= max(128 << 20, min(384 << 20, memory_nbytes // 4))
     assert buffers.source.ctypes.data % 4096 == buffers.target.ctypes.data % 4096 == 0
     assert sum(len(window) for window in buffers.windows()) == len(buffers.source)
@@ -298,8 +302,8 @@ def test_threads_double_up_to_the_cores():
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_memory_is_measured_by_threads_and_by_rows(monkeypatch, cores):
-    monkeypatch.setattr(timing, "REPEATS", 1)
-    found = host.measure_host(timing.Buffers.of(0), cores)
+    monkeypatch.setattr(timing, "MAX_SAMPLES", 1)
+    found = host.measure_host(timing.Buffers.for_memory(0), cores)
     assert [copy.threads for copy in found.copies] == host.thread_counts(cores)
     assert [gather.threads for gather in found.gathers] == sorted({1, cores})
     assert [point.row_nbytes for point in found.gathers[-1].rows.points] == [64, 400, 4096, 65536, 150528]
@@ -315,7 +319,7 @@ def small_file(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_file")
-def test_the_disk_is_read_and_nothing_is_left_there(tmp_path):
+def test_the_disk_is_read_and_no_file_is_left(tmp_path):
     found, _ = disk.measure_disk([tmp_path], BUFFER)
     assert found.page_cache_bytes_per_second > 1e4
     assert found.folder == str(tmp_path)
@@ -323,15 +327,15 @@ def test_the_disk_is_read_and_nothing_is_left_there(tmp_path):
 
 
 @pytest.mark.usefixtures("small_file")
-def test_a_page_cache_that_cannot_be_emptied_is_told_instead_of_measured(tmp_path, monkeypatch):
+def test_a_page_cache_that_keeps_the_file_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
     found, missing = disk.measure_disk([tmp_path], BUFFER)
     assert found.disk_bytes_per_second is None
-    assert "could not be emptied" in missing[0]
+    assert "the page cache keeps the files" in missing[0]
 
 
 @pytest.mark.usefixtures("small_file")
-def test_a_folder_in_memory_is_passed_over_or_told(tmp_path, monkeypatch):
+def test_a_folder_in_memory_is_avoided_or_reported(tmp_path, monkeypatch):
     memory, real = tmp_path / "memory", tmp_path / "real"
     memory.mkdir(), real.mkdir()
     monkeypatch.setattr(disk, "filesystem_of", lambda folder: {"memory": "tmpfs"}.get(folder.name, "ext4"))
@@ -340,40 +344,40 @@ def test_a_folder_in_memory_is_passed_over_or_told(tmp_path, monkeypatch):
     assert "in memory. Set TMPDIR" in disk.measure_disk([memory], BUFFER)[1][0]
 
 
-def test_the_kind_of_a_filesystem_is_that_of_the_nearest_mount():
+def test_the_filesystem_is_that_of_the_nearest_mount():
     assert disk.filesystem_of(Path("/proc/self")) == "proc"
 
 
-def test_a_disk_that_cannot_be_written_is_told(monkeypatch):
+def test_a_disk_without_write_access_is_reported(monkeypatch):
     monkeypatch.setattr(measure, "measure_disk", lambda *_: exec("raise OSError(28, 'No space left on device')"))
-    assert measure._disk(timing.Buffers(BUFFER, BUFFER)) == (
+    assert measure._measure_disk(timing.Buffers(BUFFER, BUFFER)) == (
         None,
-        ["disk: no file could be written: [Errno 28] No space left on device."],
+        ["disk: no test file could be written: [Errno 28] No space left on device."],
     )
 
 
 @pytest.mark.parametrize(
-    ("visible", "installed", "names", "told"),
+    ("visible", "installed", "names", "message"),
     [
-        ("", True, ["H200"], "CUDA_VISIBLE_DEVICES hides it"),
-        ("0", False, ["H200"], "H200 can be measured only with cuda-bindings: pip install"),
+        ("", True, ["H200"], "CUDA_VISIBLE_DEVICES hides all GPUs"),
+        ("0", False, ["H200"], "measuring H200 needs cuda-bindings. Run pip install"),
         ("0", False, [], "none was found"),
         ("0", True, ["H200"], "import of forebay.measure.probe.cuda.measure halted"),
     ],
 )
-def test_why_there_are_no_gpu_figures_is_told(monkeypatch, visible, installed, names, told):
+def test_the_reason_for_missing_gpu_ceilings_is_reported(monkeypatch, visible, installed, names, message):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(measure, "cuda_installed", lambda: installed)
-    monkeypatch.setattr(nvml.Nvml, "names", names)
+    monkeypatch.setattr(measure, "is_cuda_installed", lambda: installed)
+    monkeypatch.setattr(nvml.Nvml, "gpu_names", names)
     monkeypatch.setitem(sys.modules, "forebay.measure.probe.cuda.measure", None)  # cannot be imported
-    found, missing = measure._device(timing.Buffers(BUFFER, BUFFER), lambda line: None)
+    found, missing = measure._measure_device(timing.Buffers(BUFFER, BUFFER), lambda line: None)
     assert found is None
-    assert told in missing[0]
+    assert message in missing[0]
 
 
-def test_a_probe_holds_what_was_measured_and_when(monkeypatch, folder):
-    found = measure.Figures(HOST, None, None, ("GPU: none was found.",))
-    monkeypatch.setattr(measure, "measure_here", lambda machine, say: found)
+def test_a_probe_contains_ceilings_and_time(monkeypatch, folder):
+    found = measure.MeasuredCeilings(HOST, None, None, ("GPU: none was found.",))
+    monkeypatch.setattr(measure, "measure_ceilings", lambda hardware, report: found)
     probe = measure.measure_machine()
     assert (probe.hardware, probe.host, probe.missing) == (MACHINE, HOST, found.missing)
     assert abs((datetime.now(UTC) - probe.measured_at).total_seconds()) < 60

@@ -26,7 +26,7 @@ class DmaCopies:
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._device, self._array = open_device(), array
-        self._device.lock(array.ctypes.data, array.nbytes)
+        self._device.page_lock(array.ctypes.data, array.nbytes)
         self._stream = Stream(self._device)
         self._events = [Event(self._device), Event(self._device)]
         self._buffers: list[int] = []
@@ -59,7 +59,7 @@ class DmaCopies:
             self._stream.wait()
         for address in self._buffers:
             self._device.free(address)
-        self._device.unlock(self._array.ctypes.data)
+        self._device.page_unlock(self._array.ctypes.data)
 
     def __enter__(self) -> "DmaCopies":
         return self

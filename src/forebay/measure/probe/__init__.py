@@ -1,1 +1,1 @@
-"""How a machine is measured, what comes out, and how it is kept."""
+"""Measurement of this machine's ceilings: memory, disk, and GPU with its link."""

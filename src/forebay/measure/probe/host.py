@@ -1,65 +1,70 @@
-"""What the processor and its memory do: copies by many threads, and rows gathered as a feed gathers them."""
+"""Speed of host memory: copies by several threads, and rows gathered as a feed gathers them."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from forebay.core.ceilings import CopySpeed, HostFigures, HostGather, RowSpeed, RowSpeeds
+from forebay.core.ceilings import CopySpeed, HostCeilings, HostGather, RowSpeed, RowSpeeds
 from forebay.core.spec import Array
-from forebay.measure.probe.timing import ROW_NBYTES, SLOT_NBYTES, WINDOW_NBYTES, Buffers, median, rate
-from forebay.sources.arrays import gather_leaf
+from forebay.measure.probe.timing import ROW_NBYTES, SLOT_NBYTES, WINDOW_NBYTES, Buffers, measure_median, measure_rate
+from forebay.sources.arrays import make_gather
 
 __all__ = ["measure_host", "thread_counts"]
 
-FILLS = 2  # of a thread's slot in one repeat
-MOST_GATHERING = WINDOW_NBYTES // SLOT_NBYTES  # threads: the target has so many slots, and a feed takes no more
+FILLS = 2  # of the slot of a thread, per sample
+MAX_GATHER_THREADS = WINDOW_NBYTES // SLOT_NBYTES  # the target has this many slots; a feed uses no more threads
 
 
-def measure_host(buffers: Buffers, cores: int) -> HostFigures:
+def measure_host(buffers: Buffers, cores: int) -> HostCeilings:
     with ThreadPoolExecutor(max_workers=cores, thread_name_prefix="forebay-probe") as pool:
-        copies = tuple(CopySpeed(threads, _copy(buffers, threads, pool)) for threads in thread_counts(cores))
-        gathers = tuple(_gathers(buffers, threads, pool) for threads in sorted({1, min(cores, MOST_GATHERING)}))
-    return HostFigures(copies, gathers)
+        copies = tuple(CopySpeed(threads, _measure_copy(buffers, threads, pool)) for threads in thread_counts(cores))
+        gathers = tuple(
+            _measure_gathers(buffers, threads, pool) for threads in sorted({1, min(cores, MAX_GATHER_THREADS)})
+        )
+    return HostCeilings(copies, gathers)
 
 
 def thread_counts(cores: int) -> list[int]:
-    """
+    """Return the powers of two up to the number of cores, and the number of cores.
+
     >>> thread_counts(12)
     [1, 2, 4, 8, 12]
     """
     return sorted({*(1 << power for power in range(cores.bit_length())), cores})
 
 
-def _copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
+def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
         for window in buffers.windows():
             np.copyto(buffers.target[start:stop], window[start:stop])
 
-    return median(lambda: rate(len(buffers.source), lambda: list(pool.map(copy, edges[:-1], edges[1:]))))
+    return measure_median(
+        lambda: measure_rate(len(buffers.source), lambda: list(pool.map(copy, edges[:-1], edges[1:])))
+    )
 
 
-def _gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> HostGather:
-    points = (RowSpeed(row_nbytes, _gather(buffers, row_nbytes, threads, pool)) for row_nbytes in ROW_NBYTES)
+def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> HostGather:
+    points = (RowSpeed(row_nbytes, _measure_gather(buffers, row_nbytes, threads, pool)) for row_nbytes in ROW_NBYTES)
     return HostGather(threads, RowSpeeds(tuple(points)))
 
 
-def _gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
+def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
     rows, slots = buffers.rows(row_nbytes), list(_slots(buffers, row_nbytes, threads))
-    gather, numbers = gather_leaf(rows), np.random.default_rng(0)
+    gather, random = make_gather(rows), np.random.default_rng(0)
 
-    def fill(slot: Array, chosen: Array) -> None:
-        for batch in chosen:
-            gather(batch, slot)
+    def fill(slot: Array, batches: Array) -> None:
+        for indices in batches:
+            gather(indices, slot)
 
     def sample() -> float:
-        # Fresh row numbers each time, or the rows would come out of the cache.
-        chosen = numbers.integers(len(rows), size=(threads, FILLS, len(slots[0])))
-        return rate(chosen.size * row_nbytes, lambda: list(pool.map(fill, slots, chosen)))
+        # New row numbers each time, or the rows would come from the CPU cache.
+        indices = random.integers(len(rows), size=(threads, FILLS, len(slots[0])))
+        return measure_rate(indices.size * row_nbytes, lambda: list(pool.map(fill, slots, indices)))
 
-    return median(sample)
+    return measure_median(sample)
 
 
 def _slots(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:

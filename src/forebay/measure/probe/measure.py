@@ -1,4 +1,4 @@
-"""Everything there is to measure here, one thing after the other; what is not there is told, with the way to get it."""
+"""Measure all ceilings of this machine, and report what could not be measured and why."""
 
 import tempfile
 import time
@@ -6,38 +6,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
-from forebay.core.ceilings import DeviceFigures, DiskFigures, HostFigures, Probe
-from forebay.core.hardware import Hardware, cuda_installed, gpus_hidden
-from forebay.core.nvml import Nvml
+from forebay.core.ceilings import DeviceCeilings, DiskCeilings, HostCeilings, Probe
+from forebay.core.hardware import Hardware, are_gpus_hidden, is_cuda_installed
+from forebay.core.nvml import PACKAGE, Nvml, has_binding
 from forebay.measure.probe.disk import measure_disk
 from forebay.measure.probe.host import measure_host
 from forebay.measure.probe.timing import Buffers
 
-__all__ = ["Figures", "Say", "measure_here", "measure_machine"]
+__all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
-Say = Callable[[str], None]
-ON_DISK = (Path("/var/tmp"),)  # outlives a restart, so it is no memory, as /tmp often is
+ReportProgress: TypeAlias = Callable[[str], None]
+DISK_FOLDERS = (Path("/var/tmp"),)  # survives a restart, so it is on a disk; /tmp is often in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What was measured, and what was not."""
+class MeasuredCeilings:
+    """The ceilings, and messages about what could not be measured."""
 
-    host: HostFigures
-    disk: DiskFigures | None
-    device: DeviceFigures | None
+    host: HostCeilings
+    disk: DiskCeilings | None
+    device: DeviceCeilings | None
     missing: tuple[str, ...]
 
 
-def measure_machine(*, say: Say = lambda line: None) -> Probe:
-    """Measure this machine. Nothing else should run meanwhile. `say` receives a line for each measurement."""
-    began, hardware = time.perf_counter(), Hardware.here()
-    found = measure_here(hardware, say)
+def measure_machine(*, report: ReportProgress = lambda line: None) -> Probe:
+    """Measure this machine, which should be idle; `report` receives a line of progress at a time."""
+    start, hardware = time.perf_counter(), Hardware.detect()
+    found = measure_ceilings(hardware, report)
     return Probe(
         hardware=hardware,
         measured_at=datetime.now(UTC).replace(microsecond=0),
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start,
         host=found.host,
         disk=found.disk,
         device=found.device,
@@ -45,33 +46,33 @@ def measure_machine(*, say: Say = lambda line: None) -> Probe:
     )
 
 
-def measure_here(hardware: Hardware, say: Say) -> Figures:
-    """In a few seconds, with at most 512 MiB of memory, and as much on the GPU."""
-    buffers = Buffers.of(hardware.memory_nbytes)
-    tempfile.gettempdir()  # tries folders out with a file, once, which an interrupt later on could leave there
-    say("measuring memory ...")
+def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeilings:
+    """Measure for a few seconds, with at most 512 MiB of host memory and as much device memory."""
+    buffers = Buffers.for_memory(hardware.memory_nbytes)
+    tempfile.gettempdir()  # its first call writes a test file, which a later interrupt could leave behind
+    report("measuring memory ...")
     host = measure_host(buffers, hardware.cores)
-    say("measuring the disk ...")
-    disk, no_disk = _disk(buffers)
-    device, no_device = _device(buffers, say)
-    return Figures(host, disk, device, (*no_disk, *no_device))
+    report("measuring the disk ...")
+    disk, missing_disk = _measure_disk(buffers)
+    device, missing_device = _measure_device(buffers, report)
+    return MeasuredCeilings(host, disk, device, (*missing_disk, *missing_device))
 
 
-def _disk(buffers: Buffers) -> tuple[DiskFigures | None, list[str]]:
-    folders = (Path(tempfile.gettempdir()), *ON_DISK)
+def _measure_disk(buffers: Buffers) -> tuple[DiskCeilings | None, list[str]]:
+    folders = (Path(tempfile.gettempdir()), *DISK_FOLDERS)
     try:
         return measure_disk([folder for folder in folders if folder.is_dir()], buffers.target)
     except OSError as error:
-        return None, [f"disk: no file could be written: {error}."]
+        return None, [f"disk: no test file could be written: {error}."]
 
 
-def _device(buffers: Buffers, say: Say) -> tuple[DeviceFigures | None, list[str]]:
-    if gpus_hidden():
-        return None, ["GPU: CUDA_VISIBLE_DEVICES hides it. Unset it."]
-    if not cuda_installed():
-        return None, [_why_not_cuda()]
-    say("measuring the GPU ...")
-    # Imported here because it needs cuda-bindings, which may be broken in more ways than not being installed.
+def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCeilings | None, list[str]]:
+    if are_gpus_hidden():
+        return None, ["GPU: CUDA_VISIBLE_DEVICES hides all GPUs. Unset it."]
+    if not is_cuda_installed():
+        return None, [_why_no_cuda()]
+    report("measuring the GPU ...")
+    # Imported here because it needs cuda-bindings, which may be missing or broken.
     try:
         from forebay.measure.probe.cuda.measure import measure_device
 
@@ -80,9 +81,11 @@ def _device(buffers: Buffers, say: Say) -> tuple[DeviceFigures | None, list[str]
         return None, [f"GPU: {str(error).rstrip('.')}."]
 
 
-def _why_not_cuda() -> str:
+def _why_no_cuda() -> str:
     with Nvml() as nvml:
-        names = nvml.names
+        names = nvml.gpu_names
+    if not names and not has_binding():
+        return f"GPU: none was found without {PACKAGE}. Run pip install 'forebay[cu13]' (or cu12) to look for one."
     if not names:
         return "GPU: none was found."
-    return f"GPU: {names[0]} can be measured only with cuda-bindings: pip install 'forebay[cu13]' (or cu12)."
+    return f"GPU: measuring {names[0]} needs cuda-bindings. Run pip install 'forebay[cu13]' (or cu12)."

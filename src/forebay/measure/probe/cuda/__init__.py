@@ -1,1 +1,1 @@
-"""Measuring a GPU; the files here need cuda-bindings and are imported only where it is installed."""
+"""Measurement of a GPU. These modules need cuda-bindings and are imported only if it is installed."""

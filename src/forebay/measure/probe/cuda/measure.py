@@ -1,12 +1,12 @@
-"""All figures of the first GPU; parts that fail are left out and told, the rest is kept."""
+"""Measure all ceilings of the first GPU. A failed measurement is reported and does not stop the others."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from forebay.core.ceilings import DeviceFigures
+from forebay.core.ceilings import DeviceCeilings
 from forebay.engines.cuda.driver import Device
 from forebay.measure.probe.cuda import link, rows
-from forebay.measure.probe.cuda.rig import Rig, locked, open_rig
+from forebay.measure.probe.cuda.rig import Rig, open_rig, page_locked
 from forebay.measure.probe.timing import Buffers
 
 __all__ = ["measure_device"]
@@ -14,40 +14,41 @@ __all__ = ["measure_device"]
 T = TypeVar("T")
 
 
-def measure_device(buffers: Buffers) -> tuple[DeviceFigures, list[str]]:
-    """Of the GPU that frameworks call the first; and what could not be measured."""
+def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
+    """Measure the GPU that frameworks call the first; also return what could not be measured."""
     device = Device(0)
-    free_nbytes, total_nbytes = device.memory()  # before any of it is taken here
+    free_nbytes, total_nbytes = device.memory()  # before this function allocates any
     missing: list[str] = []
     with open_rig(device, buffers) as rig:
-        # Locking makes pageable memory something else, so those figures come first.
-        pageable_up, pageable_down, lock = link.host_to_device(rig), link.device_to_host(rig), link.page_lock(rig)
-        with locked(rig, buffers.source, buffers.target):
-            generation, width = link.link_under_load(rig)
-            figures = DeviceFigures(
+        # Pageable copies come first, because page-locking changes this memory.
+        pageable_upload, pageable_download = link.measure_upload(rig), link.measure_download(rig)
+        page_lock = link.measure_page_lock(rig)
+        with page_locked(rig, buffers.source, buffers.target):
+            generation, width = link.read_pcie_link(rig)
+            ceilings = DeviceCeilings(
                 name=device.name,
                 free_nbytes=free_nbytes,
                 total_nbytes=total_nbytes,
                 pcie_generation=generation,
                 pcie_width=width,
-                host_to_device_bytes_per_second=link.host_to_device(rig),
-                device_to_host_bytes_per_second=link.device_to_host(rig),
-                both_ways_bytes_per_second=link.both_ways(rig),
-                pageable_host_to_device_bytes_per_second=pageable_up,
-                pageable_device_to_host_bytes_per_second=pageable_down,
-                page_lock_bytes_per_second=lock,
-                small_copy_seconds=link.small_copy(rig),
-                readback_seconds=link.readback(rig),
-                launch_seconds=_try("launches", link.launch, rig, missing),
-                launch_and_wait_seconds=_try("launches", link.launch_and_wait, rig, missing),
-                pull=_try("rows read by the GPU", rows.pull, rig, missing),
-                batched_copy=_try("rows by batched copies", rows.batched_copy, rig, missing),
+                host_to_device_bytes_per_second=link.measure_upload(rig),
+                device_to_host_bytes_per_second=link.measure_download(rig),
+                both_ways_bytes_per_second=link.measure_both_ways(rig),
+                pageable_host_to_device_bytes_per_second=pageable_upload,
+                pageable_device_to_host_bytes_per_second=pageable_download,
+                page_lock_bytes_per_second=page_lock,
+                small_copy_seconds=link.measure_small_copy(rig),
+                readback_seconds=link.measure_readback(rig),
+                launch_seconds=_try("launches", link.measure_launch, rig, missing),
+                launch_and_wait_seconds=_try("launches", link.measure_launch_and_wait, rig, missing),
+                pull=_try("rows read by the GPU", rows.measure_pull, rig, missing),
+                batched_copy=_try("rows by batched copies", rows.measure_batched_copy, rig, missing),
             )
-    return figures, list(dict.fromkeys(missing))
+    return ceilings, list(dict.fromkeys(missing))
 
 
 def _try(what: str, measure: Callable[[Rig], T], rig: Rig, missing: list[str]) -> T | None:
-    """What needs the run-time compiler or a recent driver: not every machine has them."""
+    """Measure what needs the run-time compiler or a recent driver, which some machines do not have."""
     try:
         return measure(rig)
     except (AttributeError, OSError, RuntimeError) as error:
