@@ -1,4 +1,4 @@
-"""The commands as people call them: real processes, real files, a mistake or two."""
+"""The commands in real processes with real files, and with mistakes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def data(tmp_path):
     return tmp_path / "data.npy"
 
 
-def test_demo_tells_the_story_within_80_columns():
+def test_demo_fits_into_80_columns():
     done = forebay("demo")
     assert done.returncode == 0
     assert "forebay, from a mapped .npy" in done.stdout
@@ -37,13 +37,13 @@ def test_demo_tells_the_story_within_80_columns():
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
-def test_demo_as_json_holds_the_speeds():
+def test_demo_json_contains_the_speeds():
     document = json.loads(forebay("demo", "--json").stdout)
     assert document["schema_version"] == 1
     assert all(speed > 0 for speed in document["rows_per_second"].values())
 
 
-def test_plan_names_every_choice_with_its_reason(data):
+def test_plan_shows_every_decision_with_its_reason(data):
     done = forebay("plan", str(data), "--batch", "64")
     assert done.returncode == 0
     assert "79 batches of 64 rows: array float32[20]" in done.stdout
@@ -74,7 +74,7 @@ def test_plan_of_raw_files_takes_a_shape_and_a_dtype(tmp_path):
         (["plan", "DATA", "--batch", "8", "--host-bytes", "1KB"], "too small"),
     ],
 )
-def test_a_mistake_is_told_in_one_message_and_exit_code_2(data, arguments, message):
+def test_a_mistake_gives_one_message_and_exit_code_2(data, arguments, message):
     done = forebay(*(str(data) if word == "DATA" else word for word in arguments), cwd=data.parent)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
@@ -88,20 +88,20 @@ def test_a_wrong_command_line_shows_the_usage(arguments):
     assert "usage: forebay" in done.stderr
 
 
-def test_info_is_fit_for_a_bug_report():
+def test_info_contains_machine_and_versions():
     document = json.loads(forebay("info", "--json").stdout)
     assert document["machine"]["cores"] >= 1
     assert document["installed"]["numpy"] == np.__version__
     assert "numpy" in forebay("info").stdout
 
 
-def test_output_that_nobody_reads_is_no_error(data):
+def test_a_closed_pipe_is_no_error(data):
     command = f"{sys.executable} -m forebay info | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
 
 
-def test_results_that_cannot_be_written_are_told():
+def test_output_to_a_full_disk_fails_with_a_message():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "forebay", "info", "--json"],
@@ -115,7 +115,7 @@ def test_results_that_cannot_be_written_are_told():
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_does_not_take_what_was_measured_with_it():
+def test_a_full_disk_does_not_lose_bench_results():
     chosen = ["--case", "handoff", "--contender", "torch.from_numpy"]
     done = forebay("bench", "--quick", "--repeats", "1", *chosen, "--save", "/dev/full")
     assert done.returncode == 2

@@ -147,12 +147,12 @@ def test_a_script_whose_name_is_no_text_is_reported(folder):
     done = doctor("--html", "a.html", "--trace", "a.pftrace", "--json", "a.json", name, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("wrote") == 3
-    assert "No loop was found" in done.stdout
+    assert "No training loop was found" in done.stdout
 
 
 def test_a_script_may_close_its_output(folder):
     (folder / "closes.py").write_text("import sys\nsys.stdout.close()\n")
-    assert "No loop was found" in doctor("closes.py", cwd=folder).stderr
+    assert "No training loop was found" in doctor("closes.py", cwd=folder).stderr
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_script_may_close_its_output(folder):
         (["--warm-up", "x", "train.py"], "'x' is not a whole number of at least 1"),
     ],
 )
-def test_a_mistake_is_told_with_the_way_out_and_exit_code_2(folder, arguments, message):
+def test_a_mistake_is_reported_with_a_hint_and_exit_code_2(folder, arguments, message):
     done = doctor(*arguments, cwd=folder)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
@@ -191,7 +191,7 @@ def test_a_full_disk_takes_neither_the_screen_nor_the_other_files(folder):
     assert (folder / "a.html").exists()
 
 
-def test_two_runs_are_compared_by_verdict_or_capture(folder):
+def test_two_runs_are_compared_by_document_or_capture(folder):
     samples.cured().view.capture.save(folder / "cured.gz")
     doctor("--json", "cured.json", "cured.gz", cwd=folder)
     done = doctor("--compare", "run.gz", "cured.json", cwd=folder)
@@ -200,7 +200,7 @@ def test_two_runs_are_compared_by_verdict_or_capture(folder):
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("moderate", 1), ("severe", 1)])
-def test_a_run_that_became_slower_fails_where_that_was_asked_for(folder, fail_on, code):
+def test_a_slower_run_fails_with_fail_on(folder, fail_on, code):
     samples.cured().view.capture.save(folder / "cured.gz")
     assert doctor("--fail-on", fail_on, "--compare", "cured.gz", "run.gz", cwd=folder).returncode == code
 

@@ -1,1 +1,1 @@
-"""The commands, one file each; only these own a console."""
+"""The command line: `forebay COMMAND`, one module per command."""

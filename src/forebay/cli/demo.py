@@ -1,4 +1,4 @@
-"""`forebay demo`: the whole story in a few seconds: data made here, fed three ways, what was won and why."""
+"""`forebay demo`: make data, load it in four ways, and show the speeds and the feed's plan."""
 
 import argparse
 import tempfile
@@ -18,10 +18,10 @@ from forebay.core.spec import Array, format_nbytes
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "demo"
-HELP = "the whole story in a few seconds: makes data, feeds it three ways, says what was won"
+HELP = "make data, load it with NumPy and with Forebay, and compare the speeds (a few seconds)"
 
 ROWS, WIDTH, BATCH = 200_000, 100, 32
-LOOP_ROWS = 20_000  # a loop over rows is too slow to wait for all of them
+LOOP_ROWS = 20_000  # a loop over all rows would take too long
 REPEATS = 5
 
 
@@ -37,55 +37,58 @@ def run(arguments: argparse.Namespace) -> int:
         np.save(path, data)
         speeds, decisions = _measure(data, path)
     if arguments.json:
-        print_json({"rows_per_second": speeds, "choices": reasons})
+        print_json({"rows_per_second": speeds, "choices": decisions})
     else:
-        _show(data.nbytes, speeds, reasons)
+        _show(data.nbytes, speeds, decisions)
     return 0
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Rows a second, the ways taken in turn so that a busy machine hurts all alike."""
+    """Measure rows per second of each loader, in turn, so that other load affects all of them alike."""
     with (
         fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory,
         fb.from_files(path).shuffle(seed=0).batch(BATCH).feed("numpy") as mapped,
     ):
-        ways: dict[str, Callable[[], Iterable[Any]]] = {
-            "a loop over rows, stacked": lambda: _row_by_row(data),
-            "one NumPy index a batch": lambda: _batch_by_batch(data),
+        loaders: dict[str, Callable[[], Iterable[Any]]] = {  # the names are also keys of the JSON output
+            "a loop over rows, stacked": lambda: _stack_rows(data),
+            "one NumPy index a batch": lambda: _index_batches(data),
             "forebay, from memory": lambda: memory,
             "forebay, from a mapped .npy": lambda: mapped,
         }
-        runs: dict[str, list[float]] = {name: [] for name in ways}
+        samples: dict[str, list[float]] = {name: [] for name in loaders}
         for _ in range(REPEATS):
-            for name, way in ways.items():
-                runs[name].append(_rows_per_second(way()))
-        decisions = [{"name": made.name, "choice": made.choice, "why": made.why} for made in memory.plan.decisions]
-    return {name: median(found) for name, found in runs.items()}, reasons
+            for name, start_epoch in loaders.items():
+                samples[name].append(_rows_per_second(start_epoch()))
+        decisions = [
+            {"name": decision.name, "choice": decision.choice, "why": decision.why}
+            for decision in memory.plan.decisions
+        ]
+    return {name: median(speeds) for name, speeds in samples.items()}, decisions
 
 
-def _row_by_row(data: Array) -> Iterator[Any]:
-    """What a dataset with `__getitem__` and a loader that stacks comes to."""
+def _stack_rows(data: Array) -> Iterator[Any]:
+    """Load row by row, as a loader does with a dataset that has `__getitem__`."""
     order = np.random.default_rng(1).permutation(len(data))[:LOOP_ROWS]
     for start in range(0, len(order), BATCH):
         yield np.stack([data[row] for row in order[start : start + BATCH]])
 
 
-def _batch_by_batch(data: Array) -> Iterator[Any]:
+def _index_batches(data: Array) -> Iterator[Any]:
     order = np.random.default_rng(1).permutation(len(data))
     for start in range(0, len(order), BATCH):
         yield data[order[start : start + BATCH]]
 
 
 def _rows_per_second(batches: Iterable[Any]) -> float:
-    began, rows = time.perf_counter(), 0
+    start, rows = time.perf_counter(), 0
     for batch in batches:
         rows += len(batch)
-    return rows / (time.perf_counter() - began)
+    return rows / (time.perf_counter() - start)
 
 
 def _show(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
     out = result_console()
-    out.print(f"[bold]Shuffled batches of {BATCH} rows[/] out of {format_nbytes(nbytes)}, rows handed over a second:\n")
+    out.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data, rows per second:\n")
     slowest = min(speeds.values())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -94,10 +97,10 @@ def _show(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]
     for name, speed in speeds.items():
         table.add_row(name, f"{speed:,.0f}", f"{speed / slowest:.1f} x")
     out.print(table)
-    out.print("\n[bold]Why[/]: how the feed from memory ran\n")
+    out.print("\n[bold]Why[/]: the plan of the feed from memory\n")
     table = Table(box=None, pad_edge=False, show_header=False)
-    for made in decisions:
-        table.add_row(made["name"], made["choice"], made["why"])
+    for decision in decisions:
+        table.add_row(decision["name"], decision["choice"], decision["why"])
     out.print(table)
-    out.print("\nEvery row once an epoch, in an order that the seed alone decides; memory reused.")
+    out.print("\nEach epoch contains every row once. Only the seed determines the order. Memory is reused.")
     out.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")

@@ -1,4 +1,4 @@
-"""`forebay info`: versions and hardware, for a bug report."""
+"""`forebay info`: print versions and hardware for a bug report."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ from forebay.core.spec import format_nbytes
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "info"
-HELP = "versions and hardware, for a bug report"
+HELP = "print versions and hardware for a bug report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     table.add_row("forebay", __version__)
     table.add_row("Python", machine.python)
     table.add_row("system", machine.system)
-    table.add_row("processor", f"{machine.cpu}, {machine.cores} cores may be used")
+    table.add_row("processor", f"{machine.cpu}, {machine.cores} usable cores")
     table.add_row("memory", format_nbytes(machine.memory_nbytes))
-    for gpu in hardware.gpus or ("none that CUDA can use from here",):
+    for gpu in hardware.gpus or ("none that CUDA can use",):
         table.add_row("GPU", gpu + (f", driver {hardware.driver_version}" if hardware.driver_version else ""))
     for name, version in versions.items():
         table.add_row(name, version)

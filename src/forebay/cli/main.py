@@ -1,6 +1,6 @@
-"""`forebay COMMAND`: finds the command, runs it, turns errors into an exit code.
+"""`forebay COMMAND`: run a command and turn errors into an exit code.
 
-Exit 0: all is well; 1: findings at or above what was asked for; 2: could not run.
+Exit codes are 0 for success, 1 for findings at or above `--fail-on`, 2 for an error, and 130 for an interrupt.
 """
 
 import argparse
@@ -20,12 +20,12 @@ COMMANDS = ("doctor", "demo", "probe", "plan", "bench", "scale", "info")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and give its exit code."""
+    """Run a command and return its exit code."""
     commands = {name: importlib.import_module(f"forebay.cli.{name}") for name in COMMANDS}
     parsed = _parser(commands).parse_args(arguments)
     try:
         return int(commands[parsed.command].run(parsed))
-    except BrokenPipeError:  # somebody's `| head` has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ForebayError, OSError) as error:
@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="forebay", description="Feeds TensorFlow, Keras, PyTorch and JAX from NumPy.")
+    parser = argparse.ArgumentParser(
+        prog="forebay",
+        description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find input bottlenecks.",
+    )
     parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in commands.items():

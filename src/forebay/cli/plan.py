@@ -1,4 +1,4 @@
-"""`forebay plan DATA --batch N`: how a feed of this data would run here, and how fast."""
+"""`forebay plan DATA --batch N`: show the plan of a feed, and measure its speed on this machine."""
 
 import argparse
 import time
@@ -15,30 +15,36 @@ from forebay.pipeline.options import FeedOptions
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "plan"
-HELP = "how a feed of this data would run here, and how fast"
+HELP = "show how a feed of this data runs on this machine, and how fast"
 
 TRIAL_SECONDS = 1.0
 WARM_UP_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", nargs="+", help="a file, a glob or several of them, as from_files() takes them")
-    parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a batch")
-    parser.add_argument("--to", default="numpy", help="the framework to feed (default: numpy)")
-    parser.add_argument("--block", type=int, metavar="ROWS", help="shuffle in blocks, for data beyond RAM")
-    parser.add_argument("--no-shuffle", action="store_true", help="rows in the order they lie in")
+    parser.add_argument("data", nargs="+", help="files or glob patterns, as for from_files()")
+    parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows per batch")
+    parser.add_argument("--to", default="numpy", help="framework that receives the batches (default: numpy)")
+    parser.add_argument("--block", type=int, metavar="ROWS", help="shuffle in blocks of ROWS, for data larger than RAM")
+    parser.add_argument("--no-shuffle", action="store_true", help="keep the rows in their stored order")
     parser.add_argument("--shape", type=int, nargs="*", default=[], help="shape of a row, for .bin files")
     parser.add_argument("--dtype", help="dtype of a row, for .bin files")
-    parser.add_argument("--device", default=FeedOptions.device, help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--resident", default=FeedOptions.resident, help="keep data on the device: auto, always or never")
-    parser.add_argument("--host-bytes", default=FeedOptions.host_bytes, help="memory the feed may take (default: 256MiB)")
+    parser.add_argument(
+        "--device", default=FeedOptions.device, help="cpu, cuda or cuda:1 (default: a GPU if there is one)"
+    )
+    parser.add_argument(
+        "--resident", default=FeedOptions.resident, help="keep all rows on the device: auto, always or never"
+    )
+    parser.add_argument(
+        "--host-bytes", default=FeedOptions.host_bytes, help="host memory budget of the feed (default: 256MiB)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     options = {"device": arguments.device, "resident": arguments.resident, "host_bytes": arguments.host_bytes}
-    with _pipeline(arguments).feed(arguments.to, **options) as feed:
-        rows_per_second = _try_out(feed)
+    with _make_pipeline(arguments).feed(arguments.to, **options) as feed:
+        rows_per_second = _measure(feed)
         if arguments.json:
             print_json(_document(feed, rows_per_second))
         else:
@@ -46,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pipeline(arguments: argparse.Namespace) -> fb.Pipeline:
+def _make_pipeline(arguments: argparse.Namespace) -> fb.Pipeline:
     spec = ArraySpec(arguments.shape, arguments.dtype) if arguments.dtype else None
     files = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     pipeline = fb.from_files(files, spec=spec)
@@ -55,24 +61,24 @@ def _pipeline(arguments: argparse.Namespace) -> fb.Pipeline:
     return pipeline.batch(arguments.batch)
 
 
-def _try_out(feed: Feed) -> float:
-    """Rows a second over epochs of a second in all, after one to warm up; a long one is cut short."""
+def _measure(feed: Feed) -> float:
+    """Return rows per second over one second of epochs, after a warm-up; the last epoch may be incomplete."""
     _run_for(feed, WARM_UP_SECONDS)
     rows, seconds = 0, 0.0
     while seconds < TRIAL_SECONDS:
-        more, took = _run_for(feed, TRIAL_SECONDS - seconds)
-        rows, seconds = rows + more, seconds + took
+        more_rows, more_seconds = _run_for(feed, TRIAL_SECONDS - seconds)
+        rows, seconds = rows + more_rows, seconds + more_seconds
     return rows / seconds
 
 
 def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
-    """Rows of an epoch, and how long they took; it is left when the time is up."""
-    rows, began = 0, time.perf_counter()
+    """Run one epoch or until the time is up; return the rows and the seconds."""
+    rows, start = 0, time.perf_counter()
     for batch in feed:
         rows += len(feed.structure.flatten_like(batch)[0])
-        if time.perf_counter() - began > seconds:
+        if time.perf_counter() - start > seconds:
             break
-    return rows, time.perf_counter() - began
+    return rows, time.perf_counter() - start
 
 
 def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
@@ -83,7 +89,9 @@ def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
         "batches": feed.batches,
         "fields": {name: str(spec) for name, spec in zip(feed.structure.paths, feed.specs, strict=True)},
         "planned_nbytes": plan.nbytes,
-        "choices": [{"name": made.name, "choice": made.choice, "why": made.why} for made in plan.decisions],
+        "choices": [
+            {"name": decision.name, "choice": decision.choice, "why": decision.why} for decision in plan.decisions
+        ],
     }
 
 
@@ -94,10 +102,10 @@ def _show(feed: Feed, rows_per_second: float) -> None:
     batches = "batch" if feed.batches == 1 else "batches"
     out.print(f"{length} {batches} of {feed.plan.input.batch_rows} rows: {fields}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("what", "choice", "why"):
+    for column in ("decision", "choice", "why"):
         table.add_column(column)
-    for made in feed.plan.decisions:
-        table.add_row(made.name, made.choice, made.why)
+    for decision in feed.plan.decisions:
+        table.add_row(decision.name, decision.choice, decision.why)
     out.print(table)
     speed = f"{rows_per_second:,.0f} rows/s, {format_nbytes(document['bytes_per_second'])}/s"
-    out.print(f"measured here for {TRIAL_SECONDS:.0f} s with an idle consumer: [bold]{speed}[/]")
+    out.print(f"Measured for {TRIAL_SECONDS:.0f} s with an idle consumer: [bold]{speed}[/]")
