@@ -38,7 +38,10 @@ class Launcher:
 
 
 def lockstep_ranks() -> Iterator[ReportedRank]:
-    """Yield what each launcher of a common training run reports. Raise `PipelineError` if a report is malformed."""
+    """Yield what each launcher of a common training run reports.
+
+    Raise `PipelineError` if a report is malformed.
+    """
     for launcher in LAUNCHERS:
         rank = launcher.read() if launcher.in_lockstep else None
         if rank is not None and rank.count is not None:
@@ -46,7 +49,9 @@ def lockstep_ranks() -> Iterator[ReportedRank]:
 
 
 def detect_process_rank() -> int | None:
-    """Return the rank of this process, or None if it runs alone. The first launcher that reports a rank decides.
+    """Return the rank of this process, or None if it runs alone.
+
+    The first launcher that reports a rank decides.
 
     Call this after the script has run: some scripts start their ranks themselves.
     """
@@ -125,10 +130,10 @@ def _report_tensorflow(
 
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
-    index = os.environ.get(index_variable)
-    if index is None:
+    index, count = os.environ.get(index_variable), os.environ.get(count_variable)
+    if index is None or (count is None and not index.isdigit()):  # a lone word may have another meaning
         return None
-    return _report(index, os.environ.get(count_variable), f"{index_variable} and {count_variable}")
+    return _report(index, count, f"{index_variable} and {count_variable}")
 
 
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:

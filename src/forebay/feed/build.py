@@ -1,4 +1,4 @@
-"""Builds the parts of a feed from a request: plan, transform stage, slot filler and runner."""
+"""Builds the parts of a feed: plan, transform stage, slot filler and runner."""
 
 from dataclasses import dataclass
 from typing import Any

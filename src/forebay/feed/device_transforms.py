@@ -1,4 +1,4 @@
-"""Transforms on a device: the framework's own operations, applied to a batch when the consumer takes it.
+"""Transforms on a device, applied to a batch when the consumer takes it.
 
 Casts and scaling give the same results as on the host. The user's functions receive the framework's arrays, on the
 consumer's thread and stream, one batch at a time.

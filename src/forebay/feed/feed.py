@@ -95,7 +95,10 @@ class Feed:
     # Iteration
 
     def __iter__(self) -> "Epoch":
-        """Start the next epoch. This ends an older iterator of the feed: it raises an error on its next use."""
+        """Start the next epoch.
+
+        This ends an older iterator of the feed: it raises an error on its next use.
+        """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
         start, follows_last = self._next_start(), self._progress.finished and self._start is None
@@ -106,7 +109,7 @@ class Feed:
         return Epoch(self, self._progress, generation)
 
     def __next__(self) -> Tree:
-        """Return the next batch of the current epoch. Start the next epoch if none is running."""
+        """Return the next batch, of the current epoch or of a new one."""
         if self._current is None or self._progress.over:
             self._current = iter(self)
         return next(self._current)
@@ -196,7 +199,7 @@ class Feed:
 
 
 class Progress:
-    """The progress of an epoch. The feed holds it instead of the epoch, because the epoch holds the feed."""
+    """The progress of an epoch. The feed holds it, and the epoch holds the feed."""
 
     __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "ready")
 
@@ -228,7 +231,10 @@ class Progress:
 
 
 class Epoch:
-    """An iterator over one epoch of a feed. Several threads may share it; each batch goes to one of them."""
+    """An iterator over one epoch of a feed.
+
+    Several threads may share it; each batch goes to one of them.
+    """
 
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
@@ -315,7 +321,7 @@ class Epoch:
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
-        """Hand off a whole group at once, which costs half as much as batch by batch, on a device too."""
+        """Hand off a whole group, at half the cost of batch by batch."""
         group, full = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]

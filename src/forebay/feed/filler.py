@@ -1,4 +1,4 @@
-"""The interface of slot fillers, which the runner calls, and what all of them are built from."""
+"""The interface of slot fillers, and the parts that all of them need."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,11 +46,17 @@ class SlotFiller(Protocol):
         ...
 
     def only_enqueues(self, slot: Slot) -> bool:
-        """Tell whether filling this slot only queues work for a device, and computes or waits for nothing."""
+        """Tell whether filling this slot only queues work for a device.
+
+        Then it neither computes nor waits.
+        """
         ...
 
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
-        """Yield a task per group, from the cursor on. The runner holds its lock, so this must be fast."""
+        """Yield a task per group, from the cursor on.
+
+        The runner holds its lock, so this must be fast.
+        """
         ...
 
     def read(self, slot: Slot, task: Any, worker: int) -> Any | None:

@@ -1,4 +1,4 @@
-"""Fills slots from a source: finds the rows of a group, gathers them into the slot, and applies the transforms."""
+"""Fills slots from a source: gathers the rows of a group and transforms them."""
 
 import time
 from collections.abc import Hashable, Iterator, Sequence
@@ -49,7 +49,9 @@ class FillTask:
 
 
 class IndexedFiller:
-    """Fills slots from a source. Any number of threads may call it at once, in any order of groups.
+    """Fills slots from a source.
+
+    Any number of threads may call it at once, in any order of groups.
 
     A device filler, a file reader or a remote filler replaces the plain gather from the source.
     """
@@ -82,7 +84,10 @@ class IndexedFiller:
         self._index = self._row_index(plan.index_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[FillTask]:
-        """Yield the groups of the cursor's epoch, and of the following epochs if rows cannot change between them."""
+        """Yield the groups from the cursor on.
+
+        Continue with the following epochs if rows cannot change between them.
+        """
         self._begin_pass()
         self._start_prefetch(cursor)
         read_pass = None if self._reader is None else self._reader.begin(self._upcoming_groups(cursor))
@@ -147,7 +152,7 @@ class IndexedFiller:
             yield from self._schedule.groups(cursor, self._plan.group_batches)
 
     def _begin_pass(self) -> None:
-        """Let fillers that keep copies of rows check for changes, before a pass over the rows begins."""
+        """Let fillers with copies of rows check for changes before a pass."""
         if self._device_filler is not None:
             self._device_filler.begin_pass()
         if self._remote_filler is not None:
@@ -216,7 +221,10 @@ class IndexedFiller:
         self._recorder.add_span("transform", time.perf_counter() - gathered)
 
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
-        """Gather the input of the transforms: into the slot for worker processes, else into new arrays."""
+        """Gather the input of the transforms.
+
+        Worker processes read it from the slot, threads from new arrays.
+        """
         if self._pad is not None:
             return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)
         arrays = self._transform_stage.input_arrays(slot, task.group.rows)
@@ -230,7 +238,7 @@ class IndexedFiller:
             task.read_pass.gather(_group_id(task.group), rows, arrays)
 
     def _filled_part(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
-        """Return the part of the group that was filled, and add the rows of the failed batch to the error."""
+        """Return the filled part of a group, and note the failed rows on the error."""
         batch_rows = self._schedule.batch_rows
         filled = partial.batches * batch_rows
         cursor = self._schedule.advance(group.cursor, partial.batches)

@@ -1,4 +1,4 @@
-"""Transforms in a worker process, which reads rows from a slot and writes results to the same slot.
+"""Transforms in a worker process, which reads and writes the memory of a slot.
 
     slot memory:   [ results, as they are handed off | rows before the transforms ]
 
@@ -31,7 +31,7 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class PartialFailure:
-    """The answer of a worker if a map fails after the first batches of a task."""
+    """The answer of a worker if a map fails after some batches."""
 
     batches: int  # that were transformed
     failure: Failure
@@ -39,7 +39,7 @@ class PartialFailure:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTransforms:
-    """The function of a worker process: it transforms the batches of a task in a slot's memory."""
+    """The function of a worker process: transforms batches in a slot's memory."""
 
     transforms: tuple[Transform, ...]
     first: int  # number of the first transform within the pipeline
@@ -78,7 +78,7 @@ class ProcessTransforms:
 
 
 def layout_views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:
-    """Return an array per leaf over the first rows of a layout that begins at `offset`."""
+    """Return an array per leaf over the first rows of a layout at `offset`."""
     return [
         np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=memory, offset=offset + start)
         for spec, start in zip(layout.specs, layout.offsets, strict=True)

@@ -1,4 +1,7 @@
-"""The transforms of the host on Ray workers: one copy, from what Ray received to the slot."""
+"""Applies the transforms of the host on Ray workers.
+
+One copy moves results from Ray to the slot.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -103,7 +106,7 @@ class RayTransformStage(TransformStage):
             slot.write_variable_size(self._checked(result.leaves))
 
     def _result_arrays(self, slot: Slot, result: RayResult) -> Iterator[Array]:
-        """Yield the arrays that the bytes of a result fill in sequence: leaf by leaf, batch by batch."""
+        """Yield the arrays for the bytes of a result: leaf by leaf, batch by batch."""
         layout, batch_rows = slot.layout, self._plan.input.batch_rows
         for leaf in range(len(layout.specs)):
             for batch in range(result.batches):

@@ -1,4 +1,4 @@
-"""What a Ray worker reads and transforms: the job it is sent once, its tasks, and their results.
+"""The job of a Ray worker, its tasks, and their results.
 
 A worker finds rows by number, in files that it opens or in Ray's object store; otherwise the rows are part of the task.
 It returns one array per leaf for all batches of a task, or their bytes in pieces. The trainer copies them once.
@@ -25,7 +25,7 @@ __all__ = ["RayJob", "RayResult", "RayTask"]
 
 @dataclass(frozen=True, slots=True)
 class RayTask:
-    """Batches that one Ray worker transforms in one call: the numbers of their rows, or the rows."""
+    """Batches that a Ray worker transforms in one call: row numbers, or rows."""
 
     keys: list[tuple[int, ...]]  # per batch; seeds its random numbers
     rows: Rows | None
@@ -78,11 +78,11 @@ class RayJobOnWorker:
     """A job on a worker, with its source open."""
 
     def __init__(self, job: RayJob, source: AbstractSource | None, missing_reason: str) -> None:
-        """`missing_reason` tells why the worker cannot read the rows; empty if it can or need not."""
+        """`missing_reason` tells why the worker cannot read the rows, or is empty."""
         self._job, self._source, self.missing_reason = job, source, missing_reason
 
     def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
-        """Return the result of a task, or a list of the result and its further pieces."""
+        """Return the result of a task, followed by its further pieces if any."""
         result = self._run(task, stored, pieces)
         if task.num_returns == 1:
             return result
@@ -99,7 +99,10 @@ class RayJobOnWorker:
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
     def _input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """Return the rows in new memory, because a map may write to its input and keep it."""
+        """Return the rows in new memory.
+
+        A map may write to its input and keep it.
+        """
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
         if task.split_leaves is not None:

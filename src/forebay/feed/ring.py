@@ -1,4 +1,6 @@
-"""The states of slots, as pure code: events in, instructions out. No thread, no clock, no memory.
+"""The states of slots, as pure code: events in, instructions out.
+
+No thread, no clock, no memory.
 
     free -> filling -> ready -> lent -> free
 
@@ -19,7 +21,10 @@ __all__ = ["Fill", "Ring", "RingError", "SlotState"]
 
 
 class RingError(AssertionError):
-    """An event that is impossible in the state of a slot: a bug of the caller, never of the user."""
+    """An event that is impossible in the state of a slot.
+
+    It is a bug of Forebay, never of the user.
+    """
 
 
 class SlotState(Enum):
@@ -58,7 +63,7 @@ class Ring:
     # Events of worker threads
 
     def fill(self) -> Fill | None:
-        """Return what to fill next, or None if no slot is available or no group is left."""
+        """Return what to fill next; None without a slot or a group."""
         if self._last is not None and self._to_fill >= self._last:
             return None
         if self.full:
@@ -75,7 +80,10 @@ class Ring:
         self._unallocated.discard(slot)
 
     def filled(self, slot: int) -> int | None:
-        """Record that a slot holds its group. Return the sequence number, or None if the group is not needed."""
+        """Record that a slot holds its group.
+
+        Return the sequence number, or None if the group is not needed.
+        """
         self.allocated(slot)
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence < 0:
@@ -93,13 +101,16 @@ class Ring:
         self._set_free(slot)
 
     def failed(self, slot: int) -> int | None:
-        """Record that filling failed. Return the sequence number, or None if the group is not needed."""
+        """Record that filling failed.
+
+        Return the sequence number, or None if the group is not needed.
+        """
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         self._set_free(slot)
         return None if sequence < 0 else sequence
 
     def cancel_fill(self, fill: Fill) -> None:
-        """Take `fill` back before the next call of `fill()`, which then returns the same group again."""
+        """Take `fill` back. The next call of `fill()` returns the same group again."""
         del self._filling[self._expect(fill.slot, SlotState.FILLING)]
         self._to_fill = fill.sequence
         self._set_free(fill.slot)
@@ -111,7 +122,7 @@ class Ring:
     # Events of the consumer
 
     def deliver(self) -> int | None:
-        """Return the slot of the next group if it is ready, and mark it as lent."""
+        """Lend the slot of the next group, or return None if it is not ready."""
         slot = self._ready.pop(self._to_deliver, None)
         if slot is None:
             return None
@@ -126,7 +137,7 @@ class Ring:
         self._set_free(slot)
 
     def forget(self) -> list[int]:
-        """Drop the oldest lent slots beyond the limit, and return them: the consumer keeps their memory."""
+        """Drop and return the oldest lent slots beyond the limit. The consumer keeps their memory."""
         dropped = []
         while len(self._lent) > self.lent_limit:
             slot, _ = self._lent.popitem(last=False)
@@ -170,7 +181,7 @@ class Ring:
         return tuple(self._lent)
 
     def state(self, slot: int) -> SlotState | None:
-        """Return the state of a slot, or None if the ring dropped it or never had it."""
+        """Return the state of a slot; None if the ring does not have it."""
         return self._states.get(slot)
 
     @property
@@ -184,7 +195,10 @@ class Ring:
         return self._next_id - 1
 
     def _set_free(self, slot: int) -> None:
-        """Free a slot, unless it was never allocated: such an id would be reused before allocated slots."""
+        """Free a slot if it was allocated.
+
+        Other ids are dropped: they would be reused before allocated slots.
+        """
         if slot in self._unallocated:
             self._unallocated.remove(slot)
             del self._states[slot]

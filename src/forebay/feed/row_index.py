@@ -1,4 +1,4 @@
-"""The row numbers of groups: computed on the host in shared chunks, or on a device from a few constants."""
+"""The row numbers of groups, computed on the host in chunks or on a device."""
 
 import threading
 from collections import OrderedDict
@@ -20,7 +20,7 @@ KEPT_CHUNKS = 3
 
 @dataclass(frozen=True, slots=True)
 class ComputedRows:
-    """Rows that a device computes: those at positions first, first + step, ... of a permutation."""
+    """Rows that a device computes: positions first, first + step, ... of a permutation."""
 
     permutation_params: PermutationParams
     first: int
@@ -60,7 +60,7 @@ class RowIndex:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def computed(self, group: Group) -> ComputedRows | None:
-        """Return how a device computes the same row numbers, or None if the order needs a table."""
+        """Return how a device computes the row numbers; None if it cannot."""
         params = self._permutation_params(self._schedule.order_epoch(group.cursor))
         if params is None:
             return None
@@ -68,7 +68,10 @@ class RowIndex:
         return ComputedRows(params, first, self._schedule.shard_count, group.rows)
 
     def prepare_after(self, group: Group) -> None:
-        """Compute the chunk after this group, unless another thread does, or a later chunk was requested already."""
+        """Compute the chunk after this group.
+
+        Skip it if another thread does so, or if a later chunk was requested.
+        """
         key = self._next_chunk_key(group)
         if key is None or key in self._chunks or (key[0], key[2]) <= self._last_chunk:
             return
@@ -95,7 +98,7 @@ class RowIndex:
         return chunk[max(0, start - first) : stop - first]
 
     def _next_chunk_key(self, group: Group) -> tuple[int, int, int] | None:
-        """Return the chunk to compute next, or None before half of the current chunk is used."""
+        """Return the chunk to compute next. None before half of the current chunk is used."""
         if self._is_slice:
             return None
         schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)

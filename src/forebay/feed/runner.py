@@ -1,4 +1,4 @@
-"""Runs the threads of a feed: worker threads fill slots, and the consumer takes them in order.
+"""Runs a feed: worker threads fill slots, and the consumer takes them in order.
 
 Nothing waits without a way to be woken. An error in a worker is raised where the consumer reaches its group. `close()`
 wakes all that wait. A forked process has no worker threads and raises an error instead of waiting for them.
@@ -43,7 +43,10 @@ class RunnerParts:
 
 
 class Runner:
-    """The threads of a feed. It holds no reference to the feed, so that an abandoned feed can be collected."""
+    """The threads of a feed.
+
+    It holds no reference to the feed, so that an abandoned feed can be collected.
+    """
 
     def __init__(self, parts: RunnerParts, *, slots: int, threads: int, budget_nbytes: int) -> None:
         self._filler, self._engine = parts.filler, parts.engine
@@ -82,7 +85,10 @@ class Runner:
             return self._generation
 
     def restart(self, cursor: Cursor) -> int:
-        """Begin an epoch at the cursor, and drop all groups that were not taken. Return its generation."""
+        """Begin an epoch at the cursor, and drop all groups that were not taken.
+
+        Return its generation.
+        """
         self._check_usable()  # before the lock: in a forked process, a thread that does not exist may hold it
         with self._lock:
             generation = self.continue_epoch()
@@ -152,7 +158,10 @@ class Runner:
         return slot
 
     def _fill_on_consumer(self) -> bool:
-        """Fill a group on the consumer's thread: waking a worker costs as much as filling. False if none is left."""
+        """Fill a group on the consumer's thread; False if none is left.
+
+        Waking a worker would cost as much as filling.
+        """
         claimed = self._exchange.claim()
         if claimed is None:
             return False
@@ -256,7 +265,10 @@ class Runner:
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
 
     def _close_resources(self) -> None:
-        """Release what threads use, once none of them is left. A thread may stay in the user's code for long."""
+        """Release what threads use, once none of them is left.
+
+        A thread may stay in the user's code for long.
+        """
         with self._lock:
             in_use = self._other_live_threads() or self._filling_consumers
             if in_use or not self._closed or self._resources_closed:

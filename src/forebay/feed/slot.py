@@ -1,6 +1,7 @@
-"""A slot: reusable memory for one group, with the roots for the hand-off and the views for the fillers."""
+"""Slots, the reusable memory of groups, and leases, which tell when to reuse it."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,14 +9,16 @@ import numpy as np
 from forebay.core.engine import Engine, SlotMemory
 from forebay.core.rows import row_views
 from forebay.core.spec import Array, ArraySpec, Layout, align
-from forebay.feed.lease import Lease
 from forebay.order.schedule import Group
 
-__all__ = ["Slot"]
+__all__ = ["Lease", "Slot"]
 
 
 class Slot:
-    """Memory for one group of batches. Its views are made once and reused for every group."""
+    """Memory for one group of batches.
+
+    Its views are made once and reused for every group.
+    """
 
     def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
         self._engine = engine
@@ -59,7 +62,10 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, to write rows one by one. The views are made once."""
+        """Return a view of each row of each leaf, to write rows one by one.
+
+        The views are made once.
+        """
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views
@@ -80,7 +86,10 @@ class Slot:
                 view[full, : len(array) - full * batch_rows] = array[full * batch_rows :]
 
     def write_variable_size(self, leaves: Sequence[Array]) -> None:
-        """Copy a batch of any size into the slot. Allocate larger memory if it does not fit."""
+        """Copy a batch of any size into the slot.
+
+        Allocate larger memory if it does not fit.
+        """
         specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
         if layout.nbytes > self._nbytes:
@@ -113,3 +122,33 @@ class Slot:
             offset=layout.offsets[leaf],
             strides=(layout.strides[leaf], *first.strides),
         )
+
+
+class Lease:
+    """Tells whether the consumer still holds a batch of the slot, by the reference counts of its roots.
+
+    Each leaf of a slot has one root, the only object through which its memory is handed out. All that the user derives
+    from it (views, views of views, DLPack tensors, buffers) holds a reference to the root, directly or through a
+    chain: a root's base is not an ndarray, and NumPy shortens chains only over ndarrays. So the memory is released
+    exactly when the reference counts of the roots are back to their values before the hand-out.
+
+    Counting has advantages over finalizers. Roots live as long as the slot, so no object is created or destroyed per
+    batch. No callback runs on another thread. A slot that the consumer keeps forever is simply dropped, and its memory
+    is freed with the last view.
+
+    Create a lease before the roots are handed out. They come from an iterator, so that no list of the caller counts.
+    """
+
+    __slots__ = ("_idle_count", "_roots")
+
+    def __init__(self, roots: Iterator[Any]) -> None:
+        self._roots = tuple(roots)
+        self._idle_count = self._count()
+
+    @property
+    def released(self) -> bool:
+        """True if only the slot refers to the roots."""
+        return self._count() == self._idle_count
+
+    def _count(self) -> int:
+        return sum(map(sys.getrefcount, self._roots))

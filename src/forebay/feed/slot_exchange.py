@@ -1,4 +1,4 @@
-"""Passes slots between worker threads and the consumer: the ring with its memory, its tasks and its errors.
+"""Passes slots between worker threads and the consumer.
 
 A worker claims a slot and a task, and reports the slot as filled or failed. The consumer delivers groups in order and
 reclaims slots whose lease is released. An error is raised when the consumer reaches its group.
@@ -54,14 +54,17 @@ class SlotExchange:
         self._tasks = _with_failure(self._filler.tasks(cursor))
 
     def next_fill_only_enqueues(self) -> bool:
-        """Tell whether the consumer may fill the next slot at little cost. Only worker threads allocate slots."""
+        """Tell whether the consumer may fill the next slot at little cost.
+
+        Only worker threads allocate slots.
+        """
         slot = self.slots.get(-1 if self.ring.next_slot is None else self.ring.next_slot)
         return slot is not None and self._filler.only_enqueues(slot)
 
     # Worker threads, and the consumer when it fills a slot
 
     def claim(self) -> tuple[Fill, Any] | None:
-        """Return a slot to fill and its task, or None if there is no slot or no task."""
+        """Return a slot to fill and its task; None if either is missing."""
         fill = self.ring.fill()
         if fill is None:
             return None
@@ -77,7 +80,10 @@ class SlotExchange:
         return None
 
     def open_slot(self, fill: Fill, task: Any) -> Slot:
-        """Return the slot of a fill, and allocate it if it is new. Raise the error that ended the tasks."""
+        """Return the slot of a fill, and allocate it if it is new.
+
+        Raise the error that ended the tasks.
+        """
         if isinstance(task, _TaskFailure):
             raise task.error
         slot = self.slots.get(fill.slot)
@@ -112,7 +118,7 @@ class SlotExchange:
             self.may_take.notify()
 
     def _record_partial_failure(self, sequence: int | None, slot: Slot) -> None:
-        """Let an error come after the batches that the slot holds, and before any later group."""
+        """Raise the error of a slot after its batches, and before later groups."""
         error, slot.partial_failure = slot.partial_failure, None
         if error is not None and sequence is not None:
             self.errors[sequence + 1] = error
@@ -120,7 +126,10 @@ class SlotExchange:
     # The consumer
 
     def deliver(self) -> Slot | None:
-        """Return the slot of the next group, or None if it is not ready. Raise the error of the group."""
+        """Return the slot of the next group, or None if it is not ready.
+
+        Raise the error of the group.
+        """
         error = self.errors.pop(self.ring.next_sequence, None)
         if error is not None:
             self.ring.end(self.ring.next_sequence)
@@ -151,7 +160,10 @@ class _TaskFailure:
 
 
 def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
-    """Yield the tasks, and the error that ended them, so that it is raised where its group would come."""
+    """Yield the tasks, and the error that ended them.
+
+    The error is raised where its group would come.
+    """
     try:
         yield from tasks
     except Exception as error:
@@ -159,7 +171,10 @@ def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
 
 
 def _wrap_stop_iteration(error: BaseException) -> BaseException:
-    """Turn a StopIteration of a map into an error, as generators do. It would end the epoch silently."""
+    """Turn a StopIteration of a map into an error, as generators do.
+
+    It would end the epoch silently.
+    """
     if not isinstance(error, StopIteration):
         return error
     wrapped = RuntimeError("a map raised StopIteration. Only a generator may end with it; raise another error.")

@@ -66,7 +66,10 @@ class _StreamPosition:
         return self.reader
 
     def _check_skipped(self, skipped: int, wanted: int) -> None:
-        """Refuse a stream that became shorter. Only rows of an incomplete last batch may be missing."""
+        """Refuse a stream that became shorter.
+
+        Only rows of an incomplete last batch may be missing.
+        """
         if wanted - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
             raise StateError(
                 f"the stream ended after {skipped} rows, but the state was taken after {wanted}. Resume with the same "
@@ -116,7 +119,10 @@ class _SequentialFiller(ABC):
         return False
 
     def tasks(self, cursor: Cursor) -> Iterator[Cursor | None]:
-        """Yield the start, then None ("continue") without end: the length of a stream is not known before."""
+        """Yield the start, then None ("continue") without end.
+
+        The length of a stream is not known before.
+        """
         yield cursor
         while True:
             yield None
@@ -162,7 +168,10 @@ class _SequentialFiller(ABC):
 
 
 class StreamFiller(_SequentialFiller):
-    """Fills slots from a stream of rows, one batch per slot, so that no batch waits for a later row."""
+    """Fills slots from a stream of rows, one batch per slot.
+
+    So no batch waits for a later row.
+    """
 
     _piece_rows = 1
 
@@ -213,7 +222,9 @@ class StreamFiller(_SequentialFiller):
             self._piece_rows = max(1, self._piece_rows // 2)
 
     def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """Read the rows of this shard. Return their number, and whether all shards got their rows.
+        """Read the rows of this shard.
+
+        Return their number, and whether all shards got their rows.
 
         Each shard reads the whole stream and keeps its own rows.
         """
@@ -239,7 +250,10 @@ class StreamFiller(_SequentialFiller):
 
 
 class BatchFiller(_SequentialFiller):
-    """Fills slots with the batches of a loader. Each batch is copied at once, because loaders reuse their memory."""
+    """Fills slots with the batches of a loader.
+
+    Each batch is copied at once, because loaders reuse their memory.
+    """
 
     def _read_group(self, slot: Slot) -> _ReadGroup | None:
         reader = self._position.open()
@@ -256,7 +270,10 @@ class BatchFiller(_SequentialFiller):
         return _ReadGroup(group, None)
 
     def _own_batch(self, reader: Any) -> list[Array] | None:
-        """Return the next batch of this shard. Each shard reads the whole loader and keeps its own batches."""
+        """Return the next batch of this shard.
+
+        Each shard reads the whole loader and keeps its own batches.
+        """
         own = None
         for index in range(self._schedule.shard_count):
             leaves = reader.next_batch()

@@ -21,7 +21,7 @@ MAX_PAUSE_STEPS = 1024
 
 
 class ConsumerThrottle:
-    """Learns when the consumer requests, waits for and takes groups, and blocks the reading thread accordingly."""
+    """Blocks the reading thread while it would slow the consumer."""
 
     def __init__(self) -> None:
         self.is_waiting = False

@@ -1,4 +1,4 @@
-"""The transforms of the host: applied in a worker thread or a worker process, with the results written to a slot."""
+"""Applies the transforms of the host, in worker threads or worker processes."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,10 @@ __all__ = ["PartialGroupError", "TransformStage"]
 
 
 class PartialGroupError(Exception):
-    """Only the first batches of a group could be filled. The consumer gets them, and then the error."""
+    """Only the first batches of a group could be filled.
+
+    The consumer gets them, and then the error.
+    """
 
     def __init__(self, batches: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -57,14 +60,20 @@ class TransformStage:
         return self._input_layout.nbytes if self._pool is not None else 0
 
     def input_arrays(self, slot: Slot, rows: int) -> list[Array]:
-        """Return arrays to gather rows into: the input of a worker process if no thread transform comes first."""
+        """Return arrays to gather rows into.
+
+        They are the input of a worker process if no thread transform comes first.
+        """
         if self._input_is_in_slot and not self._plan.thread_transforms:
             return layout_views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
         # New arrays each time: a map may keep or return its input. malloc reuses the same pages.
         return [spec.empty(rows) for spec in self._plan.input.source_specs]
 
     def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
-        """Transform a batch, or a group if no map runs in threads, and write it to the slot."""
+        """Transform a batch or a group, and write it to the slot.
+
+        A map in threads receives single batches.
+        """
         if self._pool is not None:
             try:
                 self._transform_in_process(self._pool, slot, leaves, cursor, worker)
@@ -86,11 +95,14 @@ class TransformStage:
             self._pool.close()
 
     def _key(self, cursor: Cursor) -> tuple[int, ...]:
-        """Return the seed key of a batch: the global position of its first row, which differs between shards."""
+        """Return the seed key of a batch, which differs between shards.
+
+        It contains the global position of the first row.
+        """
         return (cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index)
 
     def _checked(self, leaves: list[Array]) -> list[Array]:
-        """Check that a batch of variable size has the dtypes and dimensions of the first batch."""
+        """Check that a batch has the dtypes and dimensions of the first batch."""
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
             if leaf.dtype != spec.dtype or leaf.ndim != len(spec.shape) + 1:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)
@@ -120,7 +132,7 @@ class TransformStage:
             raise PartialGroupError(answer.batches, answer.failure.rebuild("a worker process"))
 
     def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, key: tuple[int, ...]) -> None:
-        """Transform one batch in this thread, and write it to the input of the worker process."""
+        """Transform a batch in this thread, and write it for the worker process."""
         transforms = self._plan.thread_transforms
         stop = min(start + self._plan.input.batch_rows, len(leaves[0]))
         results, _ = apply_all(transforms, [leaf[start:stop] for leaf in leaves], self._source_structure, key)

@@ -1,1 +1,1 @@
-"""From a pipeline to a plan: the description, its validation, and how the feed will run."""
+"""The description of a feed, its validation, and its plan."""

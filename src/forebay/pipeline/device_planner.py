@@ -1,4 +1,7 @@
-"""Plan a feed whose rows the device pulls: the host holds only row numbers and staging buffers. Pure."""
+"""Plan a feed whose rows the device pulls.
+
+Pure. The host holds only row numbers and staging buffers.
+"""
 
 from forebay.core.decision import Decision
 from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
@@ -13,7 +16,7 @@ STAGING_NBYTES = 8 << 20  # bytes of one staging buffer for rows that the device
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
-    """Plan a feed whose rows the device pulls, or return None if there is no device or rows must be staged."""
+    """Plan a feed whose rows the device pulls; None if they must be staged."""
     if plan_input.device is None:
         return None
     transport = choose_transport(
@@ -52,7 +55,10 @@ def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
 
 
 def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
-    """Return the bytes of row numbers (computed chunks and one set per slot) and of the staging buffers."""
+    """Return the bytes of row numbers and staging buffers.
+
+    Row numbers are computed chunks, and one set per slot.
+    """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
     numbers = index_rows * INDEX_NBYTES + (transport.slots + transport.slots_in_use) * group_rows * 8

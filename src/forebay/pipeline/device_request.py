@@ -1,4 +1,4 @@
-"""The device part of a request: which rows the device can pull, and which transforms it runs."""
+"""The device part of a request: rows that it can pull, and its transforms."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,10 @@ NOT_CONTIGUOUS = "rows are not contiguous and in native byte order, so a device 
 def device_input(
     pipeline: Pipeline, target: Target, transforms: Sequence[Transform], resident: str, budget_nbytes: int | None
 ) -> DeviceInput | None:
-    """Describe the device for the planner, given the transforms of the host; None for a feed to the CPU."""
+    """Describe the device for the planner, or return None for the CPU.
+
+    `transforms` run on the host.
+    """
     if target.device_handoff is None:
         return None
     extents = memory_extents_of(pipeline)
@@ -61,7 +64,7 @@ def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
 
 
 def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
-    """Return for each leaf where its rows are in memory; empty for streams and other sources."""
+    """Return where the rows of each leaf are in memory; empty if unknown."""
     return pipeline.source.memory_extents() if isinstance(pipeline.source, AbstractSource) else []
 
 
@@ -117,7 +120,7 @@ def split_transforms(
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return the specs of batches after the device transforms; None if a device map decides them."""
+    """Return the specs after the device transforms; None if a device map decides them."""
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:

@@ -36,7 +36,7 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
 
 
 def explain(plan: Plan, capture: dict[str, Any]) -> str:
-    """Format the plan as a table of decisions and reasons, with what was measured so far."""
+    """Format the plan as a table of decisions, with the measurements so far."""
     plan_input = plan.input
     lines = [
         f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_rows} rows, "

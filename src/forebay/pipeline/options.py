@@ -1,4 +1,4 @@
-"""The options of `Pipeline.feed()`, declared once for the feed, the Keras adapter and the command line."""
+"""The options of `Pipeline.feed()`. The feed, the Keras adapter and the command line share them."""
 
 from dataclasses import dataclass, fields
 from typing import Any

@@ -1,10 +1,4 @@
-"""The description of what to feed: source, order, transforms, batches. It owns no thread and no buffer.
-
->>> import numpy as np, forebay as fb
->>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
->>> [len(batch) for batch in pipeline.feed("numpy")]
-[4, 4, 2]
-"""
+"""The description of what to feed: source, order, transforms, batches."""
 
 import hashlib
 import json
@@ -47,9 +41,14 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What to feed. Each method returns a new pipeline.
+    """What to feed. Each method returns a new pipeline. A pipeline owns no thread and no buffer.
 
     Methods before `batch()` work on rows, methods after it on batches. `feed()` starts the work.
+
+    >>> import numpy as np, forebay as fb
+    >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+    >>> [len(batch) for batch in pipeline.feed("numpy")]
+    [4, 4, 2]
     """
 
     source: AbstractSource | AbstractStream | BatchStream
@@ -84,11 +83,6 @@ class Pipeline:
         memory when decompressed. `block=None` never does.
 
         A stream cannot be indexed. It needs a `window`: rows leave a window of this size in random order.
-
-        >>> import numpy as np, forebay as fb
-        >>> feed = fb.from_arrays(np.arange(5)).shuffle(seed=1).batch(5).feed("numpy")
-        >>> sorted(next(feed).tolist())
-        [0, 1, 2, 3, 4]
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
@@ -184,7 +178,10 @@ class Pipeline:
         return replace(self, batching=Batching(rows, drop_remainder, pad))
 
     def repeat(self, count: int | None = None) -> Self:
-        """Repeat all rows (before `batch()`) or batches (after it) `count` times per epoch, or without end."""
+        """Repeat all rows (before `batch()`) or batches (after it) in each epoch.
+
+        Without a `count`, the epoch never ends.
+        """
         count = None if count is None else _check_count(count, "repeat")
         if self.batching is not None or isinstance(self.source, BatchStream):
             if self.batch_limit is not None:
@@ -340,7 +337,7 @@ def _check_count(count: Any, name: str) -> int:
 
 
 def _check_number(number: Any, name: str) -> int:
-    """Accept any whole number, also of NumPy, but no bool, which Python counts among the integers."""
+    """Accept any whole number, also of NumPy, but no bool."""
     try:
         if not isinstance(number, bool):
             return operator.index(number)

@@ -1,4 +1,4 @@
-"""The values at both ends of planning: `PlanInput` (what a feed must do) and `Plan` (how it runs). Pure."""
+"""`PlanInput`, what a feed must do, and `Plan`, how it runs. Pure."""
 
 from dataclasses import dataclass
 

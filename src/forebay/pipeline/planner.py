@@ -25,7 +25,7 @@ MIN_TASKS_PER_WORKER = 32  # tasks per worker and epoch; with fewer, the end of 
 
 
 def make_plan(plan_input: PlanInput, cores: int) -> Plan:
-    """Choose the numbers of a plan, then reduce them one by one until they fit the host budget."""
+    """Choose the numbers of a plan, then reduce them to fit the host budget."""
     pull_plan = plan_device_pull(plan_input, cores)
     if pull_plan is not None:
         return pull_plan
@@ -81,7 +81,10 @@ class _Draft:
 
     @property
     def scratch_nbytes(self) -> int:
-        """Work memory of the threads and of the consumer (which may fill groups), row numbers, shuffle window."""
+        """Work memory of threads and consumer, row numbers, and shuffle window.
+
+        The consumer may fill groups too.
+        """
         held = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         if self.input.cluster is not None:  # each thread holds one task in flight
             return held + self._in_flight_nbytes
@@ -90,7 +93,10 @@ class _Draft:
 
     @property
     def task_nbytes(self) -> int:
-        """Rows and results of a Ray task. Rows are sent if a worker cannot read them itself."""
+        """Rows and results of a Ray task.
+
+        Rows are sent if a worker cannot read them itself.
+        """
         return self._input_nbytes + self.layout.nbytes
 
     def smaller(self) -> "_Draft | None":
@@ -213,7 +219,10 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
 
 
 def _ready_groups(plan_input: PlanInput) -> int:
-    """Groups that are kept ready. A group of a stream is one batch, so a stream keeps more of them."""
+    """Groups that are kept ready.
+
+    A group of a stream is one batch, so a stream keeps more of them.
+    """
     if plan_input.indexed or not plan_input.fixed_size:
         return READY_GROUPS
     return max(READY_GROUPS, min(MAX_READY_GROUPS, GROUP_NBYTES // _batch_nbytes(plan_input)))

@@ -23,7 +23,7 @@ class Rank:
 
 
 def detect_rank() -> Rank:
-    """Return the rank that all launchers agree on, or rank 0 of 1 if none reports a rank."""
+    """Return the rank that all launchers agree on, or rank 0 of 1."""
     ranks = [_validated(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
         raise PipelineError(
@@ -36,7 +36,10 @@ def detect_rank() -> Rank:
 
 
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
-    """Refuse an epoch in which some ranks take one step less, because the others would wait for them forever."""
+    """Refuse an epoch in which some ranks take one step less.
+
+    The others would wait for them forever.
+    """
     starved = schedule.starved_shards(position)
     if starved == 0:
         return

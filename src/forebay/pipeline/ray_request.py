@@ -1,4 +1,4 @@
-"""Choose the Ray workers of a feed: how many it takes, and how rows reach them."""
+"""Choose the Ray workers of a feed, and how rows reach them."""
 
 from forebay.core.source import AbstractSource, AbstractStream, PipelineInput
 from forebay.core.spec import format_nbytes

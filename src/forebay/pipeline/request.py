@@ -1,4 +1,4 @@
-"""Resolve `Pipeline.feed()` into a `FeedRequest`: a validated pipeline, its target, and the input of the planner."""
+"""Resolve `Pipeline.feed()` into a `FeedRequest`: validated pipeline, target and input of the planner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +93,10 @@ def _split_by_place(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs,
 def _narrow_as_framework(
     pipeline: Pipeline, target: Target, specs: TransformSpecs
 ) -> tuple[TransformSpecs, tuple[Decision, ...]]:
-    """Narrow dtypes that the framework would narrow anyway, as the last step of the host or of the pull."""
+    """Narrow dtypes that the framework would narrow anyway.
+
+    This is the last step of the host or of the pull.
+    """
     hand_off, names = target.hand_off, specs.structure.paths
     hand_off.check(specs.specs, names)
     narrowed = _narrowed_dtypes(specs.specs, specs.structure, hand_off)
@@ -132,7 +135,7 @@ def _epoch_batches(pipeline: Pipeline) -> int | None:
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:
-    """Choose how worker threads read rows of files; None if the source is not a set of files."""
+    """Choose how worker threads read files; None if the source has none."""
     if not isinstance(pipeline.source, AbstractSource) or pipeline.order is None:
         return None
     row_nbytes = sum(spec.nbytes for spec in pipeline.specs)

@@ -1,4 +1,6 @@
-"""How rows reach a device: resident, pull or stage, and how many at a time. Pure: sizes in, decisions out.
+"""How rows reach a device: resident, pull or stage, and how many at a time.
+
+Pure: sizes in, decisions out.
 
     resident   the rows fit on the device: they are uploaded once, then the device gathers every batch
     pull       the rows are in memory that can be page-locked: the device reads them from there
@@ -169,7 +171,7 @@ def _sizes(
     slots: int,
     max_group_batches: int,
 ) -> tuple[int, int, int]:
-    """Return the number of slots, the batches of a group, and the bytes of a slot."""
+    """Return the number of slots, the batches per group, and the bytes per slot."""
     batch_nbytes = slot_nbytes(1)
     resident_nbytes = device.rows * row_nbytes if device.resident == "always" else 0
     room = _slots_room(device, (MIN_SLOTS + device.slots_in_use) * batch_nbytes, resident_nbytes)
@@ -180,7 +182,7 @@ def _sizes(
 
 
 def _slots_room(device: DeviceInput, min_nbytes: int, resident_nbytes: int) -> int:
-    """Return the bytes that slots may take: a share of the device or of the budget."""
+    """Return the bytes for slots: a share of the device or of the budget."""
     limit = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
     needed = min_nbytes + resident_nbytes
     if needed > limit and resident_nbytes:

@@ -44,7 +44,7 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Let a padded stream yield rows of any length; refuse rows of different lengths without padding."""
+    """Allow rows of any length if they are padded; refuse them otherwise."""
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
             f"rows may differ in length ({_describe_fields(pipeline)}). Choose a value to pad them with, "
@@ -61,7 +61,7 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
-    """Refuse a pipeline whose ranks may take different numbers of steps; the others would wait forever."""
+    """Refuse ranks with different numbers of steps: some would wait forever."""
     if pipeline.indexed:
         validate_equal_steps(rank, pipeline.schedule, 0)
     elif pipeline.batching is None:

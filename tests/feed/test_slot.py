@@ -1,10 +1,12 @@
+"""Leases: a slot is released when nothing refers to its roots any more."""
+
 import gc
 import mmap
 
 import numpy as np
 import pytest
 
-from forebay.feed.lease import Lease
+from forebay.feed.slot import Lease
 
 
 @pytest.fixture
