@@ -1,69 +1,79 @@
-"""What the driver's management library tells of GPUs; asking it makes no CUDA context, so forking stays safe.
+"""GPU facts and gauges from NVML, the management library of the NVIDIA driver.
 
-It is called by its C names, because it comes with the driver itself: its Python package need not be installed.
+NVML creates no CUDA context, so the process can still fork afterwards. The binding is pynvml (package nvidia-ml-py). It
+is optional: without it, or without a driver, every value is unknown and nothing raises.
 """
 
-import ctypes
+from importlib import import_module
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Nvml"]
+__all__ = ["PACKAGE", "Nvml", "has_binding"]
 
-_TEXT_NBYTES = 96
+PACKAGE = "nvidia-ml-py"  # the extras cu12 and cu13 install it
+
+
+def has_binding() -> bool:
+    """Whether pynvml is installed."""
+    return find_spec("pynvml") is not None
 
 
 class Nvml:
-    """The library, opened by `with`; where there is none, nothing is known of any GPU, and that is no error."""
+    """NVML between `__enter__` and `__exit__`."""
 
     def __init__(self) -> None:
-        self._library: Any = None
+        self._pynvml: Any = None  # None: there is no binding, or no driver
 
     def __enter__(self) -> Self:
         try:
-            library = ctypes.CDLL("libnvidia-ml.so.1")
-            self._library = library if library.nvmlInit_v2() == 0 else None
-        except (OSError, AttributeError):
-            self._library = None
+            pynvml = import_module("pynvml")  # takes about 50 ms, so it is loaded on first use
+        except ImportError:
+            return self
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return self
+        self._pynvml = pynvml
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._call("nvmlShutdown")
-        self._library = None
+        self.query("nvmlShutdown")
+        self._pynvml = None
 
     @property
     def driver_version(self) -> str:
-        return self._text("nvmlSystemGetDriverVersion")
+        return str(self.query("nvmlSystemGetDriverVersion") or "")
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of all GPUs, whatever the environment hides from CUDA."""
-        count = self._number("nvmlDeviceGetCount_v2") or 0
-        handles = (self._handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index)) for index in range(count))
-        return tuple(self._text("nvmlDeviceGetName", handle) for handle in handles if handle is not None)
+    def gpu_names(self) -> tuple[str, ...]:
+        """The names of all GPUs, also of those that CUDA_VISIBLE_DEVICES hides."""
+        handles = map(self.gpu_handle, range(self.gpu_count))
+        return tuple(str(self.query("nvmlDeviceGetName", handle) or "") for handle in handles if handle is not None)
 
-    def link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """PCIe generation and width as they are now, of the GPU at 00000000:3b:00.0."""
-        handle = self._handle("nvmlDeviceGetHandleByPciBusId_v2", ctypes.c_char_p(bus_address.encode()))
+    @property
+    def gpu_count(self) -> int:
+        return int(self.query("nvmlDeviceGetCount") or 0)
+
+    def gpu_handle(self, index: int) -> Any:
+        return self.query("nvmlDeviceGetHandleByIndex", index)
+
+    def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
+        """Return the current PCIe generation and width of the GPU at an address such as 00000000:3b:00.0."""
+        handle = self.query("nvmlDeviceGetHandleByPciBusId", bus_address)
         if handle is None:
             return None, None
-        generation = self._number("nvmlDeviceGetCurrPcieLinkGeneration", handle)
-        return generation, self._number("nvmlDeviceGetCurrPcieLinkWidth", handle)
+        generation = self.query("nvmlDeviceGetCurrPcieLinkGeneration", handle)
+        return generation, self.query("nvmlDeviceGetCurrPcieLinkWidth", handle)
 
-    def _number(self, name: str, *arguments: Any) -> int | None:
-        value = ctypes.c_uint()
-        return value.value if self._call(name, *arguments, ctypes.byref(value)) else None
-
-    def _text(self, name: str, *arguments: Any) -> str:
-        text = ctypes.create_string_buffer(_TEXT_NBYTES)
-        return text.value.decode(errors="replace") if self._call(name, *arguments, text, _TEXT_NBYTES) else ""
-
-    def _handle(self, name: str, argument: Any) -> ctypes.c_void_p | None:
-        handle = ctypes.c_void_p()
-        return handle if self._call(name, argument, ctypes.byref(handle)) else None
-
-    def _call(self, name: str, *arguments: Any) -> bool:
-        """Whether it answered; an older library may not know the question."""
-        function = getattr(self._library, name, None)
-        return function is not None and function(*arguments) == 0
+    def query(self, function: str, *arguments: Any) -> Any:
+        """Call a function of pynvml; None if the binding, the driver or the GPU does not support it."""
+        call = getattr(self._pynvml, function, None)
+        if call is None:
+            return None
+        try:
+            return call(*arguments)
+        except self._pynvml.NVMLError:
+            return None

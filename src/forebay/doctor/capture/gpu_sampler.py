@@ -1,9 +1,8 @@
-"""What the driver tells of GPUs while the loop runs, asked a few times a second by a thread: load, clocks, link, power.
+"""A thread that samples load, clocks, PCIe link, power and memory of the GPUs through NVML.
 
-Where there is no driver nothing is started. The calls let the interpreter go on, so the loop does not wait for them.
+NVML calls release the interpreter lock, so the training loop does not wait for them.
 """
 
-import ctypes
 import os
 import threading
 from contextlib import suppress
@@ -12,118 +11,98 @@ from typing import Any
 
 from forebay.core.nvml import Nvml
 
-__all__ = ["GpuSampler", "visible_devices"]
+__all__ = ["GpuSampler", "visible_gpus"]
 
 PERIOD_SECONDS = 0.25
-MOST_GPUS = 8
-MOST_SAMPLES = 400  # of a GPU: a hundred seconds
-_SM_CLOCK = ctypes.c_uint(1)
-_SENT, _RECEIVED = ctypes.c_uint(0), ctypes.c_uint(1)  # as the GPU sees it
+MAX_GPUS = 8
+MAX_SAMPLES = 400  # for each GPU: 100 seconds
+_SM_CLOCK = 1  # NVML_CLOCK_SM
+_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES, as the GPU sees them
 
 
 class GpuSampler:
-    """Between `start` and `stop` it keeps samples; `gpus` has them as plain values."""
+    """Takes samples between `start` and `stop`; `gpus` holds them as JSON values."""
 
     def __init__(self) -> None:
         self.gpus: list[dict[str, Any]] = []
         self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self._stopped = threading.Event()
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         return self._thread is not None
 
     def start(self) -> None:
-        """Once; where there is no driver the thread ends at once."""
+        """Start the thread. It ends immediately if NVML is not available."""
         self._thread = threading.Thread(target=self._run, name="forebay GPU sampler", daemon=True)
-        with suppress(RuntimeError):  # no room for one more: never the script's trouble
+        with suppress(RuntimeError):  # the process cannot start another thread: go on without samples
             self._thread.start()
 
     def stop(self) -> None:
-        """No more samples; the one that is being taken is not waited for."""
-        self._over.set()
+        """Take no more samples. Does not wait for a sample in progress."""
+        self._stopped.set()
 
     def _run(self) -> None:
-        with _Gauges() as gauges:
-            handles = [gauges.device(index) for index in visible_devices(gauges.count)[:MOST_GPUS]]
-            known = [handle for handle in handles if handle is not None]
-            self.gpus = [gauges.describe(handle) | {"samples": []} for handle in known]
-            while known and not self._over.is_set():
-                for handle, gpu in zip(known, self.gpus, strict=True):
-                    gpu["samples"] = [*gpu["samples"][1 - MOST_SAMPLES :], gauges.sample(handle)]
-                self._over.wait(PERIOD_SECONDS)
+        with Nvml() as nvml:
+            handles = [nvml.gpu_handle(index) for index in visible_gpus(nvml.gpu_count)[:MAX_GPUS]]
+            handles = [handle for handle in handles if handle is not None]
+            self.gpus = [_describe(nvml, handle) | {"samples": []} for handle in handles]
+            while handles and not self._stopped.is_set():
+                for handle, gpu in zip(handles, self.gpus, strict=True):
+                    gpu["samples"] = [*gpu["samples"][1 - MAX_SAMPLES :], _sample(nvml, handle)]
+                self._stopped.wait(PERIOD_SECONDS)
 
 
-def visible_devices(count: int) -> list[int]:
-    """By number, where the environment hides some; all of them where it names them otherwise."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None or not all(part.strip().isdigit() for part in named.split(",") if part.strip()):
+def visible_gpus(count: int) -> list[int]:
+    """Return the GPU indices in CUDA_VISIBLE_DEVICES; all GPUs if it is unset or holds UUIDs."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None or not all(part.strip().isdigit() for part in value.split(",") if part.strip()):
         return [*range(count)]
-    return [int(part) for part in named.split(",") if part.strip() and int(part) < count]
+    return [int(part) for part in value.split(",") if part.strip() and int(part) < count]
 
 
-class _Utilization(ctypes.Structure):
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
+    """Read what does not change. The keys are part of the capture format; unknown values are None."""
+    milliwatts = nvml.query("nvmlDeviceGetEnforcedPowerLimit", handle)
+    memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
+    return {
+        "name": nvml.query("nvmlDeviceGetName", handle) or "",
+        "most_clock_mhz": nvml.query("nvmlDeviceGetMaxClockInfo", handle, _SM_CLOCK),
+        "most_link_generation": nvml.query("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "most_link_width": nvml.query("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        "most_watts": milliwatts / 1e3 if milliwatts else None,
+        "total_nbytes": memory.total if memory is not None else None,
+    }
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
+    """Read what changes. The keys are part of the capture format; unknown values are None."""
+    load = nvml.query("nvmlDeviceGetUtilizationRates", handle)
+    milliwatts = nvml.query("nvmlDeviceGetPowerUsage", handle)
+    memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
+    return {
+        "at": perf_counter_ns(),
+        "busy": load.gpu / 100 if load is not None else None,
+        "clock_mhz": nvml.query("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
+        "held_back": _clock_limit_reasons(nvml, handle),
+        "link_generation": nvml.query("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        "link_width": nvml.query("nvmlDeviceGetCurrPcieLinkWidth", handle),
+        "received_bytes_per_second": _pcie_bytes_per_second(nvml, handle, _RECEIVED),
+        "sent_bytes_per_second": _pcie_bytes_per_second(nvml, handle, _SENT),
+        "watts": milliwatts / 1e3 if milliwatts else None,
+        "used_nbytes": memory.used if memory is not None else None,
+    }
 
 
-class _Gauges(Nvml):
-    """The library's gauges; what a GPU does not tell is None."""
+def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
+    """Return the bits that say why clocks are low. Drivers before 535 know only the second function."""
+    for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        reasons: int | None = nvml.query(function, handle)
+        if reasons is not None:
+            return reasons
+    return None
 
-    @property
-    def count(self) -> int:
-        return self._number("nvmlDeviceGetCount_v2") or 0
 
-    def device(self, index: int) -> Any:
-        return self._handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index))
-
-    def describe(self, handle: Any) -> dict[str, Any]:
-        """What stays."""
-        power = self._number("nvmlDeviceGetEnforcedPowerLimit", handle)
-        return {
-            "name": self._text("nvmlDeviceGetName", handle),
-            "most_clock_mhz": self._number("nvmlDeviceGetMaxClockInfo", handle, _SM_CLOCK),
-            "most_link_generation": self._number("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-            "most_link_width": self._number("nvmlDeviceGetMaxPcieLinkWidth", handle),
-            "most_watts": power / 1e3 if power else None,
-            "total_nbytes": self._memory(handle)[1],
-        }
-
-    def sample(self, handle: Any) -> dict[str, Any]:
-        """What changes."""
-        load = _Utilization()
-        known = self._call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(load))
-        power = self._number("nvmlDeviceGetPowerUsage", handle)
-        return {
-            "at": perf_counter_ns(),
-            "busy": load.gpu / 100 if known else None,
-            "clock_mhz": self._number("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
-            "held_back": self._reasons(handle),
-            "link_generation": self._number("nvmlDeviceGetCurrPcieLinkGeneration", handle),
-            "link_width": self._number("nvmlDeviceGetCurrPcieLinkWidth", handle),
-            "received_bytes_per_second": self._throughput(handle, _RECEIVED),
-            "sent_bytes_per_second": self._throughput(handle, _SENT),
-            "watts": power / 1e3 if power else None,
-            "used_nbytes": self._memory(handle)[0],
-        }
-
-    def _reasons(self, handle: Any) -> int | None:
-        """Bits that say why clocks are low, by its newer name or its older one."""
-        reasons = ctypes.c_ulonglong()
-        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-            if self._call(name, handle, ctypes.byref(reasons)):
-                return reasons.value
-        return None
-
-    def _throughput(self, handle: Any, direction: ctypes.c_uint) -> int | None:
-        kilobytes = self._number("nvmlDeviceGetPcieThroughput", handle, direction)
-        return None if kilobytes is None else kilobytes * 1024
-
-    def _memory(self, handle: Any) -> tuple[int | None, int | None]:
-        """Used by anybody, and in all."""
-        found = _Memory()
-        known = self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(found))
-        return (found.used, found.total) if known else (None, None)
+def _pcie_bytes_per_second(nvml: Nvml, handle: Any, direction: int) -> int | None:
+    kilobytes = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
+    return None if kilobytes is None else kilobytes * 1024
