@@ -1,4 +1,4 @@
-"""A capture file: what is written is read again; anything else is refused in words."""
+"""Capture files: saved captures load again, and other files are refused."""
 
 import gzip
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from forebay.doctor.model.capture import Capture, Window
-from forebay.doctor.model.events import Event, Line
+from forebay.doctor.model.events import LedgerEvent, Line
 from forebay.errors import CaptureError
 
 CAPTURE = Capture(
@@ -18,13 +18,16 @@ CAPTURE = Capture(
     versions={"numpy": "2.0"},
     window=Window(10, 90, ("step", "optimizer.step", 0), (0.1, 0.2)),
     lines=(Line("train.py", 3, "train", "optimizer.step()"),),
-    events=(Event("upload", "torch.tensor", 0, 7, 20, 30, 400, {"dtype": "float32"}), Event("step", "s", -1, 7, 1, 2)),
-    notes=("cupy is not watched",),
+    events=(
+        LedgerEvent("upload", "torch.tensor", 0, 7, 20, 30, 400, {"dtype": "float32"}),
+        LedgerEvent("step", "s", -1, 7, 1, 2),
+    ),
+    notes=("cupy is not recorded",),
     facts={"settings": {}},
 )
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_a_saved_capture_loads_again(tmp_path):
     CAPTURE.save(tmp_path / "run.capture")
     assert Capture.load(tmp_path / "run.capture") == CAPTURE
 
@@ -38,19 +41,19 @@ def test_source_text_can_be_left_out():
     [b"", b"plain text", *(gzip.compress(text, mtime=0) for text in (b"[]", b"{", b"{}"))],
     ids=["nothing", "plain text", "a list", "half a document", "an empty one"],
 )
-def test_anything_else_is_refused(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "no.capture").write_bytes(content)
     with pytest.raises(CaptureError, match=r"no\.capture is not a capture"):
         Capture.load(tmp_path / "no.capture")
 
 
-def test_another_version_is_refused_by_its_number(tmp_path):
+def test_a_capture_of_another_version_is_refused(tmp_path):
     with gzip.open(tmp_path / "later.capture", "wt") as file:
         json.dump({"capture_version": 99}, file)
     with pytest.raises(CaptureError, match="version 99"):
         Capture.load(tmp_path / "later.capture")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(CaptureError, match=r"nowhere\.capture"):
         Capture.load(tmp_path / "nowhere.capture")

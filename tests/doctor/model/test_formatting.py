@@ -1,4 +1,4 @@
-"""Numbers and texts as people read them."""
+"""Numbers and texts in the form that reports show."""
 
 import doctest
 
@@ -15,14 +15,14 @@ from forebay.doctor.model import formatting
      (75.25, "75.2 s"), (4000, "4,000 s")],
 )  # fmt: skip
 def test_a_time_has_three_digits(value, text):
-    assert formatting.seconds(value) == text
+    assert formatting.format_seconds(value) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "0%"), (0.0001, "0%"), (0.031, "3.1%"), (0.0996, "10%"), (0.5, "50%"), (1, "100%")]
 )
-def test_small_shares_have_a_digit_more(share, text):
-    assert formatting.percent(share) == text
+def test_small_shares_have_one_decimal(share, text):
+    assert formatting.format_percent(share) == text
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_small_shares_have_a_digit_more(share, text):
     [(0.0, 0.05, "1.00 to 1.05 x"), (0.4, 0.5, "1.7 to 2.0 x"), (0.5, 0.5, "2.0 x"), (0.9, 1.0, "10 to 100 x"),
      (0.9, 7.0, "10 to 100 x")],
 )  # fmt: skip
-def test_a_gain_is_never_without_end(low, high, text):
-    assert formatting.interval(low, high, 1.0) == text
+def test_a_speedup_is_never_infinite(low, high, text):
+    assert formatting.format_speedup(low, high, 1.0) == text
 
 
 @given(st.floats(0, 1e6))
-def test_every_time_is_short(value):
-    assert len(formatting.seconds(value)) <= 11
+def test_every_formatted_time_is_short(value):
+    assert len(formatting.format_seconds(value)) <= 11
 
 
 @given(st.text())
-def test_what_is_printed_cannot_steer_a_terminal(text):
-    assert formatting.plain(text).isprintable()
+def test_one_line_contains_no_terminal_control_characters(text):
+    assert formatting.one_line(text).isprintable()
 
 
 def test_the_examples_hold():

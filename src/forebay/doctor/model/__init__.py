@@ -1,1 +1,1 @@
-"""The data that the doctor passes between its stages."""
+"""Data types that the stages of the doctor exchange."""

@@ -1,4 +1,4 @@
-"""A capture: everything that was seen of one run, as plain values; written to a file and read on any machine."""
+"""A capture: the record of one profiled run, saved to a file and readable on any machine."""
 
 import gzip
 import json
@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from forebay.doctor.model.device_records import Recorded
-from forebay.doctor.model.events import Event, Line
+from forebay.doctor.model.device_records import DeviceRecords
+from forebay.doctor.model.events import LedgerEvent, Line
 from forebay.errors import CaptureError
 
 __all__ = ["CAPTURE_VERSION", "Capture", "Window"]
@@ -17,18 +17,21 @@ CAPTURE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """When everything was watched, and how long steps took afterwards, when nothing but their end was."""
+    """The profiled part of a run, and the times of the unprofiled steps that follow it."""
 
     start: int = 0  # nanoseconds, on the clock of the events
     end: int = 0
-    anchor: tuple[str, str, int] | None = None  # kind, api and line of what ends a step
-    untraced: tuple[float, ...] = ()  # seconds of steps after the window
-    traced: tuple[int, ...] = ()  # when steps ended that were recorded on the device
+    anchor: tuple[str, str, int] | None = None  # kind, API and line of the event that ends a step
+    untraced: tuple[float, ...] = ()  # seconds of each step after the window
+    traced: tuple[int, ...] = ()  # nanoseconds; when each step ended that was recorded on the device
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One run. It holds no data of the user's: sizes, types, times, lines and checksums of samples."""
+    """One run. It holds sizes, types, times, source lines and checksums of samples, but no user data.
+
+    The field names are the keys of the capture file.
+    """
 
     script: str
     arguments: tuple[str, ...]
@@ -38,18 +41,18 @@ class Capture:
     versions: dict[str, str]
     window: Window
     lines: tuple[Line, ...]
-    events: tuple[Event, ...] = field(repr=False)
-    notes: tuple[str, ...] = ()  # what could not be seen
+    events: tuple[LedgerEvent, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()  # what the doctor could not observe
     facts: dict[str, Any] = field(default_factory=dict)  # of the process: threads, devices, memory, settings
     rank: int | None = None
-    device: Recorded | None = None  # what the device itself did, in the traced steps
+    device: DeviceRecords | None = None  # device activity in the traced steps
 
     def without_text(self) -> "Capture":
-        """The same without a word of the source."""
+        """Return a copy without source text."""
         return replace(self, lines=tuple(line._replace(text="") for line in self.lines))
 
     def save(self, path: str | Path) -> None:
-        """Write it down, compressed."""
+        """Write the capture as compressed JSON."""
         document = {"capture_version": CAPTURE_VERSION, **asdict(replace(self, device=None))}
         document["events"] = [list(event) for event in self.events]
         document["lines"] = [list(line) for line in self.lines]
@@ -59,19 +62,24 @@ class Capture:
 
     @classmethod
     def load(cls, path: str | Path) -> "Capture":
-        """Read one that `save` wrote."""
+        """Read a file that `save` wrote."""
         try:
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 document = json.load(file)
             version = document["capture_version"]
             if version == CAPTURE_VERSION:
-                return cls._of(document)
+                return cls._from_json(document)
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise CaptureError(f"{path} is not a capture of `forebay doctor --capture`: {error}") from error
-        raise CaptureError(f"{path} is a capture of version {version}; this Forebay reads {CAPTURE_VERSION}.")
+            raise CaptureError(
+                f"{path} is not a capture: {error}. Give a file that `forebay doctor --capture` wrote."
+            ) from error
+        raise CaptureError(
+            f"{path} is a capture of version {version}, but this Forebay reads version {CAPTURE_VERSION}. "
+            "Read it with the Forebay that wrote it."
+        )
 
     @classmethod
-    def _of(cls, document: dict[str, Any]) -> "Capture":
+    def _from_json(cls, document: dict[str, Any]) -> "Capture":
         window = document.pop("window")
         anchor = tuple(window["anchor"]) if window["anchor"] else None
         fields = {name: value for name, value in document.items() if name != "capture_version"}
@@ -80,9 +88,9 @@ class Capture:
             "window": Window(
                 window["start"], window["end"], anchor, tuple(window["untraced"]), tuple(window["traced"])
             ),
-            "device": Recorded.from_json(fields["device"]) if fields["device"] else None,
+            "device": DeviceRecords.from_json(fields["device"]) if fields["device"] else None,
             "lines": tuple(Line(*line) for line in fields["lines"]),
-            "events": tuple(Event(*event) for event in fields["events"]),
+            "events": tuple(LedgerEvent(*event) for event in fields["events"]),
             "notes": tuple(fields["notes"]),
         }
         return cls(**fields)

@@ -1,4 +1,4 @@
-"""What the device itself did, as CUPTI recorded it; the same for every version of CUPTI from 12.1 on. Pure."""
+"""Device activity as CUPTI recorded it, in one layout for every CUPTI version from 12.1 on."""
 
 import base64
 import zlib
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RECORD", "CopyKind", "MemoryKind", "RecordKind", "Recorded", "in_order"]
+__all__ = ["RECORD", "CopyKind", "DeviceRecords", "MemoryKind", "RecordKind", "sort_by_start"]
 
-# As in buffers.c.
+# The layout of `Record` in capture/device/buffers.c.
 RECORD = np.dtype(
     [
         ("start", "u8"),
@@ -34,7 +34,7 @@ RECORD = np.dtype(
 
 
 class RecordKind(IntEnum):
-    """CUPTI_ACTIVITY_KIND_*, those that are asked for."""
+    """The values of CUPTI_ACTIVITY_KIND_* that the doctor reads."""
 
     MEMCPY = 1
     MEMSET = 2
@@ -47,7 +47,7 @@ class RecordKind(IntEnum):
 
 
 class CopyKind(IntEnum):
-    """A copy's direction."""
+    """The direction of a copy."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -56,7 +56,7 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """What kind of memory one side of a copy is."""
+    """The kind of memory at one end of a copy."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -66,29 +66,29 @@ class MemoryKind(IntEnum):
     MANAGED = 5
 
 
-ASYNC = 1  # in a copy's flags: it was asked for without waiting
+ASYNC = 1  # bit in the flags of a copy: the copy was requested without waiting for it
 
 
-def in_order(records: Any) -> Any:
-    """By when they began; buffers come back one stream at a time."""
+def sort_by_start(records: Any) -> Any:
+    """Sort records by start time. CUPTI returns buffers one stream at a time."""
     return records[np.argsort(records["start"], kind="stable")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """Records of some steps, with times on the clock of the API ledger."""
+class DeviceRecords:
+    """The records of the traced steps, with times on the clock of the API ledger."""
 
-    records: Any  # an array of RECORD, by start; `name` is an index into names
+    records: Any  # an array of RECORD, sorted by start; `name` is an index into `names`
     names: tuple[str, ...]
-    dropped: int  # records that found no room
-    version: int  # of CUPTI's interface
+    dropped: int  # number of records that did not fit into the buffers
+    version: int  # of the CUPTI interface
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: records are many, so they are packed."""
+        """Convert to JSON values. There are many records, so they are compressed."""
         packed = base64.b64encode(zlib.compress(self.records.tobytes())).decode()
         return {"records": packed, "names": list(self.names), "dropped": self.dropped, "version": self.version}
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> "Recorded":
+    def from_json(cls, document: dict[str, Any]) -> "DeviceRecords":
         records = np.frombuffer(zlib.decompress(base64.b64decode(document["records"])), RECORD)
         return cls(records, tuple(document["names"]), document["dropped"], document["version"])

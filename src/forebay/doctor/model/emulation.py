@@ -1,17 +1,17 @@
-"""A cure tried without touching the script: what one line of it calls is done in another way. Pure.
+"""An emulation: the script runs again while one line behaves as if a cure were applied.
 
-What the script computes in such a run is stale or wrong; only how long its steps take says something.
+The values that the script computes in such a run are stale or wrong. Only the step time is meaningful.
 """
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Emulation", "Way"]
+__all__ = ["Emulation", "EmulationKind", "Verification"]
 
 
-class Way(StrEnum):
-    """What is done in place of what the line asks for."""
+class EmulationKind(StrEnum):
+    """How calls of the emulated line are replaced."""
 
     RESIDENT = "resident"
     REMEMBER = "remember"
@@ -20,37 +20,47 @@ class Way(StrEnum):
     SKIP = "skip"
     LOCK = "lock"
     NARROW = "narrow"
-    AHEAD = "ahead"
+    PREFETCH = "ahead"
 
     @property
-    def in_words(self) -> str:
-        return _IN_WORDS[self]
+    def description(self) -> str:
+        return _DESCRIPTIONS[self]
 
 
-_IN_WORDS = {
-    Way.RESIDENT: "one batch, kept on the device, in place of all others",
-    Way.REMEMBER: "uploads of data that was uploaded before left out",
-    Way.REUSE: "one upload in place of all those like it",
-    Way.DEFER: "values read from the device once in a hundred times",
-    Way.SKIP: "waits for the device left out",
-    Way.LOCK: "uploads out of page-locked memory, without a wait",
-    Way.NARROW: "uploads in 32 bits in place of 64",
-    Way.AHEAD: "each upload made a step ahead, beside the computing",
+_DESCRIPTIONS = {
+    EmulationKind.RESIDENT: "one batch, kept on the device, replaces all other batches",
+    EmulationKind.REMEMBER: "data that was uploaded before is not uploaded again",
+    EmulationKind.REUSE: "one upload replaces all uploads of the same shape and type",
+    EmulationKind.DEFER: "values are read back from the device once in 100 calls",
+    EmulationKind.SKIP: "waits for the device are skipped",
+    EmulationKind.LOCK: "uploads come from page-locked memory and do not wait",
+    EmulationKind.NARROW: "uploads use 32-bit numbers instead of 64-bit numbers",
+    EmulationKind.PREFETCH: "each upload starts one step early and overlaps with computing",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """One way, on one line of the script."""
+    """One kind of emulation, applied to one line of the script."""
 
-    way: Way
+    kind: EmulationKind
     file: str
     number: int
-    every: int = 0  # each so-manieth call is made as it is written; with 0 only the first
+    every: int = 0  # each call with a number divisible by `every` is made as written; 0: only the first call is
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Emulation":
-        return cls(**values | {"way": Way(values["way"])})
+        return cls(**values | {"kind": EmulationKind(values["kind"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome of running the script again with the main cure emulated."""
+
+    kind: EmulationKind | None = None  # None: this cure cannot be emulated
+    predicted: tuple[float, float] | None = None  # seconds of a step with this cure: best case, worst case
+    measured: float | None = None  # seconds of a step; None: no step was measured
+    trouble: str = ""  # why there is no measurement

@@ -1,40 +1,40 @@
-"""Numbers and texts as people read them."""
+"""Numbers and texts in the form that reports show."""
 
 from pathlib import Path
 
 from forebay.doctor.model.events import Line
 
 __all__ = [
-    "at_most",
-    "counted",
-    "interval",
-    "near",
-    "percent",
-    "plain",
-    "predicted",
+    "format_count",
+    "format_percent",
+    "format_rate",
+    "format_seconds",
+    "format_seconds_range",
+    "format_speedup",
+    "one_line",
+    "predicted_step_seconds",
     "printable",
-    "seconds",
-    "seconds_between",
-    "times",
+    "short_location",
+    "truncate",
 ]
 
-FASTEST = 0.01  # of a step: what is left of it when all of it is said to be won
+MIN_STEP_SHARE = 0.01  # of a step: what remains even if a cure is predicted to save the whole step
 
 
-def seconds(value: float) -> str:
-    """A time with as many digits as matter.
+def format_seconds(value: float) -> str:
+    """Format a time with three significant digits.
 
-    >>> seconds(0.00123)
+    >>> format_seconds(0.00123)
     '1.23 ms'
     """
     factor, unit = _unit(value)
     return f"{_three_digits(value * factor)} {unit}"
 
 
-def seconds_between(low: float, high: float) -> str:
-    """Two times in one unit, or one where they read the same.
+def format_seconds_range(low: float, high: float) -> str:
+    """Format two times in one unit, or one time if both read the same.
 
-    >>> seconds_between(0.0049, 0.0112)
+    >>> format_seconds_range(0.0049, 0.0112)
     '4.90 to 11.2 ms'
     """
     factor, unit = _unit(high)
@@ -42,76 +42,77 @@ def seconds_between(low: float, high: float) -> str:
     return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
 
 
-def percent(share: float) -> str:
-    """A share of a whole; no more digits than are known.
+def format_percent(share: float) -> str:
+    """Format a share; shares below 10 % get one decimal.
 
-    >>> percent(0.547), percent(0.0312)
+    >>> format_percent(0.547), format_percent(0.0312)
     ('55%', '3.1%')
     """
     return f"{share:.0%}" if share >= 0.0995 or share < 0.0005 else f"{share:.1%}"
 
 
-def predicted(low: float, high: float, step: float) -> tuple[float, float]:
-    """How long a step takes once so many of its seconds are won: at best, and at worst."""
-    return max(step - high, step * FASTEST), max(step - low, step * FASTEST)
+def predicted_step_seconds(low: float, high: float, step: float) -> tuple[float, float]:
+    """Return the best and the worst step time if between `low` and `high` seconds are saved."""
+    return max(step - high, step * MIN_STEP_SHARE), max(step - low, step * MIN_STEP_SHARE)
 
 
-def interval(low: float, high: float, step: float) -> str:
-    """How many times as fast a step becomes when so many of its seconds are won.
+def format_speedup(low: float, high: float, step: float) -> str:
+    """Format the speedup of a step if between `low` and `high` of its seconds are saved.
 
-    >>> interval(0.4, 0.5, 1.0)
+    >>> format_speedup(0.4, 0.5, 1.0)
     '1.7 to 2.0 x'
     """
-    best, worst = predicted(low, high, step)
+    best, worst = predicted_step_seconds(low, high, step)
     digits = 2 if step / worst < 1.1 else 1 if step / best < 9.95 else 0
     slowest, fastest = f"{step / worst:.{digits}f}", f"{step / best:.{digits}f}"
     return f"{fastest} x" if slowest == fastest else f"{slowest} to {fastest} x"
 
 
-def counted(count: int, noun: str) -> str:
-    """
-    >>> counted(1, "step"), counted(1200, "step")
+def format_count(count: int, noun: str) -> str:
+    """Format a number with its noun.
+
+    >>> format_count(1, "step"), format_count(1200, "step")
     ('1 step', '1,200 steps')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def plain(text: str) -> str:
-    """The text on one line, single spaces between its words.
+def one_line(text: str) -> str:
+    """Put a text on one line, with single spaces between its words.
 
-    >>> plain("x = 1\\n\\x1b[2J")
+    >>> one_line("x = 1\\n\\x1b[2J")
     'x = 1 [2J'
     """
     return " ".join(printable(text).split())
 
 
 def printable(text: str) -> str:
-    """The text without characters that would steer a terminal."""
+    """Replace characters that control a terminal by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def near(line: Line, script: str) -> str:
-    """A line by the shortest path that is clear: from the script's folder, or the last two names of it."""
+def short_location(line: Line, script: str) -> str:
+    """Format a line with a path relative to the folder of the script, or with the last two path parts."""
     path, own = Path(line.file), Path(script)
     for start in (own.parent, own.parent.absolute()):
         if path.is_relative_to(start):
             return f"{path.relative_to(start)}:{line.number}"
-    if path.parts[-len(own.parts) :] == own.parts:  # the script itself, that has left its folder since, or its machine
+    if path.parts[-len(own.parts) :] == own.parts:  # the script itself; its folder or the machine has changed since
         return f"{path.name}:{line.number}"
     return f"{Path(*path.parts[-2:])}:{line.number}"
 
 
-def times(count: float) -> str:
-    """How often something happens in a step.
+def format_rate(count: float) -> str:
+    """Format how often something happens in a step.
 
-    >>> times(1.0), times(0.25), times(1234.5)
+    >>> format_rate(1.0), format_rate(0.25), format_rate(1234.5)
     ('1', '0.25', '1,234')
     """
     return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
-def at_most(text: str, length: int) -> str:
-    """The text, or its beginning and three dots."""
+def truncate(text: str, length: int) -> str:
+    """Shorten a text to `length` characters and end it with three dots."""
     return text if len(text) <= length else text[: length - 3].rstrip() + "..."
 
 
