@@ -1,4 +1,4 @@
-"""The callback is loaded when it is asked for, and not before. What it sees is in keras_watch_cases."""
+"""The Keras callback is imported on first use. Its own tests are in keras_callback_cases."""
 
 import subprocess
 import sys
@@ -14,6 +14,6 @@ def test_importing_the_doctor_loads_no_keras():
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_other_names_are_not_there():
+def test_other_names_raise():
     with pytest.raises(AttributeError, match="has no attribute 'Kerasss'"):
         forebay.doctor.Kerasss  # noqa: B018

@@ -1,4 +1,4 @@
-"""`watch()` in a program or a cell: what it says before, after, and as the last value of a cell."""
+"""`watch()` in a program or a notebook cell: its report during and after the run."""
 
 import gc
 from weakref import ref
@@ -6,7 +6,7 @@ from weakref import ref
 import pytest
 
 from forebay.doctor import watch
-from forebay.doctor.report.html import card
+from forebay.doctor.report.html import render_card
 from forebay.errors import CaptureError
 
 
@@ -17,32 +17,37 @@ def watched():
     return found
 
 
-def test_a_watch_that_goes_on_says_so():
+def test_a_running_watch_has_no_report():
     with watch() as watching:
-        assert repr(watching) == "<Watch: it goes on>"
+        assert repr(watching) == "<Watch: still running>"
         assert watching._repr_html_() is None
-        with pytest.raises(CaptureError, match="leave its `with` block first"):
+        with pytest.raises(CaptureError, match="Leave its `with` block first"):
             watching.show()
 
 
-def test_a_watch_that_ended_is_its_report(watched):
-    assert repr(watched) == "<Watch: No loop was found, so there is no step to judge>"
-    assert watched._repr_html_() == card(watched.verdict)
+def test_a_notebook_shows_the_report_of_an_ended_watch(watched):
+    assert repr(watched) == "<Watch: No training loop was found, so there is no step time to report>"
+    assert watched._repr_html_() == render_card(watched.diagnosis)
+
+
+def test_verdict_is_a_deprecated_name_of_diagnosis(watched):
+    with pytest.warns(DeprecationWarning, match="Use Watch.diagnosis"):
+        assert watched.verdict is watched.diagnosis
 
 
 def test_a_watch_is_used_once(watched):
-    with pytest.raises(CaptureError, match="call watch\\(\\) again"), watched:
+    with pytest.raises(CaptureError, match="Call watch\\(\\) again"), watched:
         pass
 
 
-def test_an_interrupted_cell_is_called_so():
+def test_an_interrupted_cell_has_an_interrupted_capture():
     watching = watch()
     with pytest.raises(KeyboardInterrupt), watching:
         raise KeyboardInterrupt
     assert watching.capture.ended == "interrupted"
 
 
-def test_a_watch_is_forgotten_with_its_name():
+def test_a_watch_is_freed_with_its_last_reference():
     with watch() as watching:
         pass
     left = ref(watching._session)
@@ -53,9 +58,9 @@ def test_a_watch_is_forgotten_with_its_name():
 
 def test_a_report_is_printed(watched, capsys):
     watched.show()
-    assert "No loop was found" in capsys.readouterr().out
+    assert "No training loop was found" in capsys.readouterr().out
 
 
 def test_a_report_is_saved(watched, tmp_path):
     watched.save_html(tmp_path / "report.html")
-    assert "No loop was found" in (tmp_path / "report.html").read_text()
+    assert "No training loop was found" in (tmp_path / "report.html").read_text()

@@ -17,13 +17,13 @@ from tests.doctor.expected import as_expected
 from tests.doctor.undisturbed import undisturbed
 
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # Seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end.
 NEVER = 1e9
-UNTIMED = {"seconds": NEVER, "patience_seconds": NEVER, "glance_seconds": NEVER}
+UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
 COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a second time, without a watch
 
@@ -39,7 +39,7 @@ def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
 
 
 def see(script: Path, run: Callable[[Path], dict]) -> tuple[Capture, dict]:
-    session = Session(Stepping(**UNTIMED))
+    session = Session(StepDetector(**UNTIMED))
     session.start()
     try:
         watched = run(script)
@@ -85,8 +85,8 @@ def recorded_to_its_end() -> Callable[[Path], dict]:
     from forebay.doctor.capture.hooks import op_counter
     from forebay.doctor.capture.hooks.tensorflow import input_waits
 
-    input_waits.LONGEST_NS = int(NEVER * 1e9)
-    op_counter.LONGEST_CALLING_NS *= 20
+    input_waits.MAX_NS = int(NEVER * 1e9)
+    op_counter.MAX_CALLING_NS *= 20
     return answer
 
 

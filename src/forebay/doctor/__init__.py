@@ -1,4 +1,4 @@
-"""The doctor: watches a training script and says what holds it back, which line does it, and what each cure would win.
+"""The doctor profiles a training script and reports what slows it down, which line, and what each cure would save.
 
 from forebay.doctor import watch
 with watch() as seen:
@@ -18,7 +18,7 @@ __all__ = ["KerasWatch", "Watch", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Keras is loaded when it is asked for."""
+    """Import `KerasWatch` on first use, because it needs Keras."""
     if name != "KerasWatch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("forebay.doctor.keras_callback").KerasWatch

@@ -1,71 +1,71 @@
-"""What the ledger takes from whom: one hook a thread, nobody while it rests, and few while steps are timed."""
+"""The ledger: one hook for each thread at a time, none while it is paused, and few while steps are timed."""
 
 from time import perf_counter_ns
 
 from forebay.doctor.capture.ledger import AT_ONCE, NEVER, Ledger
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 SITE = ("run", "jax.jit", 3)
 
 
-def entered(ledger, calls):
-    """Which of so many calls a hook could enter, one after the other."""
+def begun(ledger, calls):
+    """Return the numbers of the calls whose hook could begin."""
     found = []
     for number in range(calls):
-        if ledger.enter():
+        if ledger.begin():
             found.append(number)
-            ledger.leave()
+            ledger.end()
     return found
 
 
-def test_nobody_enters_while_it_rests():
+def test_no_hook_begins_during_a_pause():
     ledger = Ledger()
-    ledger.resting_until = perf_counter_ns() + 60_000_000_000
-    assert (entered(ledger, 2), ledger.is_open()) == ([], False)
+    ledger.paused_until = perf_counter_ns() + 60_000_000_000
+    assert (begun(ledger, 2), ledger.can_begin()) == ([], False)
 
 
-def test_everybody_does_when_the_rest_is_over():
+def test_hooks_begin_again_after_the_pause():
     ledger = Ledger()
-    ledger.resting_until = 1
-    assert entered(ledger, 2) == [0, 1]
-    assert ledger.resting_until == 0
+    ledger.paused_until = 1
+    assert begun(ledger, 2) == [0, 1]
+    assert ledger.paused_until == 0
 
 
-def test_while_steps_are_timed_all_calls_of_some_steps_are_passed_over():
+def test_all_calls_of_skipped_steps_are_skipped():
     ledger = Ledger()
-    ledger.timed = SITE
-    assert entered(ledger, 3) == [0, 1, 2]  # of one step
-    assert ledger.pass_steps(4) == 4
-    assert entered(ledger, 12) == [9, 10, 11]
+    ledger.timed_site = SITE
+    assert begun(ledger, 3) == [0, 1, 2]  # of one step
+    assert ledger.skip_steps(4) == 4
+    assert begun(ledger, 12) == [9, 10, 11]
 
 
-def test_what_marks_a_step_without_entering_is_never_passed_over():
+def test_steps_without_a_hook_cannot_be_skipped():
     ledger = Ledger()
-    ledger.timed = SITE
-    assert ledger.pass_steps(16) == 1
+    ledger.timed_site = SITE
+    assert ledger.skip_steps(16) == 1
 
 
-def test_an_open_call_is_passed_over_too():
+def test_open_hooks_are_skipped_too():
     ledger = Ledger()
-    ledger.timed = SITE
-    entered(ledger, 1)
-    ledger.pass_steps(3)
-    assert [ledger.is_open() for _ in range(3)] == [False, False, True]
+    ledger.timed_site = SITE
+    begun(ledger, 1)
+    ledger.skip_steps(3)
+    assert [ledger.can_begin() for _ in range(3)] == [False, False, True]
 
 
-def test_it_is_told_of_a_site_as_often_as_was_agreed():
-    told = []
-    ledger = Ledger(told=lambda site, count, end: told.append(count) or ((5, 1 << 62) if count == 1 else NEVER))
+def test_a_site_is_reported_as_often_as_agreed():
+    reports = []
+    ledger = Ledger(on_site=lambda site, count, end: reports.append(count) or ((5, 1 << 62) if count == 1 else NEVER))
     for _ in range(10):
-        ledger.write(Kind.RUN, "jax.jit", 3, 0, 1)
-    assert (told, ledger.count(SITE)) == ([1, 5], 10)
+        ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+    assert (reports, ledger.count_of(SITE)) == ([1, 5], 10)
 
 
-def test_all_agreements_can_be_forgotten():
-    told = []
-    ledger = Ledger(told=lambda site, count, end: told.append(count) or NEVER)
-    ledger.write(Kind.RUN, "jax.jit", 3, 0, 1)
-    ledger.tell_of_all()
-    ledger.write(Kind.RUN, "jax.jit", 3, 0, 1)
-    assert told == [1, 2]
+def test_all_sites_can_be_reported_again():
+    reports = []
+    ledger = Ledger(on_site=lambda site, count, end: reports.append(count) or NEVER)
+    ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+    ledger.report_all_sites()
+    ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+    assert reports == [1, 2]
     assert AT_ONCE < NEVER

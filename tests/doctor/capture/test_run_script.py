@@ -1,4 +1,4 @@
-"""A script is run as Python would run it, and ends in its own way."""
+"""A script runs as Python would run it, and ends in the same way."""
 
 import signal
 import subprocess
@@ -11,12 +11,12 @@ from forebay.doctor.capture.run_script import run_module, run_script
 
 @pytest.fixture
 def write(tmp_path):
-    def written(text):
+    def write_script(text):
         path = tmp_path / "train.py"
         path.write_text(text)
         return str(path)
 
-    return written
+    return write_script
 
 
 def test_it_sees_its_own_arguments_and_name(write, capsys):
@@ -38,30 +38,30 @@ def test_its_file_is_found_when_it_has_left_its_folder(write, tmp_path, monkeypa
     assert capsys.readouterr().out == "True\n"
 
 
-def test_whatever_it_exits_with_is_printed_as_python_does(write, capsys):
+def test_the_exit_value_is_printed_as_python_does(write, capsys):
     assert run_script(write("raise SystemExit(('no', 'data'))\n"), []) == "exit ('no', 'data')"
     assert capsys.readouterr().err == "('no', 'data')\n"
 
 
-def test_sigterm_ends_it_and_not_us(write):
+def test_sigterm_ends_the_script_and_not_the_doctor(write):
     assert run_script(write("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"), []) == "terminated"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_script_that_handles_sigterm_goes_on_doing_so(write, capsys):
+def test_a_sigterm_handler_of_the_script_is_called(write, capsys):
     handled = "import os, signal\nsignal.signal(15, lambda *_: print('saved'))\nos.kill(os.getpid(), 15)\n"
     assert run_script(write(handled + "signal.signal(15, signal.SIG_DFL)\n"), []) == "done"
     assert capsys.readouterr().out == "saved\n"
 
 
-def test_a_child_is_ended_by_sigterm_as_ever(write, capsys):
+def test_sigterm_ends_a_forked_child_as_usual(write, capsys):
     child = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(100)\n"
     parent = "else:\n    os.kill(pid, 15)\n    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     assert run_script(write(child + parent), []) == "done"
     assert capsys.readouterr().out == "-15\n"
 
 
-def test_what_it_was_run_with_is_put_back(write):
+def test_argv_and_path_are_restored(write):
     before = sys.argv, sys.path[:]
     run_script(write(""), ["x"])
     assert (sys.argv, sys.path) == before
@@ -79,7 +79,7 @@ def test_what_it_was_run_with_is_put_back(write):
         ("def broken(:", "SyntaxError"),
     ],
 )
-def test_how_it_ended_is_told(write, text, ended):
+def test_the_result_says_how_the_script_ended(write, text, ended):
     assert run_script(write(text + "\n"), []).startswith(ended)
 
 
@@ -92,13 +92,13 @@ def test_its_traceback_shows_its_own_frames_only(write, capsys):
     assert "forebay" not in told
 
 
-def test_a_handler_that_it_leaves_behind_is_not_called_once_it_has_failed(write):
+def test_signal_handlers_of_a_failed_script_are_removed(write):
     before = signal.getsignal(signal.SIGCHLD)
     run_script(write("import signal\nsignal.signal(signal.SIGCHLD, print)\nraise ValueError('bad shape')\n"), [])
     assert signal.getsignal(signal.SIGCHLD) is before
 
 
-def test_a_module_is_run_by_its_name(tmp_path, monkeypatch, capsys):
+def test_a_module_runs_as_python_m_does(tmp_path, monkeypatch, capsys):
     (tmp_path / "trainer_of_mine.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
     monkeypatch.chdir(tmp_path)
     assert run_module("trainer_of_mine", ["a"]) == "done"
@@ -108,7 +108,7 @@ def test_a_module_is_run_by_its_name(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("child", "code"), [("pass", 0), ("raise SystemExit(3)", 3), ("raise ValueError('theirs')", 1)]
 )
-def test_a_forked_child_ends_as_it_would_and_tells_nothing_of_ours(write, child, code):
+def test_a_forked_child_ends_as_usual_without_a_report(write, child, code):
     path = write(
         "import os\n"
         "pid = os.fork()\n"

@@ -1,1 +1,1 @@
-"""Watching a script: hooks in its frameworks, a ledger of what they saw, and a window after which all of it is off."""
+"""Profiles a script: hooks in its frameworks write to a ledger until enough steps were recorded."""

@@ -1,24 +1,25 @@
-"""Whether data is the same as before: where it lies, how much, and a checksum of some of it."""
+"""Fingerprints that recognise equal array data, made from samples of its bytes."""
 
 import zlib
 from typing import Any
 
-__all__ = ["key_of"]
+__all__ = ["fingerprint"]
 
-SAMPLED = 4096  # bytes: 40 us for an array of 100 MB, where all of it takes 50 ms
+SAMPLED_NBYTES = 4096  # sampling takes 40 us for an array of 100 MB; reading all of it takes 50 ms
 _PIECES = 16
 
 
-def key_of(array: Any) -> str:
-    """A key that equal data of equal shape has, wherever it lies."""
+def fingerprint(array: Any) -> str:
+    """Return a text that is equal for arrays of equal dtype, shape and sampled bytes; "" if unknown."""
     flat = _bytes_of(array)
     if flat is None:
         return ""
     length = len(flat)
-    if length <= SAMPLED:
+    if length <= SAMPLED_NBYTES:
         checksum = zlib.crc32(flat)
     else:
-        checksum, piece, step = 0, SAMPLED // _PIECES, (length - SAMPLED // _PIECES) // (_PIECES - 1)
+        checksum, piece = 0, SAMPLED_NBYTES // _PIECES
+        step = (length - piece) // (_PIECES - 1)
         for start in range(0, step * _PIECES, step):
             checksum = zlib.crc32(flat[start : start + piece], checksum)
     return f"{array.dtype.str}{array.shape}{checksum:08x}"

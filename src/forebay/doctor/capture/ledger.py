@@ -1,25 +1,28 @@
-"""The ledger: what hooks saw, in the order it ended. Cheap to write to, from any thread."""
+"""The API ledger: events that the hooks recorded, in the order in which they ended.
+
+Every thread of the script writes to it, so writing is cheap.
+"""
 
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from forebay.doctor.capture.source_lines import Lines
-from forebay.doctor.model.events import Event, Kind
+from forebay.doctor.capture.source_lines import SourceLines
+from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["AT_ONCE", "MOST_EVENTS", "NEVER", "Again", "Ledger", "Site"]
+__all__ = ["AT_ONCE", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
 
-MOST_EVENTS = 1_000_000  # some 200 MB; a script that fills this has been understood long before
+MAX_EVENTS = 1_000_000  # about 200 MB; a script is understood long before it writes this many events
 
-Site = tuple[str, str, int]  # kind, api, line
-Again = tuple[int, int]  # when to tell of a site again: once it was seen so often, or at this time
-AT_ONCE: Again = (0, 0)
-NEVER: Again = (1 << 62, 1 << 62)
+SiteKey = tuple[str, str, int]  # kind, API, line
+NextReport = tuple[int, int]  # report a site again at this count or at this time, whichever comes first
+AT_ONCE: NextReport = (0, 0)
+NEVER: NextReport = (1 << 62, 1 << 62)
 
 
-class _Seen:
-    """How often a site was seen, and when to tell of it."""
+class _SiteCount:
+    """How often events came from a site, and when to report it next."""
 
     __slots__ = ("count", "next_count", "next_time")
 
@@ -29,82 +32,86 @@ class _Seen:
 
 
 class Ledger:
-    """Takes events. A hook that was called from inside another one writes nothing: the outermost call is the user's."""
+    """Collects events. Only the outermost hook of a thread writes, because that call is the user's."""
 
-    def __init__(self, *, told: Callable[[Site, int, int], Again] = lambda site, count, end: NEVER) -> None:
-        self.lines = Lines()
-        self.notes: list[str] = []  # what could not be watched, in words
-        self.on = True
-        self.timed: Site | None = None  # what ends a step, while steps are timed and nothing else is wanted
-        self._passing = self._entered = 0  # calls, while steps are timed: to pass over, and entered since the last step
-        self.resting_until = 0  # when hooks may enter again; zero where they may
+    def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
+        self.lines = SourceLines()
+        self.notes: list[str] = []  # sentences about what could not be recorded
+        self.is_on = True
+        self.timed_site: SiteKey | None = None  # the site that ends a step, while only step times are recorded
+        self.paused_until = 0  # nanoseconds; 0: not paused
+        self._calls_to_skip = 0  # while steps are timed
+        self._calls_since_step = 0  # while steps are timed
         self._events: list[tuple[Any, ...]] = []
-        self._seen: dict[Site, _Seen] = {}
-        self._told = told
-        self._inside: set[int] = set()  # threads in which a hook goes on; found faster than what is a thread's own
+        self._counts: dict[SiteKey, _SiteCount] = {}
+        self._on_site = on_site
+        self._threads_in_hook: set[int] = set()  # a set lookup is faster than threading.local
 
     @property
-    def events(self) -> list[Event]:
-        return [Event._make(event) for event in self._events]
+    def events(self) -> list[LedgerEvent]:
+        return [LedgerEvent._make(event) for event in self._events]
 
     @property
-    def written(self) -> int:
-        """How many events there are."""
+    def event_count(self) -> int:
         return len(self._events)
 
-    def count(self, site: Site) -> int:
-        """How often a site was seen."""
-        return self._seen[site].count if site in self._seen else 0
+    def count_of(self, site: SiteKey) -> int:
+        """Return how many events came from a site."""
+        return self._counts[site].count if site in self._counts else 0
 
-    def note(self, told: str) -> None:
-        """What could not be watched, said once."""
-        if told not in self.notes:
-            self.notes.append(told)
+    def note(self, text: str) -> None:
+        """Add a note, once, about something that could not be recorded."""
+        if text not in self.notes:
+            self.notes.append(text)
 
-    def failed(self, api: str, error: Exception) -> None:
-        """What goes wrong in a hook is never the script's trouble."""
-        self.note(f"{api} is seen in part only: {type(error).__name__}: {error}")
+    def note_failure(self, api: str, error: Exception) -> None:
+        """Note an error inside a hook; the script must not see it."""
+        self.note(f"{api} is recorded only in part: {type(error).__name__}: {error}")
 
-    def is_open(self) -> bool:
-        """Whether a hook could enter: asked by those in which what is called is to be seen too."""
-        if not self.on or get_ident() in self._inside or (self.timed is not None and self._passes()):
+    def can_begin(self) -> bool:
+        """Whether `begin` would succeed now. For hooks that must also record nested calls."""
+        if (
+            not self.is_on
+            or get_ident() in self._threads_in_hook
+            or (self.timed_site is not None and self._skip_call())
+        ):
             return False
-        return not self.resting_until or self._is_rested()
+        return not self.paused_until or self._is_pause_over()
 
-    def enter(self) -> bool:
-        """Whether the calling hook is the outermost on its thread, and something is being watched; then `leave`."""
+    def begin(self) -> bool:
+        """Enter a hook. True: it is the outermost of its thread and must call `end`. False: record nothing."""
         thread = get_ident()
-        if thread in self._inside or not self.on:
+        if thread in self._threads_in_hook or not self.is_on:
             return False
-        if self.resting_until and not self._is_rested():
+        if self.paused_until and not self._is_pause_over():
             return False
-        if self.timed is not None:
-            if self._passes():
+        if self.timed_site is not None:
+            if self._skip_call():
                 return False
-            self._entered += 1
-        self._inside.add(thread)
+            self._calls_since_step += 1
+        self._threads_in_hook.add(thread)
         return True
 
-    def leave(self) -> None:
-        self._inside.discard(get_ident())
+    def end(self) -> None:
+        self._threads_in_hook.discard(get_ident())
 
-    def pass_steps(self, steps: int) -> int:
-        """Called as a timed step ends: let hooks stay out until so many more have ended; how many there will be.
+    def skip_steps(self, steps: int) -> int:
+        """Skip all hooks until `steps` more steps have ended; return the steps until the next event.
 
-        What marks a step without entering is heard of each time.
+        Called when a timed step ends. A step that is marked without `begin` cannot be skipped, so the result is 1.
         """
-        calls, self._entered = self._entered, 0
-        self._passing = (steps - 1) * calls
+        calls, self._calls_since_step = self._calls_since_step, 0
+        self._calls_to_skip = (steps - 1) * calls
         return steps if calls else 1
 
-    def tell_of_all(self) -> None:
-        """From the next event on, whatever was agreed before."""
-        for seen in [*self._seen.values()]:
-            seen.next_count, seen.next_time = AT_ONCE
+    def report_all_sites(self) -> None:
+        """Report every site at its next event, regardless of earlier agreements."""
+        for count in [*self._counts.values()]:
+            count.next_count, count.next_time = AT_ONCE
 
     def add(
         self,
-        kind: Kind,
+        kind: EventKind,
         api: str,
         start: int,
         *,
@@ -114,9 +121,10 @@ class Ledger:
         line: int | None = None,
         depth: int = 1,
     ) -> None:
-        """Write down what began at `start`; the line is that of the caller `depth` frames above."""
+        """Add an event. Its line is that of the caller `depth` frames above, unless `line` is given."""
         end = end or perf_counter_ns()
-        self.write(kind, api, self.lines.here(depth + 1) if line is None else line, start, end, nbytes, detail)
+        line = self.lines.current_line(depth + 1) if line is None else line
+        self.write(kind, api, line, start, end, nbytes, detail=detail)
 
     def write(
         self,
@@ -126,28 +134,29 @@ class Ledger:
         start: int,
         end: int,
         nbytes: int = 0,
+        *,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """The same, of which everything is known already: called often, so it is called plainly."""
+        """Add an event of which everything is known. Hot path."""
         events = self._events
-        if len(events) < MOST_EVENTS:
+        if len(events) < MAX_EVENTS:
             events.append((kind, api, line, get_ident(), start, end, nbytes, detail))
         site = (kind, api, line)
-        seen = self._seen.get(site)
-        if seen is None:
-            seen = self._seen[site] = _Seen()
-        seen.count += 1
-        if seen.count >= seen.next_count or end >= seen.next_time:
-            seen.next_count, seen.next_time = self._told(site, seen.count, end)
+        count = self._counts.get(site)
+        if count is None:
+            count = self._counts[site] = _SiteCount()
+        count.count += 1
+        if count.count >= count.next_count or end >= count.next_time:
+            count.next_count, count.next_time = self._on_site(site, count.count, end)
 
-    def _passes(self) -> bool:
-        if self._passing <= 0:
+    def _skip_call(self) -> bool:
+        if self._calls_to_skip <= 0:
             return False
-        self._passing -= 1
+        self._calls_to_skip -= 1
         return True
 
-    def _is_rested(self) -> bool:
-        if perf_counter_ns() < self.resting_until:
+    def _is_pause_over(self) -> bool:
+        if perf_counter_ns() < self.paused_until:
             return False
-        self.resting_until = 0
+        self.paused_until = 0
         return True

@@ -1,6 +1,6 @@
-"""How full memory is at the edges of the window: the host's, page-locked and the devices'.
+"""Samples of memory use at the edges of the profiled window: host, page-locked and device memory.
 
-Only frameworks that are loaded are asked, and only of devices that the script has begun to use: asking starts none.
+Only loaded frameworks are asked, and only about devices that the script already uses, because asking starts a device.
 """
 
 import sys
@@ -9,126 +9,127 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemoryReadings", "limits_of_tensorflow", "read_memory"]
+__all__ = ["MemorySampler", "read_memory", "tensorflow_memory_limits"]
 
 _STATUS = Path("/proc/self/status")
-_HOST = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFile",), "host_peak_nbytes": ("VmHWM",)}
+# Memory mapped from files is counted separately: the system can take it back when memory is short.
+_HOST_FIELDS = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFile",), "host_peak_nbytes": ("VmHWM",)}
 
 
-class MemoryReadings:
-    """Readings, each with how many steps had been done; plain values that go into a capture."""
+class MemorySampler:
+    """Collects samples, each with the number of steps done so far. The keys are part of the capture format."""
 
     def __init__(self) -> None:
-        self.taken: list[dict[str, Any]] = []
+        self.samples: list[dict[str, Any]] = []
 
-    def take(self, when: str, steps: int = 0) -> None:
-        """Never the script's trouble: what cannot be read is left out."""
-        with suppress(Exception):
-            self.taken.append({"when": when, "steps": steps, **read_memory()})
+    def sample(self, when: str, steps: int = 0) -> None:
+        with suppress(Exception):  # the script must not see an error of ours
+            self.samples.append({"when": when, "steps": steps, **read_memory()})
 
 
 def read_memory() -> dict[str, Any]:
-    """Bytes now, and at most so far; what nobody tells is left out."""
-    found: dict[str, Any] = {**_host(), "devices": []}
-    for name, ask in _DEVICES.items():
+    """Return current and peak use in bytes; unknown values are left out."""
+    found: dict[str, Any] = {**_read_host(), "devices": []}
+    for name, read_devices in _DEVICE_READERS.items():
         module = sys.modules.get(name)
         if module is not None:
-            with suppress(Exception):  # half imported, or another version: the rest is still worth having
-                found["devices"] += [{"framework": name, **told} for told in ask(module)]
+            with suppress(Exception):  # half imported, or another version: the other values are still useful
+                found["devices"] += [{"framework": name, **device} for device in read_devices(module)]
     with suppress(Exception):
-        found |= _page_locked(sys.modules["torch"])
+        found |= _read_page_locked(sys.modules["torch"])
     return found
 
 
-def _host() -> dict[str, int]:
-    """What is mapped from files is not the process's own: the system takes it back when it needs room."""
+def _read_host() -> dict[str, int]:
     if not _STATUS.is_file():
         return {}
     lines = (line.partition(":") for line in _STATUS.read_text().splitlines())
-    sizes = {name: int(told.split()[0]) * 1024 for name, _, told in lines if told.endswith("kB")}
-    return {name: sum(sizes[part] for part in parts) for name, parts in _HOST.items() if sizes.keys() >= {*parts}}
+    sizes = {name: int(value.split()[0]) * 1024 for name, _, value in lines if value.endswith("kB")}
+    return {
+        name: sum(sizes[part] for part in parts) for name, parts in _HOST_FIELDS.items() if sizes.keys() >= {*parts}
+    }
 
 
-def _page_locked(torch: Any) -> dict[str, int]:
-    """What PyTorch has page-locked; nobody else tells."""
+def _read_page_locked(torch: Any) -> dict[str, int]:
+    """Read the page-locked memory of PyTorch; no other framework reports it."""
     if not torch.cuda.is_initialized():
         return {}
-    told = torch.cuda.host_memory_stats()
-    return {"pinned_nbytes": told["allocated_bytes.current"], "pinned_peak_nbytes": told["allocated_bytes.peak"]}
+    stats = torch.cuda.host_memory_stats()
+    return {"pinned_nbytes": stats["allocated_bytes.current"], "pinned_peak_nbytes": stats["allocated_bytes.peak"]}
 
 
-def _torch(torch: Any) -> Iterator[dict[str, Any]]:
+def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
     if not torch.cuda.is_initialized():
         return
     for number in range(torch.cuda.device_count()):
-        told = torch.cuda.memory_stats(number)
-        if told.get("reserved_bytes.all.peak"):
+        stats = torch.cuda.memory_stats(number)
+        if stats.get("reserved_bytes.all.peak"):
             yield {
                 "device": f"cuda:{number}",
-                "used_nbytes": told["allocated_bytes.all.current"],
-                "reserved_nbytes": told["reserved_bytes.all.current"],
-                "peak_nbytes": told["allocated_bytes.all.peak"],
+                "used_nbytes": stats["allocated_bytes.all.current"],
+                "reserved_nbytes": stats["reserved_bytes.all.current"],
+                "peak_nbytes": stats["allocated_bytes.all.peak"],
                 "total_nbytes": torch.cuda.get_device_properties(number).total_memory,
             }
 
 
-def _tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
-    if _context_of_tensorflow() is None:
+def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
+    if _tensorflow_context() is None:
         return
-    limits = limits_of_tensorflow()
+    limits = tensorflow_memory_limits()
     for device in tf.config.list_logical_devices("GPU"):
         name = device.name.rpartition("device:")[2]
-        told, total = tf.config.experimental.get_memory_info(name), limits.get(name)
-        yield {"device": name, "used_nbytes": told["current"], "peak_nbytes": told["peak"], "total_nbytes": total}
+        stats, total = tf.config.experimental.get_memory_info(name), limits.get(name)
+        yield {"device": name, "used_nbytes": stats["current"], "peak_nbytes": stats["peak"], "total_nbytes": total}
 
 
-def limits_of_tensorflow() -> dict[str, int]:
-    """What TensorFlow may take of each device's memory, taken or not; nothing where it does not tell."""
-    with suppress(Exception):  # it is not public
-        from tensorflow.python.client import pywrap_tf_session as told
+def tensorflow_memory_limits() -> dict[str, int]:
+    """Return the bytes that TensorFlow may use on each device; empty if it does not tell."""
+    with suppress(Exception):  # not a public interface
+        from tensorflow.python.client import pywrap_tf_session as session
 
-        devices = sys.modules["tensorflow.python.pywrap_tfe"].TFE_ContextListDevices(_context_of_tensorflow()._handle)
-        names = [told.TF_DeviceListName(devices, number) for number in range(told.TF_DeviceListCount(devices))]
+        devices = sys.modules["tensorflow.python.pywrap_tfe"].TFE_ContextListDevices(_tensorflow_context()._handle)
+        names = [session.TF_DeviceListName(devices, number) for number in range(session.TF_DeviceListCount(devices))]
         return {
-            name.rpartition("device:")[2]: told.TF_DeviceListMemoryBytes(devices, number)
+            name.rpartition("device:")[2]: session.TF_DeviceListMemoryBytes(devices, number)
             for number, name in enumerate(names)
         }
     return {}
 
 
-def _context_of_tensorflow() -> Any:
-    """None before it has begun to use devices."""
+def _tensorflow_context() -> Any:
+    """Return the context; None before TensorFlow uses any device."""
     context = sys.modules["tensorflow.python.eager.context"].context_safe()
     return context if context is not None and context._initialized else None
 
 
-def _jax(jax: Any) -> Iterator[dict[str, Any]]:
+def _read_jax(jax: Any) -> Iterator[dict[str, Any]]:
     if not sys.modules["jax._src.xla_bridge"].backends_are_initialized():
         return
     for device in jax.local_devices():
-        told = device.memory_stats()
-        if told:
+        stats = device.memory_stats()
+        if stats:
             yield {
                 "device": f"{device.platform}:{device.id}",
-                "used_nbytes": told["bytes_in_use"],
-                "reserved_nbytes": told.get("bytes_reserved") or told.get("pool_bytes"),
-                "peak_nbytes": told.get("peak_bytes_in_use"),
-                "total_nbytes": told.get("bytes_limit"),
+                "used_nbytes": stats["bytes_in_use"],
+                "reserved_nbytes": stats.get("bytes_reserved") or stats.get("pool_bytes"),
+                "peak_nbytes": stats.get("peak_bytes_in_use"),
+                "total_nbytes": stats.get("bytes_limit"),
             }
 
 
-def _cupy(cupy: Any) -> Iterator[dict[str, Any]]:
-    """Its pool has no peak: what it holds is the most it ever held, unless somebody emptied it."""
+def _read_cupy(cupy: Any) -> Iterator[dict[str, Any]]:
+    """The pool of CuPy records no peak. Its size is the peak, unless the script emptied the pool."""
     pool = cupy.get_default_memory_pool()
     if pool.total_bytes():
-        held = pool.total_bytes()
+        reserved = pool.total_bytes()
         number = cupy.cuda.runtime.getDevice()
-        yield {"device": f"cuda:{number}", "used_nbytes": pool.used_bytes(), "reserved_nbytes": held}
+        yield {"device": f"cuda:{number}", "used_nbytes": pool.used_bytes(), "reserved_nbytes": reserved}
 
 
-_DEVICES: dict[str, Callable[[Any], Iterator[dict[str, Any]]]] = {
-    "torch": _torch,
-    "tensorflow": _tensorflow,
-    "jax": _jax,
-    "cupy": _cupy,
+_DEVICE_READERS: dict[str, Callable[[Any], Iterator[dict[str, Any]]]] = {
+    "torch": _read_torch,
+    "tensorflow": _read_tensorflow,
+    "jax": _read_jax,
+    "cupy": _read_cupy,
 }

@@ -1,4 +1,4 @@
-"""Attributes of frameworks replaced by hooks, and put back."""
+"""Attributes of frameworks that are replaced by hooks and restored later."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -6,69 +6,68 @@ from types import MappingProxyType
 from typing import Any
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Patches", "Then", "hooked", "hooked_open"]
+__all__ = ["OnReturn", "Patches", "make_hook", "make_open_hook"]
 
-Describe = Callable[
-    ..., tuple[int, dict[str, Any] | None] | None
-]  # (result, *args, **kwargs) -> bytes, details; or skip
-_NOT_THERE = object()
+# (result, *args, **kwargs) -> bytes and details of the event; None: record nothing
+Describe = Callable[..., tuple[int, dict[str, Any] | None] | None]
+_MISSING = object()
 
 
 class Patches:
-    """What was replaced, so that all of it, or all but one hook, can be put back."""
+    """Remembers replaced attributes, so that all of them, or all except one hook, can be restored."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.spoken: dict[str, str] = {}  # what events are called whose hook was put in under another name
-        self._replaced: list[tuple[str, Any, str, Any, Any]] = []  # api, owner, name, what was there, what is now
+        self.hook_apis: dict[str, str] = {}  # API name of an event -> API name of its hook, where they differ
+        self._replaced: list[tuple[str, Any, str, Any, Any]] = []  # api, owner, name, original, replacement
         self._undo: list[tuple[str, Callable[[], None]]] = []
 
-    def watch(self, owner: Any, name: str, kind: Kind, api: str, describe: Describe) -> None:
-        """Let calls of `owner.name` be written down as they end; `describe` returning None means not worth it."""
+    def hook(self, owner: Any, name: str, kind: EventKind, api: str, describe: Describe) -> None:
+        """Record each call of `owner.name` when it returns."""
         ledger = self.ledger
 
         def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             found = describe(result, *args, **kwargs)
             if found is not None:
-                ledger.write(kind, api, ledger.lines.here(), start, end, found[0], found[1])
+                ledger.write(kind, api, ledger.lines.current_line(), start, end, found[0], detail=found[1])
 
-        self.replace(owner, name, lambda original: hooked(ledger, api, original, write), api=api)
+        self.replace(owner, name, lambda original: make_hook(ledger, api, original, write), api=api)
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any], *, api: str) -> None:
-        """Put `make(original)` in the place of an attribute; where there is none, that is noted and nothing is lost."""
-        original = vars(owner).get(name, _NOT_THERE)
-        bound = getattr(owner, name, _NOT_THERE)
-        if bound is _NOT_THERE:
-            self.ledger.notes.append(f"{api} is not watched: {_named(owner)} has no {name} in this version.")
+        """Replace an attribute by `make(original)`. If it does not exist, add a note and change nothing."""
+        original = vars(owner).get(name, _MISSING)
+        bound = getattr(owner, name, _MISSING)
+        if bound is _MISSING:
+            self.ledger.notes.append(f"{api} is not recorded: {_name_of(owner)} has no {name} in this version.")
             return
-        wrapper = make(bound if original is _NOT_THERE else _callable(original))
+        wrapper = make(bound if original is _MISSING else _function_of(original))
         _copy_names(wrapper, bound)
         try:
-            setattr(owner, name, _like(original, wrapper))
+            setattr(owner, name, _wrap_like(original, wrapper))
         except (TypeError, AttributeError) as error:
-            self.ledger.notes.append(f"{api} is not watched: {error}.")
+            self.ledger.notes.append(f"{api} is not recorded: {error}.")
             return
         self._replaced.append((api, owner, name, original, vars(owner)[name]))
 
-    def undo_with(self, undo: Callable[[], None], *, api: str) -> None:
-        """For hooks that are registered, not put in somebody's place."""
+    def add_undo(self, undo: Callable[[], None], *, api: str) -> None:
+        """Register how to remove a hook that replaces no attribute."""
         self._undo.append((api, undo))
 
-    def restore(self, *, but: str | None = None) -> None:
-        """Put everything back, last first; what belongs to the API named `but` stays."""
-        stays = () if but is None else (but, self.spoken.get(but, but))
+    def restore(self, *, except_api: str | None = None) -> None:
+        """Restore everything, last replacement first; hooks of `except_api` stay."""
+        stays = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
         kept: list[tuple[str, Any, str, Any, Any]] = []
-        covered = set()  # by a hook that stays: what is below it cannot go
+        covered = set()  # attributes with a hook that stays: replacements below it cannot be removed
         for replaced in reversed(self._replaced):
             api, owner, name, original, ours = replaced
             if api in stays or (id(owner), name) in covered:
                 kept.append(replaced)
                 covered.add((id(owner), name))
             elif vars(owner).get(name) is not ours:
-                self.ledger.note(f"{api} stays as somebody else has put it since.")
-            elif original is _NOT_THERE:
+                self.ledger.note(f"{api} was not restored, because other code has replaced it since.")
+            elif original is _MISSING:
                 delattr(owner, name)  # it was inherited
             else:
                 setattr(owner, name, original)
@@ -80,12 +79,12 @@ class Patches:
         self._undo = staying
 
 
-def _callable(original: Any) -> Any:
+def _function_of(original: Any) -> Any:
     return original.__func__ if isinstance(original, staticmethod | classmethod) else original
 
 
-def _like(original: Any, wrapper: Any) -> Any:
-    """A static method stays one, a class method too."""
+def _wrap_like(original: Any, wrapper: Any) -> Any:
+    """Keep static methods static and class methods class methods."""
     return type(original)(wrapper) if isinstance(original, staticmethod | classmethod) else wrapper
 
 
@@ -97,7 +96,7 @@ def _copy_names(wrapper: Any, original: Any) -> None:
     wrapper.__wrapped__ = original
 
 
-def _named(owner: Any) -> str:
+def _name_of(owner: Any) -> str:
     if isinstance(owner, MappingProxyType):
         return "it"
     module = getattr(owner, "__module__", "")
@@ -105,52 +104,52 @@ def _named(owner: Any) -> str:
     return f"{module}.{name}" if module else str(name)
 
 
-Then = Callable[[int, int, Any, tuple[Any, ...], dict[str, Any]], None]  # start, end, result, arguments and keywords
-When = Callable[..., bool]  # whether a call with such arguments is worth it
+OnReturn = Callable[[int, int, Any, tuple[Any, ...], dict[str, Any]], None]  # start, end, result, args, kwargs
+CallFilter = Callable[..., bool]  # (*args, **kwargs) -> whether to record the call
 
 
-def hooked(
-    ledger: Ledger, api: str, original: Callable[..., Any], then: Then, when: When | None = None
+def make_hook(
+    ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """The same function; `then` is told of each call as it ends, unless that is part of one that is being watched."""
-    enter, leave = ledger.enter, ledger.leave
+    """Wrap a function: `on_return` gets each call, unless it is nested in another recorded call."""
+    begin_hook, end_hook = ledger.begin, ledger.end
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        if (when is not None and not when(*args, **kwargs)) or not enter():
+        if (should_record is not None and not should_record(*args, **kwargs)) or not begin_hook():
             return original(*args, **kwargs)
         try:
             start = perf_counter_ns()
             result = original(*args, **kwargs)
-            end = perf_counter_ns()  # before it is described, which is our time and not the script's
+            end = perf_counter_ns()  # before `on_return`, whose time is ours and not the script's
             try:
-                then(start, end, result, args, kwargs)
+                on_return(start, end, result, args, kwargs)
             except Exception as error:
-                ledger.failed(api, error)
+                ledger.note_failure(api, error)
             return result
         finally:
-            leave()
+            end_hook()
 
     return hook
 
 
-def hooked_open(
-    ledger: Ledger, api: str, original: Callable[..., Any], then: Then, when: When | None = None
+def make_open_hook(
+    ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """The same, but what is called inside is to be seen too: nothing is entered before that is over."""
+    """Like `make_hook`, but hooks of nested calls record too."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        if (when is not None and not when(*args, **kwargs)) or not ledger.is_open():
+        if (should_record is not None and not should_record(*args, **kwargs)) or not ledger.can_begin():
             return original(*args, **kwargs)
         start = perf_counter_ns()
         result = original(*args, **kwargs)
         end = perf_counter_ns()
-        if ledger.enter():
+        if ledger.begin():
             try:
-                then(start, end, result, args, kwargs)
+                on_return(start, end, result, args, kwargs)
             except Exception as error:
-                ledger.failed(api, error)
+                ledger.note_failure(api, error)
             finally:
-                ledger.leave()
+                ledger.end()
         return result
 
     return hook

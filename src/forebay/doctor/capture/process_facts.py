@@ -1,4 +1,7 @@
-"""Facts of the watched process that rules ask for: threads, settings, devices. Only of frameworks that are loaded."""
+"""Facts about the profiled process that rules need: settings, threads, devices.
+
+Only loaded frameworks are asked, and asking must not start a device.
+"""
 
 import os
 import resource
@@ -6,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from forebay.doctor.capture.memory_samples import limits_of_tensorflow
+from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 
 __all__ = ["process_facts"]
 
@@ -27,40 +30,41 @@ _SETTINGS = (
 
 
 def process_facts() -> dict[str, Any]:
-    """Plain values; what a framework does not tell is left out."""
+    """Return JSON values; what a framework does not tell is left out. The keys are part of the capture format."""
     facts: dict[str, Any] = {
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
         "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "frameworks": {},
     }
-    for name, ask in (("torch", _torch), ("tensorflow", _tensorflow), ("jax", _jax), ("cupy", _cupy)):
+    readers = (("torch", _torch_facts), ("tensorflow", _tensorflow_facts), ("jax", _jax_facts), ("cupy", _cupy_facts))
+    for name, read_facts in readers:
         module = sys.modules.get(name)
-        if module is None or not _in_use(name):
+        if module is None or not _is_in_use(name):
             continue
-        with suppress(Exception):  # half imported, or another version: the rest is still worth having
-            facts["frameworks"][name] = ask(module)
+        with suppress(Exception):  # half imported, or another version: the other frameworks are still useful
+            facts["frameworks"][name] = read_facts(module)
     return facts
 
 
-def _in_use(name: str) -> bool:
-    """TensorFlow imports JAX wherever that is installed; to ask it about devices would start it on all of them."""
+def _is_in_use(name: str) -> bool:
+    """TensorFlow imports an installed JAX; asking that JAX for devices would start it on all of them."""
     if name != "jax":
         return True
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bool(getattr(bridge, "backends_are_initialized", lambda: True)())
 
 
-def _torch(torch: Any) -> dict[str, Any]:
-    gpu = bool(torch.cuda.is_available())
-    facts = {"gpus": torch.cuda.device_count() if gpu else 0, "threads": torch.get_num_threads()}
-    if gpu and torch.cuda.is_initialized():
+def _torch_facts(torch: Any) -> dict[str, Any]:
+    has_gpu = bool(torch.cuda.is_available())
+    facts = {"gpus": torch.cuda.device_count() if has_gpu else 0, "threads": torch.get_num_threads()}
+    if has_gpu and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info()
         facts |= {"free_nbytes": free, "total_nbytes": total, "peak_nbytes": torch.cuda.max_memory_allocated()}
         facts["tf32"] = bool(torch.backends.cuda.matmul.allow_tf32)
     return facts
 
 
-def _tensorflow(tf: Any) -> dict[str, Any]:
+def _tensorflow_facts(tf: Any) -> dict[str, Any]:
     gpus = tf.config.list_physical_devices("GPU")
     facts = {
         "gpus": len(gpus),
@@ -70,11 +74,11 @@ def _tensorflow(tf: Any) -> dict[str, Any]:
     }
     if gpus:
         facts["peak_nbytes"] = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-        facts["total_nbytes"] = limits_of_tensorflow().get("GPU:0")
+        facts["total_nbytes"] = tensorflow_memory_limits().get("GPU:0")
     return facts
 
 
-def _jax(jax: Any) -> dict[str, Any]:
+def _jax_facts(jax: Any) -> dict[str, Any]:
     devices = jax.local_devices()
     stats = devices[0].memory_stats() or {}
     return {
@@ -86,6 +90,6 @@ def _jax(jax: Any) -> dict[str, Any]:
     }
 
 
-def _cupy(cupy: Any) -> dict[str, Any]:
+def _cupy_facts(cupy: Any) -> dict[str, Any]:
     free, total = cupy.cuda.runtime.memGetInfo()
     return {"gpus": cupy.cuda.runtime.getDeviceCount(), "free_nbytes": free, "total_nbytes": total}

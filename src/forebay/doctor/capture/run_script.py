@@ -1,34 +1,31 @@
-"""Running somebody's script as Python would: its arguments, its folder first on the path, its own way to end."""
+"""Runs a user script as Python would: its arguments, its folder first on the path, its own way to end."""
 
 import os
 import runpy
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from forebay.doctor.capture.sigterm import Terminated, terminable
+from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm, restore_handlers_on_failure
 
-__all__ = ["handlers_put_back", "run_module", "run_script"]
+__all__ = ["run_module", "run_script"]
 
 _OURS = str(Path(__file__).parent)
 
 
 def run_script(path: str, arguments: Sequence[str]) -> str:
-    """Run a file; how it ended, in words."""
-    file = str(Path(path).absolute())  # as Python names it, so that it is still found when the script leaves its folder
+    """Run a file; return how it ended."""
+    file = str(Path(path).absolute())  # absolute, so that it is still found after the script changes its folder
     with _as_main([path, *arguments], str(Path(path).resolve().parent)):
-        return _ended(lambda: runpy.run_path(file, run_name="__main__"))
+        return _run_in_this_process(lambda: runpy.run_path(file, run_name="__main__"))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> str:
-    """The same for `-m name`."""
+    """Run a module as `python -m name` does; return how it ended."""
     with _as_main([name, *arguments], str(Path.cwd())):
-        return _ended(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
+        return _run_in_this_process(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
 
 
 @contextmanager
@@ -41,8 +38,8 @@ def _as_main(argv: list[str], folder: str) -> Iterator[None]:
         sys.argv, sys.path[:] = before, path
 
 
-def _ended(run: Callable[[], object]) -> str:
-    """How it ended. A process that the script forked comes out here too, and must end without a word of ours."""
+def _run_in_this_process(run: Callable[[], object]) -> str:
+    """Return how the run ended. A process that the script forked also returns here: end it without a report."""
     process = os.getpid()
     ended = _run(run)
     if os.getpid() != process:
@@ -51,7 +48,7 @@ def _ended(run: Callable[[], object]) -> str:
 
 
 def _exit_code(ended: str) -> int:
-    """As Python would end."""
+    """Return the exit code that Python would give."""
     if ended == "done":
         return 0
     code = ended.removeprefix("exit ")
@@ -60,7 +57,7 @@ def _exit_code(ended: str) -> int:
 
 def _run(run: Callable[[], object]) -> str:
     try:
-        with handlers_put_back(), terminable():
+        with restore_handlers_on_failure(), raise_on_sigterm():
             run()
     except SystemExit as leaving:
         if leaving.code is not None and not isinstance(leaving.code, int):
@@ -68,16 +65,16 @@ def _run(run: Callable[[], object]) -> str:
         return "done" if leaving.code in (None, 0) else f"exit {leaving.code}"
     except KeyboardInterrupt:
         return "interrupted"
-    except Terminated:
+    except SigtermReceived:
         return "terminated"
     except BaseException as error:
-        _show(error)
+        _print_traceback(error)
         return f"{type(error).__name__}: {error}"
     return "done"
 
 
-def _show(error: BaseException) -> None:
-    """The traceback as the user knows it, without our frames."""
+def _print_traceback(error: BaseException) -> None:
+    """Print the traceback of the script without frames of Forebay."""
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -86,27 +83,3 @@ def _show(error: BaseException) -> None:
 
 def _is_ours(file: str) -> bool:
     return file.startswith((_OURS, "<frozen runpy")) or file.endswith("runpy.py")
-
-
-@contextmanager
-def handlers_put_back() -> Iterator[None]:
-    """What handled signals before, where the script fails; else its threads may go on, and want their own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    try:
-        yield
-    except BaseException:
-        try:
-            _put_back(before)
-        except Exception:  # of a handler that was called just now
-            _put_back(before)
-        raise
-
-
-def _put_back(before: dict[Any, Any]) -> None:
-    for number, handler in before.items():
-        now = signal.getsignal(number)
-        if now is not handler and None not in (now, handler):  # None: somebody's who does not write Python
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""One watch from its beginning to its end: hooks put in as frameworks are imported, and taken out again."""
+"""One profiling session: installs hooks when frameworks are imported, and removes them at its end."""
 
 import importlib
 import os
@@ -6,151 +6,159 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import pairwise
 from time import perf_counter_ns
 from weakref import ref
 
+from forebay.core.launchers import detect_process_rank
 from forebay.core.machine import Machine, installed_versions
-from forebay.doctor.capture.after_import import AfterImport
-from forebay.doctor.capture.device.ledger import DeviceLedger
+from forebay.core.nvml import PACKAGE, has_binding
+from forebay.doctor.capture.device.ledger import DeviceLedger, has_loaded_cuda
 from forebay.doctor.capture.gpu_sampler import GpuSampler
-from forebay.doctor.capture.ledger import Again, Ledger, Site
-from forebay.doctor.capture.memory_samples import MemoryReadings
+from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
+from forebay.doctor.capture.memory_samples import MemorySampler
 from forebay.doctor.capture.patches import Patches
+from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import process_facts
-from forebay.doctor.capture.rank import rank_here
-from forebay.doctor.capture.step_detector import Stepping
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture, Window
 
 __all__ = ["HOOKS", "Session"]
 
-# The module whose import brings a framework, and the file of hooks that knows it.
+# Imported module -> module with its hooks.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay"}
 
 
 class Session:
-    """Watches this process between `start` and `stop`; only one at a time."""
+    """Profiles this process between `start` and `stop`; one session at a time."""
 
     _lock = threading.Lock()
     _current: "Session | None" = None
 
     def __init__(
-        self, stepping: Stepping | None = None, *, done: Callable[[], None] = lambda: None, whole: bool = False
+        self,
+        detector: StepDetector | None = None,
+        *,
+        on_enough: Callable[[], None] = lambda: None,
+        covers_script: bool = False,
     ) -> None:
-        self.stepping = stepping or Stepping()
-        self.ledger = Ledger(told=self._told)
+        self.detector = detector or StepDetector()
+        self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
-        self._imports = AfterImport({name: partial(self._install, name) for name in HOOKS})
+        self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
         self._device = DeviceLedger(self.ledger.notes)
-        self._memory = MemoryReadings()
-        self._gpus = GpuSampler()
-        self._done = done
-        self._whole = whole  # all of a script is watched, which may want to watch a part of itself
-        self._began = 0
+        self._memory_sampler = MemorySampler()
+        self._gpu_sampler = GpuSampler()
+        self._on_enough = on_enough  # called when enough steps were recorded
+        self._covers_script = covers_script  # profiles a whole script, which may itself call `watch()`
+        self._start = 0  # nanoseconds
 
     @classmethod
-    def of_script(cls) -> "Session | None":
-        """Who watches all of the script that is running, if anybody does."""
+    def covering_script(cls) -> "Session | None":
+        """Return the session that profiles the whole running script, if there is one."""
         current = cls._current
-        return current if current is not None and current._whole else None
+        return current if current is not None and current._covers_script else None
 
     def start(self) -> None:
         with Session._lock:
             if Session._current is not None:
-                raise RuntimeError("something is being watched already: end that watch first.")
+                raise RuntimeError("another watch is running. End it first.")
             Session._current = self
-        os.register_at_fork(after_in_child=partial(_switch_off, ref(self)))  # for good: it must not keep the session
-        self._began = perf_counter_ns()
-        self._memory.take("begun")
+        # A fork callback cannot be removed, so it must not keep the session alive.
+        os.register_at_fork(after_in_child=partial(_switch_off_in_child, ref(self)))
+        self._start = perf_counter_ns()
+        self._memory_sampler.sample("begun")
         self._imports.install()
 
     def stop(self) -> None:
-        """Take every hook out; safe to call twice."""
-        self.stepping.finish(perf_counter_ns())
+        """Remove every hook. It is safe to call this twice."""
+        self.detector.finish(perf_counter_ns())
         self._device.stop()
-        self._gpus.stop()
-        self._switch_off()
+        self._gpu_sampler.stop()
+        self.ledger.is_on = False
         self._imports.remove()
         self._patches.restore()
         with Session._lock:
             if Session._current is self:
                 Session._current = None
 
-    def is_over(self) -> bool:
-        """Whether enough was seen."""
-        return self.stepping.phase == "over"
+    def is_done(self) -> bool:
+        """Whether enough steps were recorded."""
+        return self.detector.phase == "done"
 
     def capture(
         self, script: str, arguments: tuple[str, ...] = (), *, ended: str = "done", text: bool = True
     ) -> Capture:
-        """What was seen."""
-        stepping = self.stepping
-        self._read_memory("ended")
-        untraced = tuple(
-            (after - before) / 1e9 for before, after in zip(stepping.marks, stepping.marks[1:], strict=False)
-        )
+        """Return everything that was recorded."""
+        detector = self.detector
+        self._sample_memory("ended")
+        self._note_missing_binding()
+        untraced = tuple((after - before) / 1e9 for before, after in pairwise(detector.step_ends))
+        traced = tuple(detector.traced_step_ends)
         return Capture(
             script=script,
             arguments=arguments,
             ended=ended,
-            seconds=(perf_counter_ns() - self._began) / 1e9,
-            machine=asdict(Machine.here()),
+            seconds=(perf_counter_ns() - self._start) / 1e9,
+            machine=asdict(Machine.detect()),
             versions=installed_versions(),
-            window=Window(
-                stepping.start or self._began, stepping.end, stepping.anchor, untraced, tuple(stepping.traced)
-            ),
+            window=Window(detector.start or self._start, detector.end, detector.anchor, untraced, traced),
             lines=tuple(self.ledger.lines.read(text=text)),
             events=tuple(self.ledger.events),
             notes=tuple(self.ledger.notes),
-            facts=process_facts() | {"memory": self._memory.taken, "gauges": self._gpus.gpus},
-            rank=rank_here(),
+            facts=process_facts() | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus},
+            rank=detect_process_rank(),
             device=self._device.recorded,
         )
 
     def _install(self, name: str) -> None:
-        """Never the user's trouble: what fails here is a note in the report."""
+        """Install the hooks of a framework. The script must not see an error of ours, so it becomes a note."""
         try:
             importlib.import_module(HOOKS[name]).install(self._patches)
         except Exception as error:
-            self.ledger.notes.append(f"{name} is not watched: {type(error).__name__}: {error}")
+            self.ledger.notes.append(f"{name} is not recorded: {type(error).__name__}: {error}")
 
-    def _told(self, site: Site, count: int, now: int) -> Again:
-        if not self._gpus.started:
-            self._gpus.start()
-        if self.stepping.note(site, count, now):
-            self._change_phase(site)
-            self.ledger.tell_of_all()
-        if site == self.ledger.timed:
-            self.stepping.block = self.ledger.pass_steps(self.stepping.block)
-        self.ledger.resting_until = self.stepping.rest_until if self.stepping.rest_until > now else 0
-        return self.stepping.again(site, now)
+    def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
+        if not self._gpu_sampler.is_started:
+            self._gpu_sampler.start()
+        if self.detector.on_site(site, count, now):
+            self._on_phase(site)
+            self.ledger.report_all_sites()
+        if site == self.ledger.timed_site:
+            self.detector.block_steps = self.ledger.skip_steps(self.detector.block_steps)
+        self.ledger.paused_until = self.detector.paused_until if self.detector.paused_until > now else 0
+        return self.detector.next_report(site, now)
 
-    def _change_phase(self, site: Site) -> None:
-        if self.stepping.phase == "tracing":
-            self._read_memory("watched")  # before the device is recorded, which takes memory too
+    def _on_phase(self, site: SiteKey) -> None:
+        """Switch hooks and device records for the new phase."""
+        if self.detector.phase == "tracing":
+            self._sample_memory("watched")  # before CUPTI starts, because its buffers take memory too
             if not self._device.start():
-                self.stepping.skip_tracing()
-        if self.stepping.phase == "timing":
-            self.ledger.timed = site
+                self.detector.skip_tracing()
+        if self.detector.phase == "timing":
+            self.ledger.timed_site = site
             self._device.stop()
-            self._patches.restore(but=site[1])
-            self._read_memory("traced")
-        elif self.stepping.phase == "over":
-            self._read_memory("timed")
-            self._gpus.stop()
-            self._switch_off()
+            self._patches.restore(except_api=site[1])
+            self._sample_memory("traced")
+        elif self.detector.phase == "done":
+            self._sample_memory("timed")
+            self._gpu_sampler.stop()
+            self.ledger.is_on = False
             self._patches.restore()
-            self._done()
+            self._on_enough()
 
-    def _read_memory(self, when: str) -> None:
-        self._memory.take(when, self.ledger.count(self.stepping.anchor) if self.stepping.anchor else 0)
+    def _sample_memory(self, when: str) -> None:
+        anchor = self.detector.anchor
+        self._memory_sampler.sample(when, self.ledger.count_of(anchor) if anchor else 0)
 
-    def _switch_off(self) -> None:
-        self.ledger.on = False
+    def _note_missing_binding(self) -> None:
+        if has_loaded_cuda() and not has_binding():
+            self.ledger.note(f"GPU load, clocks and PCIe link were not sampled: pip install {PACKAGE}.")
 
 
-def _switch_off(session: "ref[Session]") -> None:
-    """In a process that the script has forked."""
+def _switch_off_in_child(session: "ref[Session]") -> None:
+    """Record nothing in a process that the script has forked."""
     found = session()
     if found is not None:
-        found.ledger.on = False
+        found.ledger.is_on = False

@@ -1,4 +1,4 @@
-"""Which line of the user's is responsible: the innermost frame that is neither a library's nor ours."""
+"""Finds the line of user code that caused a call: the innermost frame outside of libraries and Forebay."""
 
 import linecache
 import sys
@@ -9,88 +9,90 @@ from types import CodeType, FrameType
 
 from forebay.doctor.model.events import Line
 
-__all__ = ["Lines"]
+__all__ = ["SourceLines"]
 
 _OURS = str(Path(__file__).parent.parent)
-# Code that nobody wrote: begins so, or lies in a file named so.
+# Generated code: its file name starts with one of these, or contains one of those.
 _GENERATED = ("<frozen", "<__array_function__", "<string>", "<attrs", "<decorator", "<eval_with_key>")
 _GENERATED_FILES = ("__autograph_generated_file", "torchinductor_")
 
 
-class Lines:
-    """Numbers for lines, so that an event holds one; asked with every event, so files are judged once."""
+class SourceLines:
+    """Numbers the lines of user code, so that an event stores one integer.
+
+    Every event looks up its line, so the result for each file and each instruction is cached.
+    """
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, int, str]] = []
-        self._numbers: dict[tuple[str, int], int] = {}
-        self.users: dict[str, bool] = {}  # of files that were met, whether they are the user's
-        # To ask a frame for the number of its line takes the longer the farther down that is.
-        self._places: dict[tuple[int, int], int] = {}  # by address of the code, and the instruction in it
-        self._met: dict[int, CodeType] = {}  # which keeps addresses from being given away again
+        self.locations: list[tuple[str, int, str]] = []  # file, line number, function
+        self.is_user_file: dict[str, bool] = {}
+        self._indices: dict[tuple[str, int], int] = {}
+        # Asking a frame for its line number takes the longer the further down the line is in its function.
+        self._index_by_instruction: dict[tuple[int, int], int] = {}  # by address of the code and instruction offset
+        self._known_code: dict[int, CodeType] = {}  # references, so that no address is reused
         self._libraries, self._targets = _library_folders(), _target_folders()
 
-    def here(self, depth: int = 1) -> int:
-        """The line that is responsible for the call `depth` frames above; -1 where all frames are of libraries."""
+    def current_line(self, depth: int = 1) -> int:
+        """Return the index of the user line behind the call `depth` frames above; -1 if there is none."""
         frame: FrameType | None = sys._getframe(depth + 1)
-        users = self.users
+        is_user_file = self.is_user_file
         while frame is not None:
             code = frame.f_code
-            own = users.get(code.co_filename)
+            own = is_user_file.get(code.co_filename)
             if own is None:
-                own = users[code.co_filename] = self._is_users(code.co_filename)
+                own = is_user_file[code.co_filename] = self._is_users(code.co_filename)
             if own:
-                number = self._places.get((id(code), frame.f_lasti))
-                return self._meet(frame) if number is None else number
+                index = self._index_by_instruction.get((id(code), frame.f_lasti))
+                return self._add_frame(frame) if index is None else index
             frame = frame.f_back
         return -1
 
-    def of_code(self, function: object) -> int:
-        """The line where a function of the user's is defined; -1 for anybody else's."""
+    def line_of_function(self, function: object) -> int:
+        """Return the index of the line that defines a user function; -1 for other functions."""
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is None or not self._is_users(code.co_filename):
             return -1
-        return self._number(code.co_filename, code.co_firstlineno, code.co_qualname)
+        return self._index_of(code.co_filename, code.co_firstlineno, code.co_qualname)
 
-    def of_frames(self, frames: Iterable[tuple[str, int, str]]) -> int:
-        """The first that is the user's, of frames kept by a framework: file, number and function, innermost first."""
+    def first_user_line(self, frames: Iterable[tuple[str, int, str]]) -> int:
+        """Return the index of the first user frame, of frames (file, line number, function), innermost first."""
         for file, number, function in frames:
             if self._is_users(file):
-                return self._number(file, number, function)
+                return self._index_of(file, number, function)
         return -1
 
     def read(self, *, text: bool = True) -> list[Line]:
-        """All lines met, with what stands there."""
+        """Return all numbered lines, with their source text unless `text` is False."""
         return [
             Line(file, number, function, linecache.getline(file, number).strip() if text else "")
-            for file, number, function in self.found
+            for file, number, function in self.locations
         ]
 
-    def _meet(self, frame: FrameType) -> int:
-        """A place of the user's that was not seen before."""
+    def _add_frame(self, frame: FrameType) -> int:
         code = frame.f_code
-        number = self._number(code.co_filename, frame.f_lineno, code.co_qualname)
-        self._met[id(code)] = code
-        self._places[id(code), frame.f_lasti] = number
-        return number
+        index = self._index_of(code.co_filename, frame.f_lineno, code.co_qualname)
+        self._known_code[id(code)] = code
+        self._index_by_instruction[id(code), frame.f_lasti] = index
+        return index
 
-    def _number(self, file: str, number: int, function: str) -> int:
+    def _index_of(self, file: str, number: int, function: str) -> int:
         key = file, number
-        if key not in self._numbers:
-            self._numbers[key] = len(self.found)
-            self.found.append((*key, function))
-        return self._numbers[key]
+        if key not in self._indices:
+            self._indices[key] = len(self.locations)
+            self.locations.append((*key, function))
+        return self._indices[key]
 
     def _is_users(self, file: str) -> bool:
         if file.startswith((_OURS, *_GENERATED)) or any(mark in file for mark in _GENERATED_FILES):
             return False
         if file.startswith(self._libraries):
             return False
-        # A folder that things were installed into by `pip install --target`: packages in it are theirs.
+        # In a folder of `pip install --target`, files are the user's and packages are not.
         return not any(file.startswith(folder) and "/" in file[len(folder) :] for folder in self._targets)
 
 
 def _library_folders() -> tuple[str, ...]:
-    """Where libraries lie: the standard one, and everything that was installed."""
+    """Return the folders of the standard library, of installed packages and of Forebay."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {sysconfig.get_path(name) for name in names}
     folders |= {path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")}
@@ -98,5 +100,5 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _target_folders() -> tuple[str, ...]:
-    """Other folders of the path that hold what a package index gave."""
+    """Return the other folders of the path that pip has installed packages into."""
     return tuple(f"{path}/" for path in sys.path if path and any(Path(path).glob("*.dist-info")))

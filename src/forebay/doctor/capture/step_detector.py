@@ -1,193 +1,197 @@
-"""When to stop watching: after enough steady steps, found without being told where a step ends. Pure.
+"""Finds the training steps of a script and decides when enough of them were profiled.
 
-A step ends where a framework says so (an optimizer's step, a batch of `fit`). Where none does, it is a line of the
-loop that comes again and again. Once there are enough of them, some more are recorded on the device too, where there
-is one; then everything is switched off but what marks a step, for some steps more: those are timed untraced, and what
-watching cost is the difference.
+Frameworks mark the end of a step: an optimizer step, a batch of `fit`. If no framework does, the detector takes a site
+of the loop whose events recur. Profiling goes through these phases:
 
-    watching -> tracing -> timing -> over
+    profiling -> tracing -> timing -> done
 
-A line that nobody calls a step has to come for some seconds, for it may be of another loop before the one that counts.
-Nobody needs to watch all that time: it is watched for a moment, left alone until it has come for long enough, and
-watched again.
+After enough steps, `tracing` also records some steps on the device, if there is one. Then all hooks are removed except
+the one that marks a step, and `timing` measures unprofiled steps. The difference is the cost of profiling.
+
+A site that is not marked as a step must recur for some seconds, because it may belong to an earlier loop than the
+training loop. Profiling all that time is not needed: the detector takes a short sample, pauses the hooks until the site
+has recurred for long enough, and then profiles again.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forebay.doctor.capture.ledger import AT_ONCE, NEVER, Again, Site
-from forebay.doctor.model.events import LOOP_MARKS, Kind
+from forebay.doctor.capture.ledger import AT_ONCE, NEVER, NextReport, SiteKey
+from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
-__all__ = ["Phase", "Site", "Stepping"]
+__all__ = ["Phase", "SiteKey", "StepDetector"]
 
-Phase = Literal["watching", "tracing", "timing", "over"]
+Phase = Literal["profiling", "tracing", "timing", "done"]
 
-_RANKS: dict[str, int] = {kind: rank for rank, kinds in enumerate(LOOP_MARKS) for kind in kinds}
-_RANKS[Kind.OPS] = len(LOOP_MARKS)  # some milliseconds of operations, where nothing else comes again
-_ALIVE = 3  # times something must have come to be waited for
-_GONE_NS = 2_000_000_000  # without it, and some of its turns more: what is surer belonged to another loop
-_GONE_TURNS = 5
-_TIMED_NS = 50_000_000  # for so long short steps are timed,
-_BLOCK = 16  # so many at a time
-_NEWS_NS = 100_000_000  # how old may be what is known of a line
+# Lower is more reliable; 0 is a marked step.
+_PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
+_PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # a few milliseconds of operations, if nothing else recurs
+_MIN_COUNT = 3  # events, before a site counts as recurring
+_GONE_NS = 2_000_000_000  # a site without events for this long, plus some of its intervals, belonged to another loop
+_GONE_INTERVALS = 5
+_MIN_TIMED_NS = 50_000_000  # short steps are timed for at least this long
+_BLOCK_STEPS = 16  # short steps are timed in blocks of this many
+_MAX_REPORT_NS = 100_000_000  # the longest time between two reports of a site
 
 
 @dataclass(slots=True)
-class _Line:
-    """What comes again and again, perhaps. Times are whole nanoseconds: it is asked often."""
+class _LoopSite:
+    """A site whose events may mark the steps of a loop. Times are integer nanoseconds, because this is a hot path."""
 
-    rank: int
-    patient_until: int
-    first: int  # when it came first
-    last: int = 0
-    count: int = 0  # how often it has come
-    begun: int = 0  # how often it had come when it began to be counted
-    warm: int = 0  # when the warm-up was over; none before it has begun
-    watched_until: int = 0
+    priority: int
+    wait_until: int  # the site must recur until then
+    first: int  # time of its first event
+    last: int = 0  # time of its latest event
+    count: int = 0
+    count_at_start: int = 0  # its count when the warm-up started
+    warm_at: int = 0  # when the warm-up ended; 0: it has not started
+    sample_until: int = 0
 
-    def is_alive(self, now: int, times: int = _ALIVE) -> bool:
-        """Whether it has come so often and still does."""
-        if self.count < times:
+    def is_alive(self, now: int, min_count: int = _MIN_COUNT) -> bool:
+        """Whether the site has had `min_count` events and still recurs."""
+        if self.count < min_count:
             return False
-        turn = (self.last - self.first) // max(1, self.count - 1)
-        return now - self.last <= _GONE_NS + _GONE_TURNS * turn
+        interval = (self.last - self.first) // max(1, self.count - 1)
+        return now - self.last <= _GONE_NS + _GONE_INTERVALS * interval
 
 
 @dataclass(slots=True)
-class Stepping:
-    """Told of events; says when the phase changes."""
+class StepDetector:
+    """Receives reports of sites and decides when the phase changes."""
 
-    warm_up: int = 10
+    warm_up: int = 10  # steps
     steps: int = 50
-    traced_steps: int = 10  # on the device: recording each of its operations costs a launch-bound step a quarter
-    untraced_steps: int = 60  # they cost nothing, and twenty on a busy machine differ by a fifth from the next twenty
-    seconds: float = 10.0  # of watching after the warm-up, at most
-    patience_seconds: float = 3.0  # a line that nobody calls a step must come again for so long
-    glance_seconds: float = 0.25  # and is watched for so long at a time, at least
-    short_seconds: float = 200e-6  # a step that is shorter is not timed by itself
-    phase: Phase = "watching"
-    anchor: Site | None = None
-    start: int = 0
+    traced_steps: int = 10  # recording all device operations slows a launch-bound step by a quarter
+    untraced_steps: int = 60  # they cost nothing; on a busy machine, 20 steps differ by a fifth from the next 20
+    seconds: float = 10.0  # longest time of a phase after the warm-up
+    wait_seconds: float = 3.0  # how long a site must recur if it is not marked as a step
+    sample_seconds: float = 0.25  # shortest time of one sample of such a site
+    short_seconds: float = 200e-6  # shorter steps are timed in blocks
+    phase: Phase = "profiling"
+    anchor: SiteKey | None = None  # the site that ends a step
+    start: int = 0  # nanoseconds; of the profiled window
     end: int = 0
-    block: int = 1  # how many steps there are to the next that is heard of, while they are timed
-    rest_until: int = 0  # nothing needs to be watched before
-    traced: list[int] = field(default_factory=list)  # when steps ended that were recorded on the device
-    marks: list[int] = field(default_factory=list)  # when steps ended that nobody watched
-    _lines: dict[Site, _Line] = field(default_factory=dict)
-    _in_blocks: bool = False  # whether short steps are timed
-    _glanced: Site | None = None  # what was watched from `start` to `end`, and is waited for
+    block_steps: int = 1  # steps until the next report, while steps are timed
+    paused_until: int = 0  # nanoseconds; the hooks may pause until then
+    traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
+    step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
+    _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
+    _times_blocks: bool = False  # short steps are timed in blocks
+    _sampled_site: SiteKey | None = None  # the site that was profiled from `start` to `end` before the pause
 
-    def note(self, site: Site, count: int, now: int) -> bool:
-        """Whether the phase has just changed."""
-        if self.phase == "watching":
-            return self._watch(site, count, now)
-        if site != self.anchor or self.phase == "over":
+    def on_site(self, site: SiteKey, count: int, now: int) -> bool:
+        """Take a report of a site; return whether the phase has changed."""
+        if self.phase == "profiling":
+            return self._on_profiled_site(site, count, now)
+        if site != self.anchor or self.phase == "done":
             return False
         if self.phase == "tracing":
-            self.traced.append(now)
-            enough = self._are_enough(self.traced, self.traced_steps)
+            self.traced_step_ends.append(now)
+            enough = self._is_enough(self.traced_step_ends, self.traced_steps)
         else:
-            self._mark(now)
-            enough = self._are_enough(self.marks, self.untraced_steps) and not self._are_short()
+            self._add_step_ends(now)
+            enough = self._is_enough(self.step_ends, self.untraced_steps) and not self._are_steps_short()
         if enough:
-            self.phase = "timing" if self.phase == "tracing" else "over"
+            self.phase = "timing" if self.phase == "tracing" else "done"
         return enough
 
-    def again(self, site: Site, now: int) -> Again:
-        """When this is to be told of the site again: seldom, where nothing comes of it."""
-        if self.phase != "watching":
+    def next_report(self, site: SiteKey, now: int) -> NextReport:
+        """Return when the ledger must report the site again; rarely, if it marks no step."""
+        if self.phase != "profiling":
             return AT_ONCE if site == self.anchor else NEVER
-        line = self._lines.get(site)
-        if line is None:
+        found = self._sites.get(site)
+        if found is None:
             return NEVER
-        enough = line.begun + self.warm_up + self.steps
-        if line.count <= line.begun + self.warm_up:
+        enough = found.count_at_start + self.warm_up + self.steps
+        if found.count <= found.count_at_start + self.warm_up:
             return AT_ONCE
-        if line.count < enough:
-            return enough, min(line.watched_until, now + _NEWS_NS)
-        glanced = line.warm + int(self.glance_seconds * 1e9)
-        return NEVER[0], min(glanced, now + _NEWS_NS) if glanced > now else now + _NEWS_NS
+        if found.count < enough:
+            return enough, min(found.sample_until, now + _MAX_REPORT_NS)
+        sampled_at = found.warm_at + int(self.sample_seconds * 1e9)
+        return NEVER[0], min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
 
     def skip_tracing(self) -> None:
-        """There is no device, or it cannot be recorded."""
+        """Go on to timing, because there is no device or CUPTI cannot record it."""
         self.phase = "timing"
 
     def finish(self, now: int) -> None:
-        """The script has ended; whatever was seen has to do."""
-        if self.phase == "watching":
-            if self._glanced is not None and _RANKS[self._glanced[0]] <= self._surest(now):
-                self.anchor = self._glanced
+        """End the detection because the script has ended. A sample taken before the pause counts."""
+        if self.phase == "profiling":
+            if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
+                self.anchor = self._sampled_site
             else:
                 self.start, self.end = 0, now
-        self.phase = "over"
+        self.phase = "done"
 
-    def _are_enough(self, marks: list[int], steps: int) -> bool:
-        return len(marks) > steps or marks[-1] - marks[0] > self.seconds * 1e9
+    def _is_enough(self, ends: list[int], steps: int) -> bool:
+        return len(ends) > steps or ends[-1] - ends[0] > self.seconds * 1e9
 
-    def _mark(self, now: int) -> None:
-        """So many steps have ended since the last mark, by as much each."""
-        before, block = self.marks[-1] if self.marks else now, self.block
-        self.marks += [before + (now - before) * number // block for number in range(1, block + 1)]
+    def _add_step_ends(self, now: int) -> None:
+        """Add the ends of a block of steps; each step of a block gets the same time."""
+        before, block = self.step_ends[-1] if self.step_ends else now, self.block_steps
+        self.step_ends += [before + (now - before) * number // block for number in range(1, block + 1)]
 
-    def _are_short(self) -> bool:
-        """Whether steps are over so soon that to hear of each makes them longer: then only some are heard of."""
-        lasted = self.marks[-1] - self.marks[0]
-        if not self.short_seconds or lasted >= min(_TIMED_NS, len(self.marks) * self.short_seconds * 1e9):
+    def _are_steps_short(self) -> bool:
+        """Whether steps are so short that a report of each would slow them down; then time them in blocks."""
+        lasted = self.step_ends[-1] - self.step_ends[0]
+        if not self.short_seconds or lasted >= min(_MIN_TIMED_NS, len(self.step_ends) * self.short_seconds * 1e9):
             return False
-        if not self._in_blocks:
-            self.marks, self.block, self._in_blocks = self.marks[-1:], _BLOCK, True
+        if not self._times_blocks:
+            self.step_ends, self.block_steps, self._times_blocks = self.step_ends[-1:], _BLOCK_STEPS, True
         return True
 
-    def _watch(self, site: Site, count: int, now: int) -> bool:
-        line = self._lines.get(site) or self._meet(site, now)
-        if line is None:
+    def _on_profiled_site(self, site: SiteKey, count: int, now: int) -> bool:
+        found = self._sites.get(site) or self._add_site(site, now)
+        if found is None:
             return False
-        line.count, line.last = count, now
-        if not line.warm:
-            line.begun = count - 1
-        if now < self.rest_until:
-            self._wake_for(line, now)
+        found.count, found.last = count, now
+        if not found.warm_at:
+            found.count_at_start = count - 1
+        if now < self.paused_until:
+            self._resume_for(found, now)
             return False
-        passed = count - line.begun
+        passed = count - found.count_at_start
         if passed <= max(1, self.warm_up):
-            line.warm, line.watched_until = now, now + int(self.seconds * 1e9)
+            found.warm_at, found.sample_until = now, now + int(self.seconds * 1e9)
             return False
-        if passed < self.warm_up + self.steps and now <= line.watched_until:
+        if passed < self.warm_up + self.steps and now <= found.sample_until:
             return False
-        if line.rank > self._surest(now, 1 if line.rank == _RANKS[Kind.OPS] else _ALIVE):
-            return False  # something surer comes again too: what happens inside a step is no step
-        if line.rank and now - line.warm < self.glance_seconds * 1e9:
-            return False  # many short steps say more than a few
-        if line.rank and now < line.patient_until:
-            self._rest(site, line, now)
+        min_count = 1 if found.priority == _PRIORITY[EventKind.OPS] else _MIN_COUNT
+        if found.priority > self._best_priority(now, min_count):
+            return False  # a more reliable site recurs too, so this one lies inside a step
+        if found.priority and now - found.warm_at < self.sample_seconds * 1e9:
+            return False  # a longer sample of short steps is more reliable
+        if found.priority and now < found.wait_until:
+            self._pause(site, found, now)
             return False
-        self.phase, self.anchor, self.start, self.end = "tracing", site, line.warm, now
+        self.phase, self.anchor, self.start, self.end = "tracing", site, found.warm_at, now
         return True
 
-    def _meet(self, site: Site, now: int) -> _Line | None:
-        """A line that was not heard of before; None where its kind marks no loop."""
-        rank = _RANKS.get(site[0])
-        if rank is None:
+    def _add_site(self, site: SiteKey, now: int) -> _LoopSite | None:
+        """Add a new site; None if events of its kind mark no loop."""
+        priority = _PRIORITY.get(site[0])
+        if priority is None:
             return None
-        line = self._lines[site] = _Line(rank, now + int(self.patience_seconds * 1e9), now)
-        return line
+        found = self._sites[site] = _LoopSite(priority, now + int(self.wait_seconds * 1e9), now)
+        return found
 
-    def _surest(self, now: int, times: int = _ALIVE) -> int:
-        """The rank of the surest line that comes again, or has come so often."""
-        return min((line.rank for line in self._lines.values() if line.is_alive(now, times)), default=len(_RANKS))
+    def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:
+        """Return the priority of the most reliable site that recurs."""
+        alive = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
+        return min(alive, default=len(_PRIORITY))
 
-    def _rest(self, site: Site, line: _Line, now: int) -> None:
-        """Leave everything alone until this line has come for long enough."""
-        self._glanced, self.start, self.end = site, line.warm, now
-        self.rest_until = line.patient_until
-        self._begin_anew()
+    def _pause(self, site: SiteKey, found: _LoopSite, now: int) -> None:
+        """Keep the sample, and pause all hooks until this site has recurred for long enough."""
+        self._sampled_site, self.start, self.end = site, found.warm_at, now
+        self.paused_until = found.wait_until
+        self._restart_warm_up()
 
-    def _wake_for(self, line: _Line, now: int) -> None:
-        """What is surer than the line that is waited for has come up."""
-        if self._glanced is not None and line.rank < _RANKS[self._glanced[0]] and line.is_alive(now):
-            self.rest_until = 0
-            self._begin_anew()
+    def _resume_for(self, found: _LoopSite, now: int) -> None:
+        """End the pause if a more reliable site than the sampled one recurs."""
+        if self._sampled_site is not None and found.priority < _PRIORITY[self._sampled_site[0]] and found.is_alive(now):
+            self.paused_until = 0
+            self._restart_warm_up()
 
-    def _begin_anew(self) -> None:
-        for line in self._lines.values():
-            line.warm = 0
+    def _restart_warm_up(self) -> None:
+        for site in self._sites.values():
+            site.warm_at = 0

@@ -1,4 +1,4 @@
-"""Records of the device: read right from every version of CUPTI, without a GPU; CUPTI itself is a stand-in."""
+"""Device records of every CUPTI version are read correctly. A stand-in replaces CUPTI, so no GPU is needed."""
 
 import ctypes
 import shutil
@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.capture.device import cupti_library
-from forebay.doctor.capture.device.cupti import Activity
-from forebay.doctor.capture.device.cupti_library import open_buffers
-from forebay.doctor.model.device_records import CopyKind, MemoryKind, Recorded, RecordKind
+from forebay.doctor.capture.device import cupti as cupti
+from forebay.doctor.capture.device.cupti import CuptiRecorder, open_buffers
+from forebay.doctor.model.device_records import CopyKind, DeviceRecords, MemoryKind, RecordKind
 from forebay.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -36,9 +35,9 @@ def compiled(source, folder):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """Loaded anew for this file: what they hold is theirs alone."""
+    """Separate copies of the libraries for this file, because they hold global state."""
     folder = tmp_path_factory.mktemp("libraries")
-    buffers = compiled(Path(cupti_library.__file__).with_name("buffers.c"), folder)
+    buffers = compiled(Path(cupti.__file__).with_name("buffers.c"), folder)
     return ctypes.CDLL(str(compiled(STAND_IN, folder))), open_buffers(buffers)
 
 
@@ -85,12 +84,12 @@ def read(libraries, records):
     cupti, buffers = libraries
     kept = ctypes.create_string_buffer(records, len(records))
     cupti.stand_in_records(kept, ctypes.c_size_t(len(records)))
-    activity = Activity(cupti, buffers)
+    activity = CuptiRecorder(cupti, buffers)
     activity.start()
     return activity.stop()
 
 
-def test_every_kind_is_read_right_from_every_version(libraries, sizes):
+def test_every_kind_of_record_is_read_from_every_version(libraries, sizes):
     seen = read(
         libraries,
         copy_record(sizes, start=100, end=200, nbytes=4096, correlation=1)
@@ -108,14 +107,14 @@ def test_every_kind_is_read_right_from_every_version(libraries, sizes):
     assert (wait["what"], wait["stream"], wait["correlation"]) == (3, 7, 5)
 
 
-def test_calls_that_queued_nothing_and_waited_for_nothing_are_left_out(libraries, sizes):
+def test_calls_that_neither_queue_work_nor_wait_are_removed(libraries, sizes):
     kernel = kernel_record(sizes, start=300, end=350, correlation=2)
     launch = call_record(start=90, end=95, number=211, correlation=2)
     seen = read(libraries, kernel + launch + call_record(start=96, end=97, number=17, correlation=3))
     assert seen.records["correlation"].tolist() == [2, 2]
 
 
-def test_chatter_is_silenced_and_cupti_is_detached_in_the_end(libraries, sizes):
+def test_frequent_calls_are_ignored_and_cupti_is_detached(libraries, sizes):
     cupti = libraries[0]
     silenced, detached = cupti.stand_in_silenced(), cupti.stand_in_detached()
     read(libraries, kernel_record(sizes, start=0, end=1000, correlation=1))
@@ -123,32 +122,32 @@ def test_chatter_is_silenced_and_cupti_is_detached_in_the_end(libraries, sizes):
     assert cupti.stand_in_detached() == detached + 1
 
 
-def test_records_come_by_their_time(libraries, sizes):
+def test_records_are_sorted_by_start(libraries, sizes):
     starts = [500, 100, 300]
     seen = read(libraries, b"".join(kernel_record(sizes, start=at, end=at + 1, correlation=at) for at in starts))
     assert seen.records["correlation"].tolist() == [100, 300, 500]
 
 
-def test_times_are_on_the_clock_of_the_other_ledger(libraries, sizes):
+def test_times_are_on_the_clock_of_the_api_ledger(libraries, sizes):
     seen = read(libraries, kernel_record(sizes, start=0, end=1000, correlation=1))
     record = seen.records[0]
     assert record["end"] >= record["start"]
 
 
-def test_what_was_still_under_way_at_the_end_is_left_out(libraries, sizes):
+def test_unfinished_work_is_removed(libraries, sizes):
     under_way = kernel_record(sizes, start=0, end=0, correlation=1)
     seen = read(libraries, under_way + kernel_record(sizes, start=10, end=20, correlation=2))
     assert seen.records["correlation"].tolist() == [2]
 
 
-def test_many_buffers_are_read_whole(libraries, sizes):
+def test_all_records_of_many_buffers_are_read(libraries, sizes):
     count = 100_000
     seen = read(libraries, kernel_record(sizes, start=1, end=2, correlation=3) * count)
     assert len(seen.records) == count
     assert np.all(seen.records["correlation"] == 3)
 
 
-def test_records_without_room_are_counted_and_the_rest_is_kept(libraries, sizes):
+def test_dropped_records_are_counted(libraries, sizes):
     buffers = libraries[1]
     buffers.forebay_limit(ctypes.c_size_t(4 << 20))
     try:
@@ -160,23 +159,23 @@ def test_records_without_room_are_counted_and_the_rest_is_kept(libraries, sizes)
         buffers.forebay_limit(ctypes.c_size_t(256 << 20))
 
 
-def test_a_profiler_that_holds_cupti_is_told(libraries, sizes):
+def test_the_error_mentions_another_profiler(libraries, sizes):
     cupti, buffers = libraries
     cupti.stand_in_refuse(39)
     try:
         with pytest.raises(DeviceError, match=r"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS.*Another profiler"):
-            Activity(cupti, buffers).start()
+            CuptiRecorder(cupti, buffers).start()
     finally:
         cupti.stand_in_refuse(0)
 
 
-def test_an_install_without_a_compiler_says_what_it_lacks(tmp_path):
+def test_the_error_mentions_a_missing_compiler(tmp_path):
     with pytest.raises(DeviceError, match="without a C compiler"):
         open_buffers(tmp_path / "buffers.so")
 
 
-def test_what_was_recorded_survives_a_file(libraries, sizes):
+def test_records_survive_json(libraries, sizes):
     seen = read(libraries, kernel_record(sizes, start=1, end=2, correlation=3) * 10)
-    again = Recorded.from_json(seen.to_json())
+    again = DeviceRecords.from_json(seen.to_json())
     assert np.array_equal(again.records, seen.records)
     assert (again.names, again.dropped, again.version) == (seen.names, seen.dropped, seen.version)

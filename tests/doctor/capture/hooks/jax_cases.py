@@ -283,7 +283,7 @@ def test_a_hook_that_fails_is_a_note(monkeypatch):
 )
 def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
     monkeypatch.setattr(op_counter, "TOGETHER_NS", 10**12)  # or on a slow machine the lines before the loop are one too
-    at_once = {"patience_seconds": 0.0, "glance_seconds": 0.0, "short_seconds": 0.0}
+    at_once = {"wait_seconds": 0.0, "sample_seconds": 0.0, "short_seconds": 0.0}
     session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
     bare_script(f"jax/{script}")

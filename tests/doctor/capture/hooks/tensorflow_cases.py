@@ -327,7 +327,7 @@ def test_whoever_wants_the_profiler_gets_it(tmp_path):
     batches = iter(tf.data.Dataset.range(100))
     total = tf.function(lambda batches: next(batches) + 1)
     with watched() as seen:
-        for _ in range(tensorflow_waits.FIRST_CALLS + 3):
+        for _ in range(tensorflow_waits.WARM_UP_CALLS + 3):
             total(batches)
         tf.profiler.experimental.start(str(tmp_path))
         tf.profiler.experimental.stop()
@@ -340,7 +340,7 @@ def test_another_profiler_is_left_alone(tmp_path):
     total = tf.function(lambda batches: next(batches) + 1)
     with watched() as seen:
         tf.profiler.experimental.start(str(tmp_path))
-        for _ in range(tensorflow_waits.FIRST_CALLS + 3):
+        for _ in range(tensorflow_waits.WARM_UP_CALLS + 3):
             total(batches)
         tf.profiler.experimental.stop()
     assert seen.of("input") == []

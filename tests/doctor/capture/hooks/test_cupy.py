@@ -16,7 +16,6 @@ def seen(framework_processes, script):
     return Seen.of_capture(framework_processes.capture("cupy", script))
 
 
-
 @pytest.mark.parametrize(
     ("script", "kind", "api", "times", "line"),
     [

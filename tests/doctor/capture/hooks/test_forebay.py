@@ -12,7 +12,7 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import FEED_API, EventKind
 
-FOR_EVER = {"steps": 10**9, "seconds": 1e9, "patience_seconds": 1e9}
+FOR_EVER = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}
 
 
 def slow(rows):

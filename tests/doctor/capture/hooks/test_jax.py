@@ -14,7 +14,6 @@ def seen(framework_processes, script):
     return Seen.of_capture(framework_processes.capture("jax", script))
 
 
-
 @pytest.mark.parametrize(
     ("script", "kind", "api", "times", "line"),
     [

@@ -78,7 +78,9 @@ def test_the_users_python_is_seen_beside_the_loop(captures):
 
 
 def test_the_same_arrays_given_again_have_the_same_keys(captures):
-    again = events(captures["repeated_upload"], EventKind.UPLOAD, "Model.train_on_batch", line="model.train_on_batch(x, y)")
+    again = events(
+        captures["repeated_upload"], EventKind.UPLOAD, "Model.train_on_batch", line="model.train_on_batch(x, y)"
+    )
     assert (len(again), len({event.detail["key"] for event in again})) == (120, 2)
     assert events(captures["repeated_upload_healthy"], EventKind.UPLOAD, line="model.train_on_batch(x, y)") == []
 

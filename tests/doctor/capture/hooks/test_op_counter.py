@@ -1,94 +1,95 @@
-"""Operations are counted all of them, though only some are looked at."""
+"""The operation counter counts all operations, although it samples only some of them."""
 
 import pytest
 
 from forebay.doctor.capture.hooks import op_counter
-from forebay.doctor.capture.hooks.op_counter import Counting
+from forebay.doctor.capture.hooks.op_counter import OpCounter
 from forebay.doctor.capture.ledger import Ledger
 
 US = 1_000
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    monkeypatch.setattr(op_counter, "LOOK_NS", (3 * US, 3 * US))  # time is made up here, and looking takes none of it
-    return Counting(Ledger(), "operations")
+def counter(monkeypatch):
+    # The tests make up all times, and a sample takes none of them.
+    monkeypatch.setattr(op_counter, "SAMPLE_COST_NS", (3 * US, 3 * US))
+    return OpCounter(Ledger(), "operations")
 
 
-def run(counting, operations, *, each=10 * US, start=0):
-    """As hooks do: told of each that is looked at, and of the one before it; when it ends."""
-    counts, now, looked = op_counter.thread.counts, start, 0
-    counts.since = counts.last = counts.looked = start
+def run(counter, operations, *, each=10 * US, start=0):
+    """Run operations as the hooks do; return the end of the last one and the number of samples."""
+    ops, now, samples = counter.thread.ops, start, 0
+    ops.span_start = ops.last_end = ops.sampled_at = start
     for _ in range(operations):
         now += each
-        if counts.left > 1:
-            counts.left -= 1
-        elif counts.left:
-            counts.pass_over(now)
+        if ops.until_sample > 1:
+            ops.until_sample -= 1
+        elif ops.until_sample:
+            ops.skip_op(now)
         else:
-            looked += 1
-            op_counter.look(counts, now - each // 2, now)
-    return now, looked
+            samples += 1
+            counter.sample(ops, now - each // 2, now)
+    return now, samples
 
 
-def written(counting, name):
-    return sum(event.detail[name] for event in op_counter.ledger.events)
+def total(counter, name):
+    return sum(event.detail[name] for event in counter.ledger.events)
 
 
-def test_the_first_are_all_looked_at(counted):
-    _, looked = run(counted, op_counter.EXACTLY)
-    counted.write()
-    assert (looked, written(counted, "count")) == (op_counter.EXACTLY, op_counter.EXACTLY)
+def test_the_first_operations_are_all_sampled(counter):
+    _, samples = run(counter, op_counter.EXACT_OPS)
+    counter.write()
+    assert (samples, total(counter, "count")) == (op_counter.EXACT_OPS, op_counter.EXACT_OPS)
 
 
-def test_of_many_tiny_ones_some_are_looked_at_and_all_are_counted(counted):
-    operations = 20 * op_counter.EXACTLY
-    _, looked = run(counted, operations)
-    counted.write()
-    assert looked < operations / 5
-    assert abs(written(counted, "count") - operations) <= 2 * op_counter.LONGEST_STRIDE
+def test_of_many_tiny_operations_some_are_sampled_and_all_are_counted(counter):
+    operations = 20 * op_counter.EXACT_OPS
+    _, samples = run(counter, operations)
+    counter.write()
+    assert samples < operations / 5
+    assert abs(total(counter, "count") - operations) <= 2 * op_counter.MAX_STRIDE
 
 
-def test_their_time_is_that_of_all(counted):
-    operations = 20 * op_counter.EXACTLY
-    run(counted, operations)
-    counted.write()
-    assert written(counted, "calling_seconds") == pytest.approx(operations * 5e-6, rel=0.02)
-    assert sum(event.seconds for event in counted.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
+def test_the_recorded_time_is_that_of_all_operations(counter):
+    operations = 20 * op_counter.EXACT_OPS
+    run(counter, operations)
+    counter.write()
+    assert total(counter, "calling_seconds") == pytest.approx(operations * 5e-6, rel=0.02)
+    assert sum(event.seconds for event in counter.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
 
 
-def test_those_that_take_long_are_all_looked_at(counted):
-    _, looked = run(counted, 3 * op_counter.EXACTLY, each=400 * US)
-    assert looked == 3 * op_counter.EXACTLY
+def test_long_operations_are_all_sampled(counter):
+    _, samples = run(counter, 3 * op_counter.EXACT_OPS, each=400 * US)
+    assert samples == 3 * op_counter.EXACT_OPS
 
 
-def test_while_steps_are_timed_a_span_of_operations_is_one_event(counted):
-    now, _ = run(counted, op_counter.EXACTLY)
-    counted.write()
-    before = counted.ledger.written
-    counted.ledger.timed = ("ops", "operations", 7)
-    _, looked = run(counted, 10 * op_counter.EXACTLY, start=now)
-    assert looked == 10 * op_counter.EXACTLY // counted.thread.counts.per_span
-    assert {event.line for event in counted.ledger.events[before:]} == {7}
+def test_while_steps_are_timed_a_span_of_operations_is_one_event(counter):
+    now, _ = run(counter, op_counter.EXACT_OPS)
+    counter.write()
+    before = counter.ledger.event_count
+    counter.ledger.timed_site = ("ops", "operations", 7)
+    _, samples = run(counter, 10 * op_counter.EXACT_OPS, start=now)
+    assert samples == 10 * op_counter.EXACT_OPS // counter.thread.ops.ops_per_span
+    assert {event.line for event in counter.ledger.events[before:]} == {7}
 
 
-def test_nobody_is_asked_again_once_it_is_over(counted):
-    counted.stop()
-    counts = counted.thread.counts
-    counted.pause(counts)
-    assert counts.left == op_counter.UNSEEN
+def test_no_operation_is_sampled_after_the_counter_stops(counter):
+    counter.stop()
+    ops = counter.thread.ops
+    counter.pause(ops)
+    assert ops.until_sample == op_counter.NEVER_SAMPLE
 
 
-def test_the_longer_a_look_takes_the_fewer_are_looked_at(counted, monkeypatch):
-    _, before = run(counted, 10 * op_counter.EXACTLY)
-    monkeypatch.setattr(op_counter, "LOOK_NS", (12 * US, 12 * US))
-    _, after = run(counted, 10 * op_counter.EXACTLY)
+def test_fewer_operations_are_sampled_if_a_sample_costs_more(counter, monkeypatch):
+    _, before = run(counter, 10 * op_counter.EXACT_OPS)
+    monkeypatch.setattr(op_counter, "SAMPLE_COST_NS", (12 * US, 12 * US))
+    _, after = run(counter, 10 * op_counter.EXACT_OPS)
     assert after < before / 2
 
 
-@pytest.mark.parametrize(("look_us", "tiny"), [(3, 0), (18, 1)])
-def test_what_is_tiny_is_told_by_how_long_a_look_takes(look_us, tiny):
-    counts = op_counter.Counts()
-    counts.look_ns = look_us * US
-    counts.belong(1, counts.last + 55 * US, counts.last + (55 + 90) * US)
-    assert counts.lines[1][1] == tiny
+@pytest.mark.parametrize(("sample_cost_us", "tiny"), [(3, 0), (18, 1)])
+def test_the_limit_of_a_tiny_operation_grows_with_the_cost_of_a_sample(sample_cost_us, tiny):
+    ops = op_counter.ThreadOps()
+    ops.sample_cost_ns = sample_cost_us * US
+    ops.add_sample(1, ops.last_end + 55 * US, ops.last_end + (55 + 90) * US)
+    assert ops.by_line[1][1] == tiny

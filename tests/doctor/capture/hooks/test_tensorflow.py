@@ -33,7 +33,6 @@ def details(found, name):
     return [(event.detail or {}).get(name) for event in found]
 
 
-
 def test_every_fault_has_a_healthy_twin():
     assert sorted([*FAULTS, *(f"{fault}_healthy" for fault in FAULTS)]) == SCRIPTS
 

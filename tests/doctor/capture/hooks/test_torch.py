@@ -41,7 +41,6 @@ def text(capture, event):
     return capture.lines[event.line].text
 
 
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_script_and_its_twin_run_to_their_end_and_all_is_seen(captures, fault):
     for capture in (captures[fault], captures[f"{fault}_healthy"]):
@@ -111,6 +110,8 @@ def test_many_small_copies(captures):
 
 
 def test_wide_dtype(captures):
-    wide, narrow = (events(captures[name], EventKind.UPLOAD, "Tensor.to") for name in ("wide_dtype", "wide_dtype_healthy"))
+    wide, narrow = (
+        events(captures[name], EventKind.UPLOAD, "Tensor.to") for name in ("wide_dtype", "wide_dtype_healthy")
+    )
     assert {(event.nbytes, event.detail["dtype"]) for event in wide} == {(500 * 2048 * 8, "float64")}
     assert {(event.nbytes, event.detail["dtype"]) for event in narrow} == {(500 * 2048 * 4, "float32")}

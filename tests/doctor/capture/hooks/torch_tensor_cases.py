@@ -191,18 +191,18 @@ def test_from_device_to_device_is_a_move(seen, fake):
 
 def test_a_mask_on_the_device_is_waited_for(fake):
     tensor = torch.empty(1000, device="cuda")
-    kind, nbytes, detail = torch_tensors.indexed(None, (tensor, (tensor > 0, slice(None))), {})
+    kind, nbytes, detail = torch_tensors.describe_index(None, (tensor, (tensor > 0, slice(None))), {})
     assert (kind, nbytes, detail["device"]) == (EventKind.DOWNLOAD, 8, "cuda:0")
 
 
 def test_a_shape_that_depends_on_values_is_waited_for(fake):
-    kind, nbytes, detail = torch_tensors.waited(None, (), {"input": torch.empty(1000, device="cuda")})
+    kind, nbytes, detail = torch_tensors.describe_wait(None, (), {"input": torch.empty(1000, device="cuda")})
     assert (kind, nbytes, detail["shape"]) == (EventKind.DOWNLOAD, 8, [1000])
 
 
 def test_an_index_on_the_host_is_uploaded(fake):
     index = torch.zeros(10, dtype=torch.int64)
-    kind, nbytes, detail = torch_tensors.indexed(None, (torch.empty(1000, device="cuda"), index), {})
+    kind, nbytes, detail = torch_tensors.describe_index(None, (torch.empty(1000, device="cuda"), index), {})
     assert (kind, nbytes, detail["device"]) == (EventKind.UPLOAD, 80, "cuda:0")
 
 

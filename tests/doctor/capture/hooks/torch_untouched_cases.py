@@ -74,7 +74,7 @@ def scripted_later(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.float64) - torch.tensor([1.0, 2.0])
 
 
-def traced(x):
+def traced_step_ends(x):
     return x.to(torch.float64)[0].cpu() + x.to(x.device).to("meta").shape[0]
 
 

@@ -1,1 +1,1 @@
-"""The device ledger: copies, kernels, waits and calls as the GPU itself saw them, through CUPTI."""
+"""The device ledger: copies, kernels, waits and API calls, recorded by CUPTI."""

@@ -1,7 +1,8 @@
-// Buffers that CUPTI fills while a script runs, and the records in them.
+// Buffers that CUPTI fills while a script runs, and a reader of the records in them.
 //
-// CUPTI asks for buffers and gives them back while it holds locks of its own. Code that then took the interpreter's lock
-// would wait for a thread that waits for CUPTI, so nothing here knows of Python: ctypes loads this, and asks afterwards.
+// CUPTI requests and returns buffers while it holds its own locks. Code that took the interpreter lock in such a callback
+// could deadlock with a thread that holds it and waits for CUPTI. So nothing here calls Python: Python loads this library
+// with ctypes and reads the records later.
 
 #include <pthread.h>
 #include <stdint.h>
@@ -20,21 +21,21 @@ typedef struct Full {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Full* first = NULL;
 static Full** last = &first;
-static size_t taken = 0, most = 256u << 20;
+static size_t allocated = 0, limit = 256u << 20;
 static uint64_t refused = 0;
 
 void forebay_limit(size_t nbytes) {
     pthread_mutex_lock(&lock);
-    most = nbytes;
+    limit = nbytes;
     pthread_mutex_unlock(&lock);
 }
 
-// For cuptiActivityRegisterCallbacks. Without a buffer CUPTI drops records and says how many.
+// Callback for cuptiActivityRegisterCallbacks. Without a buffer, CUPTI drops records and counts them.
 void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records) {
     void* made = NULL;
     pthread_mutex_lock(&lock);
-    int allowed = taken + BUFFER_NBYTES <= most;
-    if (allowed) taken += BUFFER_NBYTES; else refused++;
+    int allowed = allocated + BUFFER_NBYTES <= limit;
+    if (allowed) allocated += BUFFER_NBYTES; else refused++;
     pthread_mutex_unlock(&lock);
     if (allowed && posix_memalign(&made, ALIGNMENT, BUFFER_NBYTES)) made = NULL;
     *buffer = made;
@@ -48,7 +49,7 @@ void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, s
     if (!full) {
         free(buffer);
         pthread_mutex_lock(&lock);
-        if (buffer) taken -= BUFFER_NBYTES;
+        if (buffer) allocated -= BUFFER_NBYTES;
         pthread_mutex_unlock(&lock);
         return;
     }
@@ -68,14 +69,14 @@ uint64_t forebay_refused(void) {
     return count;
 }
 
-// One record of any kind, as much of it as is asked for. The places of these fields in CUPTI's own structs have been
-// the same from CUPTI 12.1 to 13.4; only what follows them has changed, and CUPTI itself steps from record to record.
+// The fields that the doctor needs, of a record of any kind. Their offsets in the structs of CUPTI are the same from
+// CUPTI 12.1 to 13.4. Only later fields differ, and CUPTI itself advances from record to record.
 typedef struct {
     uint64_t start, end;        // nanoseconds
     uint64_t nbytes;
-    uint64_t name;              // of a kernel: where it stands
+    uint64_t name;              // of a kernel: pointer to the text
     uint32_t kind;              // CUPTI_ACTIVITY_KIND_*
-    uint32_t what;              // a copy's direction, a call's number, a synchronisation's type
+    uint32_t what;              // direction of a copy, number of a call, type of a synchronisation
     uint32_t device, stream, correlation, thread;
     uint32_t grid[3], block[3];
     uint8_t source, target, flags, unused[5];
@@ -100,7 +101,7 @@ static int read_record(Record* out, const uint8_t* record) {
         out->what = record[4];
         out->source = record[5];
         out->target = record[6];
-        out->flags = record[7];  // the rest is where a memset has it
+        out->flags = record[7];  // the other fields have the offsets of a memset
         // fall through
     case MEMSET:
         out->nbytes = u64(record, 8);
@@ -148,8 +149,8 @@ static int read_record(Record* out, const uint8_t* record) {
 
 typedef int (*NextRecord)(uint8_t* buffer, size_t valid, uint8_t** record);
 
-// Records of the oldest full buffer that are known here; the buffer is freed. -1: there is none; -2: more than `room`,
-// and the buffer stays.
+// Reads the known records of the oldest full buffer and frees the buffer. Returns their number; -1: there is no buffer;
+// -2: there are more than `room` records, and the buffer is kept.
 long forebay_read(NextRecord next, Record* out, size_t room) {
     pthread_mutex_lock(&lock);
     Full* full = first;
@@ -164,7 +165,7 @@ long forebay_read(NextRecord next, Record* out, size_t room) {
     pthread_mutex_lock(&lock);
     first = full->next;
     if (!first) last = &first;
-    taken -= BUFFER_NBYTES;
+    allocated -= BUFFER_NBYTES;
     pthread_mutex_unlock(&lock);
     free(full->data);
     free(full);

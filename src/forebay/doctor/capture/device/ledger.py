@@ -1,4 +1,4 @@
-"""The device ledger of a watch: recorded where there is a device and CUPTI lets us; said in words where not."""
+"""The device ledger of a session: records the device if there is one and CUPTI is free; otherwise adds a note."""
 
 import os
 import sys
@@ -7,75 +7,77 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from forebay.doctor.capture.device.cupti import Activity
-from forebay.doctor.model.device_records import Recorded
+from forebay.doctor.capture.device.cupti import CuptiRecorder
+from forebay.doctor.model.device_records import DeviceRecords
 from forebay.errors import DeviceError
 
-__all__ = ["DeviceLedger", "profiler_at_work"]
+__all__ = ["DeviceLedger", "active_profiler", "has_loaded_cuda"]
 
 
 class DeviceLedger:
-    """Started and stopped once; what goes wrong is a note, never the script's trouble."""
+    """Starts and stops once. Every failure becomes a note, because the script must not see it."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
-        self._activity: Activity | None = None
-        self.recorded: Recorded | None = None
+        self._recorder: CuptiRecorder | None = None
+        self.recorded: DeviceRecords | None = None
 
     def start(self) -> bool:
-        """Whether the device is recorded from now on."""
-        if not _uses_a_device():
+        """Start to record; return whether that succeeded."""
+        if not has_loaded_cuda():
             return False
-        other = profiler_at_work()
+        other = active_profiler()
         if other is not None:
-            self._notes.append(f"what the GPU does is not seen: {other} records it, and CUPTI serves one at a time.")
+            self._notes.append(
+                f"GPU activity is not recorded: {other} uses CUPTI, which serves one profiler at a time."
+            )
             return False
         try:
-            activity = Activity()
-            activity.start()
+            recorder = CuptiRecorder()
+            recorder.start()
         except (DeviceError, OSError) as error:
-            self._notes.append(f"what the GPU does is not seen: {error}")
+            self._notes.append(f"GPU activity is not recorded: {error}")
             return False
-        self._activity = activity
+        self._recorder = recorder
         return True
 
     def stop(self) -> None:
-        activity, self._activity = self._activity, None
-        if activity is None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
             return
         try:
-            self.recorded = activity.stop()
+            self.recorded = recorder.stop()
         except DeviceError as error:
-            self._notes.append(f"what the GPU did was lost: {error}")
+            self._notes.append(f"The records of GPU activity were lost: {error}")
             return
         if self.recorded.dropped:
-            self._notes.append(f"{self.recorded.dropped} records of the GPU found no room and were dropped.")
+            self._notes.append(f"{self.recorded.dropped} records of GPU activity were dropped: the buffers were full.")
 
 
-def _uses_a_device() -> bool:
-    """Whether this process has loaded the driver."""
+def has_loaded_cuda() -> bool:
+    """Whether this process has loaded the CUDA driver."""
     maps = Path("/proc/self/maps")
     return maps.is_file() and "libcuda.so" in maps.read_text()
 
 
-# What a tool sets for the programs it starts.
+# Environment variable that a tool sets for the programs it starts -> name of the tool.
 _SETTINGS = {"NSYS_PROFILING_SESSION_ID": "Nsight Systems", "CUDA_INJECTION64_PATH": "a tool that CUDA has loaded"}
-# Each by the module that knows, where a framework has loaded it, and what it is asked.
-_ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+# Profiler of a framework -> the module that holds its state, and how to read it.
+_PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "torch.profiler": ("torch.autograd.profiler", lambda module: module._is_profiler_enabled),
     "tf.profiler": ("tensorflow.python.profiler.profiler_v2", lambda module: module._profiler is not None),
     "jax.profiler": ("jax._src.profiler", lambda module: module._profile_state.profile_session is not None),
 }
 
 
-def profiler_at_work() -> str | None:
-    """Its name; None where there is none, or none that is known."""
+def active_profiler() -> str | None:
+    """Return the name of another profiler that is running; None if none is known."""
     for setting, name in _SETTINGS.items():
         if os.environ.get(setting):
             return name
-    for name, (module, is_on) in _ASKED.items():
+    for name, (module, is_on) in _PROFILERS.items():
         loaded = sys.modules.get(module)
-        with suppress(AttributeError):  # another version, which keeps it elsewhere
+        with suppress(AttributeError):  # a version that keeps its state elsewhere
             if loaded is not None and is_on(loaded):
                 return name
     return None

@@ -1,1 +1,1 @@
-"""What is watched in each framework: a folder each, loaded when the script has imported it."""
+"""Hooks: one package for each framework, loaded after the script has imported the framework."""

@@ -1,60 +1,66 @@
-"""Calls watched where `Patches.watch` does not do: what is called inside is to be seen too, or only some count."""
+"""Helpers for hooks that `Patches.hook` cannot express: nested calls recorded too, or only some calls recorded."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked, hooked_open
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.patches import Patches, make_hook, make_open_hook
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Call", "quietly", "watch_call", "write"]
+__all__ = ["HookedCall", "hook_call", "record_call", "run_guarded"]
 
 
-class Call(NamedTuple):
-    """One call that has ended. A tuple, for it is made often."""
+class HookedCall(NamedTuple):
+    """One call that has returned. It is a tuple, because hooks create many of them."""
 
-    start: int
+    start: int  # nanoseconds
     end: int
     result: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """Whatever was given, in its place or by its name."""
+        """Return an argument that was passed by position or by keyword."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
 
-def watch_call(
+def hook_call(
     patches: Patches,
     owner: Any,
     name: str,
     *,
     api: str,
-    then: Callable[[Call], None],
-    when: Callable[..., bool] | None = None,
-    inner: Literal["seen", "hidden"] = "hidden",
+    on_return: Callable[[HookedCall], None],
+    should_record: Callable[..., bool] | None = None,
+    nested: Literal["recorded", "ignored"] = "ignored",
 ) -> None:
-    """Let `then` write down calls of `owner.name` that `when` finds worth it, and what they call in turn if `seen`."""
-    watched = hooked if inner == "hidden" else hooked_open
+    """Pass each call of `owner.name` to `on_return`. `nested` says whether hooks inside the call record too."""
+    make_wrapper = make_hook if nested == "ignored" else make_open_hook
 
     def make(original: Any) -> Any:
-        return watched(patches.ledger, api, original, lambda *told: then(Call(*told)), when)
+        return make_wrapper(patches.ledger, api, original, lambda *call: on_return(HookedCall(*call)), should_record)
 
     patches.replace(owner, name, make, api=api)
 
 
-def quietly(ledger: Ledger, api: str, act: Callable[..., None], *args: Any) -> None:
-    """What fails in a hook is a note in the report, once, and never the user's trouble."""
+def run_guarded(ledger: Ledger, api: str, act: Callable[..., None], *args: Any) -> None:
+    """Run a part of a hook; an error becomes a note, because the script must not see it."""
     try:
         act(*args)
     except Exception as error:
-        ledger.failed(api, error)
+        ledger.note_failure(api, error)
 
 
-def write(
-    ledger: Ledger, kind: Kind, api: str, call: Call, *, nbytes: int = 0, detail: dict[str, Any] | None = None
+def record_call(
+    ledger: Ledger,
+    kind: EventKind,
+    api: str,
+    call: HookedCall,
+    *,
+    nbytes: int = 0,
+    detail: dict[str, Any] | None = None,
 ) -> None:
-    """Write a call down, unless none of the user's lines asked for it: a framework's own thread did."""
-    line = ledger.lines.here()
+    """Write an event for a call, unless no user line caused it, as in a thread of the framework."""
+    line = ledger.lines.current_line()
     if line >= 0:
-        ledger.write(kind, api, line, call.start, call.end, nbytes, detail)
+        ledger.write(kind, api, line, call.start, call.end, nbytes, detail=detail)

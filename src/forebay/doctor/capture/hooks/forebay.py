@@ -1,12 +1,12 @@
-"""Forebay's own feeds: how long the loop waits for a batch, and what of that is a map of the user's."""
+"""Hooks for Forebay: how long the loop waits for a batch of a feed, and the time of user maps in it."""
 
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked
-from forebay.doctor.model.events import FEED, Kind
+from forebay.doctor.capture.patches import Patches, make_hook
+from forebay.doctor.model.events import FEED_API, EventKind
 from forebay.feed.feed import Epoch
 from forebay.transforms.ops import Map
 
@@ -16,26 +16,27 @@ MAP = "map"
 
 
 def install(patches: Patches) -> None:
-    told: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
-    patches.watch(Epoch, "__next__", Kind.INPUT, FEED, partial(_taken, told))
-    patches.replace(Map, "apply", lambda original: _watched_map(patches.ledger, original), api=MAP)
+    described: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
+    patches.hook(Epoch, "__next__", EventKind.INPUT, FEED_API, partial(_describe_batch, described))
+    patches.replace(Map, "apply", lambda original: _hook_map(patches.ledger, original), api=MAP)
 
 
-def _taken(told: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]], batch: Any, epoch: Any) -> Any:
-    """The same for every batch of an epoch."""
-    if epoch not in told:
+def _describe_batch(described: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]], batch: Any, epoch: Any) -> Any:
+    """All batches of an epoch have the same description."""
+    if epoch not in described:
         plan = epoch._feed.plan
-        demand = plan.demand
-        nbytes = demand.batch_rows * sum(spec.nbytes for spec in demand.specs)
+        plan_input = plan.input
+        nbytes = plan_input.batch_rows * sum(spec.nbytes for spec in plan_input.specs)
         detail = {"loader": "forebay", "workers": plan.processes or None, "prefetch": plan.slots}
-        told[epoch] = nbytes, detail | {"batch_rows": demand.batch_rows}
-    return told[epoch]
+        described[epoch] = nbytes, detail | {"batch_rows": plan_input.batch_rows}
+    return described[epoch]
 
 
-def _watched_map(ledger: Ledger, original: Any) -> Any:
+def _hook_map(ledger: Ledger, original: Any) -> Any:
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        made, leaves = args[0], args[1]
-        detail = {"what": MAP, "count": len(leaves[0]) if made.by_row else 1}
-        ledger.write(Kind.PREPARE, MAP, ledger.lines.of_code(made.function), start, end, 0, detail)
+        transform, leaves = args[0], args[1]
+        detail = {"what": MAP, "count": len(leaves[0]) if transform.by_row else 1}
+        line = ledger.lines.line_of_function(transform.function)
+        ledger.write(EventKind.PREPARE, MAP, line, start, end, detail=detail)
 
-    return hooked(ledger, MAP, original, write)
+    return make_hook(ledger, MAP, original, write)

@@ -1,66 +1,66 @@
-"""The user's own part of an input pipeline, timed: on whatever thread, and inside whatever else is being watched."""
+"""User code inside an input pipeline: timed on any thread, also while another hook records."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from forebay.doctor.capture.hooks.calls import quietly
+from forebay.doctor.capture.hooks.calls import run_guarded
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Fits", "Loaders", "Part", "fits", "loaders", "prepare"]
+__all__ = ["DatasetFacts", "FitCounter", "InputStage", "dataset_facts", "fit_counter", "time_stage"]
 
 
-class Part(NamedTuple):
-    """Which part of a pipeline a function of the user's is."""
+class InputStage(NamedTuple):
+    """The stage of a pipeline that a user function implements."""
 
     api: str
-    line: int  # where it is defined; -1 where it is not the user's
+    line: int  # where the function is defined; -1: not in user code
     what: str  # row, map, generator
 
 
-def prepare(ledger: Ledger, about: Callable[[], Part], function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function`, which is the part that `about` tells; what it reads or converts belongs to the preparing."""
-    if not ledger.on:
+def time_stage(ledger: Ledger, find_stage: Callable[[], InputStage], function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function` and record its time. Reads and conversions inside it belong to the stage."""
+    if not ledger.is_on:
         return function(*args)
-    outermost = ledger.enter()
+    is_outermost = ledger.begin()
     try:
         start = perf_counter_ns()
         result = function(*args)
-        quietly(ledger, "an input pipeline", _write, ledger, about, start, perf_counter_ns())
+        run_guarded(ledger, "an input pipeline", _record, ledger, find_stage, start, perf_counter_ns())
         return result
     finally:
-        if outermost:
-            ledger.leave()
+        if is_outermost:
+            ledger.end()
 
 
-def _write(ledger: Ledger, about: Callable[[], Part], start: int, end: int) -> None:
-    part = about()
-    if part.line >= 0:
-        detail = {"what": part.what, "count": 1}
-        ledger.add(Kind.PREPARE, part.api, start, end=end, detail=detail, line=part.line)
+def _record(ledger: Ledger, find_stage: Callable[[], InputStage], start: int, end: int) -> None:
+    stage = find_stage()
+    if stage.line >= 0:
+        detail = {"what": stage.what, "count": 1}
+        ledger.add(EventKind.PREPARE, stage.api, start, end=end, detail=detail, line=stage.line)
 
 
-class Loaders:
-    """Holds no dataset alive."""
-
-    def __init__(self) -> None:
-        self._told: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-
-    def tell(self, dataset: Any, **facts: Any) -> None:
-        self._told.setdefault(dataset, {}).update(facts)
-
-    def of(self, dataset: Any) -> dict[str, Any]:
-        return self._told.get(dataset, {})
-
-
-class Fits:
-    """Counts them, so that iterators of one `fit`, which makes one for every epoch, are told from those of many."""
+class DatasetFacts:
+    """Facts about datasets. It keeps no dataset alive."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+
+    def add(self, dataset: Any, **facts: Any) -> None:
+        self._facts.setdefault(dataset, {}).update(facts)
+
+    def get(self, dataset: Any) -> dict[str, Any]:
+        return self._facts.get(dataset, {})
 
 
-fits = Fits()  # told by Keras, asked where TensorFlow makes an iterator
-loaders = Loaders()  # between Keras, which makes datasets of arrays, and TensorFlow, which waits for them
+class FitCounter:
+    """Counts calls of `fit`. One `fit` makes an iterator for every epoch; the number groups those iterators."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+fit_counter = FitCounter()  # the Keras hooks count, the TensorFlow hooks read
+dataset_facts = DatasetFacts()  # the Keras hooks add facts of datasets made from arrays, the TensorFlow hooks read

@@ -1,4 +1,4 @@
-"""An object in the place of a function: like it in every way that can be had, so that only a call tells."""
+"""A proxy that replaces a function and behaves like it in every respect except for its call."""
 
 import sys
 from functools import update_wrapper
@@ -6,20 +6,20 @@ from operator import getitem
 from types import MethodType
 from typing import Any
 
-__all__ = ["StandIn"]
+__all__ = ["FunctionProxy"]
 
 
-class StandIn:
-    """Passes everything on. What it stands for may be a compiled function, whose type nobody can inherit from."""
+class FunctionProxy:
+    """Forwards everything to the original, which may be a compiled function whose type cannot be subclassed."""
 
     def __init__(self, original: Any) -> None:
         update_wrapper(self, original)
         self.__wrapped__ = getattr(original, "__wrapped__", original)
         self._original = original
 
-    @property  # type: ignore[misc]  # an attribute everywhere else; Python looks a property up all the same
+    @property  # type: ignore[misc]  # typeshed declares an attribute; Python also accepts a property
     def __class__(self) -> Any:
-        """For `isinstance`."""
+        """Satisfy `isinstance` checks for the type of the original."""
         return type(self._original)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -29,11 +29,11 @@ class StandIn:
         return getattr(self.__dict__["_original"], name)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A function in a class is a method."""
+        """Bind like a function when it is used as a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
-        """Whoever remembers things by function is to find them again when the hooks are gone."""
+        """Equal the original, so that caches keyed by the function still work after the hooks are removed."""
         return other is self or bool(other == self._original)
 
     def __hash__(self) -> int:
@@ -43,8 +43,8 @@ class StandIn:
         return repr(self._original)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled as what it stands for: whoever reads that needs no Forebay."""
+        """Pickle as the original, so that a reader needs no Forebay."""
         module = sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(module, self.__qualname__, None) is self:
-            return self.__qualname__  # in the place of a function that is pickled by its name
+            return self.__qualname__  # it replaces a function that is pickled by its name
         return getitem, ((self._original,), 0)

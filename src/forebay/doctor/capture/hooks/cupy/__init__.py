@@ -1,4 +1,4 @@
-"""CuPy: what crosses, what waits, which kernels are made and compiled."""
+"""Hooks for CuPy: transfers, waits, and kernels that are created, compiled or launched."""
 
 import re
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from forebay.doctor.capture.data_fingerprint import key_of
-from forebay.doctor.capture.hooks.cupy.proxy_classes import watch_class
+from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.cupy.proxy_classes import hook_class
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
@@ -31,54 +31,55 @@ _READS = {
 }
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
 _KERNELS = ("RawKernel", "ElementwiseKernel", "ReductionKernel")
-_KEYED_NBYTES = 1 << 10  # a number or two is no data
+_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are single numbers, not data
 _KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)")
 
-Found = tuple[int, dict[str, Any] | None]
+Description = tuple[int, dict[str, Any] | None]  # bytes and details of an event
 
 
 def install(patches: Patches) -> None:
-    for name, spoken in _READS.items():
-        patches.watch(cupy.ndarray, name, Kind.DOWNLOAD, spoken, _downloaded)
-    patches.watch(cupy, "asnumpy", Kind.DOWNLOAD, "cupy.asnumpy", _downloaded)
-    patches.watch(cupy.ndarray, "set", Kind.UPLOAD, "cupy.ndarray.set", _set)
+    for name, api in _READS.items():
+        patches.hook(cupy.ndarray, name, EventKind.DOWNLOAD, api, _describe_read)
+    patches.hook(cupy, "asnumpy", EventKind.DOWNLOAD, "cupy.asnumpy", _describe_read)
+    patches.hook(cupy.ndarray, "set", EventKind.UPLOAD, "cupy.ndarray.set", _describe_set)
     for name in _CONVERSIONS:
-        patches.watch(cupy, name, Kind.UPLOAD, f"cupy.{name}", _converted)
-    _watch_waits(patches)
-    _watch_kernels(patches)
+        patches.hook(cupy, name, EventKind.UPLOAD, f"cupy.{name}", _describe_conversion)
+    _hook_waits(patches)
+    _hook_kernels(patches)
 
 
-def _watch_waits(patches: Patches) -> None:
+def _hook_waits(patches: Patches) -> None:
     for owner in ("Stream", "ExternalStream", "Event"):
         api = f"cupy.cuda.{owner}.synchronize"
-        patches.watch(getattr(cupy.cuda, owner), "synchronize", Kind.SYNC, api, _waited)
+        patches.hook(getattr(cupy.cuda, owner), "synchronize", EventKind.SYNC, api, _describe_wait)
     for name in ("deviceSynchronize", "streamSynchronize"):
-        patches.watch(cupy.cuda.runtime, name, Kind.SYNC, f"cupy.cuda.runtime.{name}", _waited)
-    watch_class(patches, cupy.cuda, "Device", "cupy.cuda.Device.synchronize", {"synchronize": Kind.SYNC})
+        patches.hook(cupy.cuda.runtime, name, EventKind.SYNC, f"cupy.cuda.runtime.{name}", _describe_wait)
+    hook_class(patches, cupy.cuda, "Device", "cupy.cuda.Device.synchronize", {"synchronize": EventKind.SYNC})
 
 
-def _watch_kernels(patches: Patches) -> None:
-    """A launch ends when it is queued: its time is that of the call, not of the kernel."""
+def _hook_kernels(patches: Patches) -> None:
+    """A launch returns when it is queued, so its event has the time of the call, not of the kernel."""
     for name in _KERNELS:
-        watch_class(patches, cupy, name, f"cupy.{name}", {"__call__": Kind.RUN}, made=_made)
-    watch_class(patches, cupy, "RawModule", "cupy.RawModule", {}, made=_made)
-    compiled = _watched_compiler(patches.ledger)
-    patches.replace(cupy.cuda.compiler, "_compile_module_with_cache", compiled, api="compilations of CuPy")
+        methods = {"__call__": EventKind.RUN}
+        hook_class(patches, cupy, name, f"cupy.{name}", methods, describe_created=_describe_kernel)
+    hook_class(patches, cupy, "RawModule", "cupy.RawModule", {}, describe_created=_describe_kernel)
+    make = _hook_compiler(patches.ledger)
+    patches.replace(cupy.cuda.compiler, "_compile_module_with_cache", make, api="compilations of CuPy")
 
 
-def _watched_compiler(ledger: Ledger) -> Callable[[Any], Any]:
-    """It is asked for every kernel that is new to the process, mostly inside a launch, which is watched already.
+def _hook_compiler(ledger: Ledger) -> Callable[[Any], Any]:
+    """Record every kernel that is new to the process, also inside a recorded launch.
 
-    Compiled or loaded from the disk: the script waits for it.
+    The script waits for it, whether CuPy compiles it or loads it from its disk cache.
     """
 
     def make(original: Any) -> Any:
         def compile_module(source: Any, *args: Any, **kwargs: Any) -> Any:
             start = perf_counter_ns()
             result = original(source, *args, **kwargs)
-            if ledger.on:
+            if ledger.is_on:
                 name = _KERNEL_NAME.search(source) if isinstance(source, str) else None
-                ledger.add(Kind.COMPILE, "cupy", start, detail={"function": name[1]} if name else None)
+                ledger.add(EventKind.COMPILE, "cupy", start, detail={"function": name[1]} if name else None)
             return result
 
         return compile_module
@@ -86,46 +87,46 @@ def _watched_compiler(ledger: Ledger) -> Callable[[Any], Any]:
     return make
 
 
-def _downloaded(result: Any, a: Any, *_: Any, **__: Any) -> Found | None:
-    return (a.nbytes, _about(a)) if isinstance(a, cupy.ndarray) else None
+def _describe_read(result: Any, a: Any, *_: Any, **__: Any) -> Description | None:
+    return (a.nbytes, _describe_array(a)) if isinstance(a, cupy.ndarray) else None
 
 
-def _set(result: Any, array: Any, arr: Any, *_: Any, **__: Any) -> Found:
-    return array.nbytes, _about(array) | _origin(arr, array.dtype)
+def _describe_set(result: Any, array: Any, arr: Any, *_: Any, **__: Any) -> Description:
+    return array.nbytes, _describe_array(array) | _describe_source(arr, array.dtype)
 
 
-def _converted(result: Any, *args: Any, **kwargs: Any) -> Found | None:
-    """Only what was the host's: device arrays, or lists of some, do not cross."""
+def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> Description | None:
+    """Describe a conversion of host data; device arrays, and lists of them, are not uploaded."""
     data = args[0] if args else kwargs.get("a", kwargs.get("obj"))
-    if hasattr(_first_of(data), "__cuda_array_interface__"):
+    if hasattr(_first_leaf(data), "__cuda_array_interface__"):
         return None
-    return result.nbytes, _about(result) | _origin(data, result.dtype)
+    return result.nbytes, _describe_array(result) | _describe_source(data, result.dtype)
 
 
-def _first_of(data: Any) -> Any:
+def _first_leaf(data: Any) -> Any:
     while isinstance(data, list | tuple) and data:
         data = data[0]
     return data
 
 
-_spoken = lru_cache(maxsize=64)(str)  # a dtype takes longer to say its name than all else that is written down of it
+_dtype_name = lru_cache(maxsize=64)(str)  # naming a dtype takes longer than the rest of the description
 
 
-def _about(array: Any) -> dict[str, Any]:
-    return {"device": f"cuda:{array.device.id}", "dtype": _spoken(array.dtype), "shape": list(array.shape)}
+def _describe_array(array: Any) -> dict[str, Any]:
+    return {"device": f"cuda:{array.device.id}", "dtype": _dtype_name(array.dtype), "shape": list(array.shape)}
 
 
-def _origin(data: Any, dtype: Any) -> dict[str, Any]:
-    """What the data was on the host, as far as that matters."""
+def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
+    """Describe host data before its upload."""
     if not isinstance(data, np.ndarray | np.generic):
         return {"from_dtype": type(data).__name__}
     detail: dict[str, Any] = {"from_dtype": str(data.dtype)} if data.dtype != dtype else {}
-    key = key_of(data) if data.nbytes >= _KEYED_NBYTES else ""
-    return detail | _pinned(data) | ({"key": key} if key else {})
+    key = fingerprint(data) if data.nbytes >= _MIN_FINGERPRINT_NBYTES else ""
+    return detail | _describe_pinning(data) | ({"key": key} if key else {})
 
 
-def _pinned(data: Any) -> dict[str, bool]:
-    """Whether it lies in page-locked memory of CuPy's; nothing where the memory is somebody else's."""
+def _describe_pinning(data: Any) -> dict[str, bool]:
+    """Tell whether data lies in page-locked memory of CuPy; empty if another library owns the memory."""
     owner = data
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -135,10 +136,10 @@ def _pinned(data: Any) -> dict[str, bool]:
     return {"pinned": True} if isinstance(owner, cupy.cuda.PinnedMemoryPointer) else {}
 
 
-def _waited(*_: Any, **__: Any) -> Found:
+def _describe_wait(*_: Any, **__: Any) -> Description:
     return 0, None
 
 
-def _made(kernel: Any) -> dict[str, Any]:
+def _describe_kernel(kernel: Any) -> dict[str, Any]:
     name = getattr(kernel, "name", None)
     return {"what": "function"} | ({"function": str(name)} if name else {})

@@ -1,80 +1,88 @@
-"""Compiled classes, whose methods cannot be replaced: a class that is like them is put in their place."""
+"""Proxies for compiled classes, whose methods cannot be replaced: a subclass takes their place."""
 
 import copyreg
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.patches import Patches, make_hook
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_class"]
+__all__ = ["hook_class"]
 
-Describe = Callable[[Any], dict[str, Any] | None]  # what a call returned -> details
+DescribeResult = Callable[[Any], dict[str, Any] | None]  # result of a call -> details of its event
 
 
-def watch_class(
-    patches: Patches, owner: Any, name: str, api: str, methods: Mapping[str, Kind], *, made: Describe | None = None
+def hook_class(
+    patches: Patches,
+    owner: Any,
+    name: str,
+    api: str,
+    methods: Mapping[str, EventKind],
+    *,
+    describe_created: DescribeResult | None = None,
 ) -> None:
-    """Let calls of some methods be written down, of objects that are made from now on; and with `made`, the making."""
-    calls = _Calls(patches, api)
+    """Record calls of `methods` on objects created from now on; with `describe_created`, also their creation."""
+    hooks = _MethodHooks(patches, api)
 
     def make(original: Any) -> Any:
-        added: dict[str, Any] = {each: calls.watched(getattr(original, each), kind) for each, kind in methods.items()}
-        if made is not None:
-            added["_making"] = staticmethod(lambda making: calls.watched(making, Kind.BUILD, made))
-        return _alike(original, added)
+        added: dict[str, Any] = {
+            method: hooks.wrap(getattr(original, method), kind) for method, kind in methods.items()
+        }
+        if describe_created is not None:
+            added["_hook_creation"] = staticmethod(lambda create: hooks.wrap(create, EventKind.BUILD, describe_created))
+        return _make_proxy_class(original, added)
 
     patches.replace(owner, name, make, api=api)
 
 
-class _Calls:
-    """Hooks of one API. Objects that have them stay in the script for good, so they can be told to stop."""
+class _MethodHooks:
+    """The hooks of one API. Objects that carry them outlive the session, so the hooks can be switched off."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._ledger: Ledger = patches.ledger
         self._api = api
-        self._on = True
-        patches.undo_with(self._stop, api=api)
+        self._is_on = True
+        patches.add_undo(self._switch_off, api=api)
 
-    def watched(self, original: Any, kind: Kind, describe: Describe = lambda _: None) -> Callable[..., Any]:
+    def wrap(self, original: Any, kind: EventKind, describe: DescribeResult = lambda _: None) -> Callable[..., Any]:
         ledger, api = self._ledger, self._api
 
         def write(start: int, end: int, result: Any, *_: Any) -> None:
-            ledger.write(kind, api, ledger.lines.here(), start, end, 0, describe(result))
+            ledger.write(kind, api, ledger.lines.current_line(), start, end, detail=describe(result))
 
-        return hooked(ledger, api, original, write, lambda *_, **__: self._on)
+        return make_hook(ledger, api, original, write, lambda *_, **__: self._is_on)
 
-    def _stop(self) -> None:
-        self._on = False
+    def _switch_off(self) -> None:
+        self._is_on = False
 
 
-class _Alike(type):
-    """Of classes that stand for their base: what is one of those is one of these."""
+class _ProxyMeta(type):
+    """Metaclass of proxies: instances and subclasses of the original count as those of the proxy."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        watched = vars(cls).get("_making")
-        make = super().__call__
-        return make(*args, **kwargs) if watched is None else watched(make)(*args, **kwargs)
+        hook_creation = vars(cls).get("_hook_creation")
+        create = super().__call__
+        return create(*args, **kwargs) if hook_creation is None else hook_creation(create)(*args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.__bases__[0]) if _stands_in(cls) else super().__instancecheck__(instance)
+        return isinstance(instance, cls.__bases__[0]) if _is_proxy(cls) else super().__instancecheck__(instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, cls.__bases__[0]) if _stands_in(cls) else super().__subclasscheck__(subclass)
+        return issubclass(subclass, cls.__bases__[0]) if _is_proxy(cls) else super().__subclasscheck__(subclass)
 
 
-def _alike(original: Any, added: dict[str, Any]) -> type:
+def _make_proxy_class(original: Any, added: dict[str, Any]) -> type:
     def reduce(self: Any, protocol: Any) -> Any:
-        """Pickled as what it stands for: whoever reads that needs no Forebay."""
-        make, args, *rest = original.__reduce_ex__(self, protocol)
-        made_anew = make is copyreg.__newobj__  # type: ignore[attr-defined]  # what pickle calls; typeshed leaves it out
-        make = original.__new__ if made_anew else make
-        return (make, tuple(original if arg is type(self) else arg for arg in args), *rest)
+        """Pickle as the original class, so that a reader needs no Forebay."""
+        create, args, *rest = original.__reduce_ex__(self, protocol)
+        uses_new = create is copyreg.__newobj__  # type: ignore[attr-defined]  # missing in typeshed
+        create = original.__new__ if uses_new else create
+        return (create, tuple(original if arg is type(self) else arg for arg in args), *rest)
 
-    return _Alike(original.__name__, (original,), {"_stands_in": True, "__reduce_ex__": reduce, **added})
+    return _ProxyMeta(original.__name__, (original,), {"_is_proxy": True, "__reduce_ex__": reduce, **added})
 
 
-def _stands_in(cls: type) -> bool:
-    """The class itself; what the user derives from it is a class of its own."""
-    return "_stands_in" in vars(cls)
+def _is_proxy(cls: type) -> bool:
+    """Whether this is a proxy itself; a class that the user derives from it is not."""
+    return "_is_proxy" in vars(cls)

@@ -1,4 +1,4 @@
-"""JAX: what crosses, what waits, what is compiled. Jitted functions stay jitted; their calls are in `jax_functions`."""
+"""Hooks for JAX: transfers, waits, compilations and calls of jitted functions, which stay jitted."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,14 +7,14 @@ import jax
 from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.jax.arrays import about
-from forebay.doctor.capture.hooks.jax.compilation import Compiles
-from forebay.doctor.capture.hooks.jax.eager_ops import watch_operations
-from forebay.doctor.capture.hooks.jax.jit import watch_functions
-from forebay.doctor.capture.hooks.jax.transforms import watch_transforms
-from forebay.doctor.capture.hooks.jax.uploads import watch_uploads
-from forebay.doctor.capture.patches import Patches, hooked
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.hooks.jax.arrays import describe_array
+from forebay.doctor.capture.hooks.jax.compilation import CompileListener
+from forebay.doctor.capture.hooks.jax.eager_ops import hook_operations
+from forebay.doctor.capture.hooks.jax.jit import hook_functions
+from forebay.doctor.capture.hooks.jax.transforms import hook_transforms
+from forebay.doctor.capture.hooks.jax.uploads import hook_uploads
+from forebay.doctor.capture.patches import Patches, make_hook
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
@@ -32,62 +32,66 @@ _READS = {
     "__str__": "print(array)",
     "__format__": "format(array)",
 }
-_UNSEEN = "np.asarray of a JAX array on the CPU reads its memory unseen; on a GPU it is seen."
+_CPU_NOTE = (
+    "np.asarray of a JAX array on the CPU is not recorded: it reads the memory directly. On a GPU it is recorded."
+)
 
-Found = tuple[int, dict[str, Any] | None]
+Description = tuple[int, dict[str, Any] | None]  # bytes and details of an event
 
 
 def install(patches: Patches) -> None:
-    _watch_reads(patches)
+    _hook_reads(patches)
     for owner, name in ((jax, "block_until_ready"), (jax, "effects_barrier"), (ArrayImpl, "block_until_ready")):
-        spoken = f"{'jax' if owner is jax else 'jax.Array'}.{name}"
-        patches.watch(owner, name, Kind.SYNC, spoken, lambda *_, **__: (0, None))
-    patches.watch(jax.stages.Compiled, "__call__", Kind.RUN, "jax.stages.Compiled", lambda *_, **__: (0, None))
-    watch_uploads(patches)
-    watch_functions(patches, Compiles(patches))
-    watch_transforms(patches)
-    watch_operations(patches)
+        api = f"{'jax' if owner is jax else 'jax.Array'}.{name}"
+        patches.hook(owner, name, EventKind.SYNC, api, lambda *_, **__: (0, None))
+    patches.hook(jax.stages.Compiled, "__call__", EventKind.RUN, "jax.stages.Compiled", lambda *_, **__: (0, None))
+    hook_uploads(patches)
+    hook_functions(patches, CompileListener(patches))
+    hook_transforms(patches)
+    hook_operations(patches)
 
 
-def _watch_reads(patches: Patches) -> None:
-    for name, spoken in _READS.items():
-        patches.watch(ArrayImpl, name, Kind.DOWNLOAD, spoken, _downloaded)
-    patches.watch(jax, "device_get", Kind.DOWNLOAD, "jax.device_get", _fetched)
-    _watch_value(patches)
-    patches.undo_with(lambda: _tell_of_unseen(patches), api="np.asarray of arrays on the CPU")
+def _hook_reads(patches: Patches) -> None:
+    for name, api in _READS.items():
+        patches.hook(ArrayImpl, name, EventKind.DOWNLOAD, api, _describe_read)
+    patches.hook(jax, "device_get", EventKind.DOWNLOAD, "jax.device_get", _describe_device_get)
+    _hook_value(patches)
+    patches.add_undo(lambda: _note_cpu_reads(patches), api="np.asarray of arrays on the CPU")
 
 
-def _downloaded(result: Any, array: Any, *_: Any, **__: Any) -> Found:
-    return array.nbytes, about(array)
+def _describe_read(result: Any, array: Any, *_: Any, **__: Any) -> Description:
+    return array.nbytes, describe_array(array)
 
 
-def _fetched(result: Any, x: Any) -> Found | None:
+def _describe_device_get(result: Any, x: Any) -> Description | None:
     """A tree is one wait; the details are those of its largest array."""
     arrays = [leaf for leaf in jax.tree_util.tree_leaves(x) if isinstance(leaf, ArrayImpl)]
     if not arrays:
         return None
-    return sum(array.nbytes for array in arrays), about(max(arrays, key=lambda array: int(array.nbytes)))
+    return sum(array.nbytes for array in arrays), describe_array(max(arrays, key=lambda array: int(array.nbytes)))
 
 
 class _Property(property):
-    """One that can be told what it stands for."""
+    """A property that accepts attributes such as `__wrapped__`."""
 
 
-def _watch_value(patches: Patches) -> None:
-    """Where all other ways to read an array end."""
+def _hook_value(patches: Patches) -> None:
+    """Hook the property in which all other ways to read an array end."""
     ledger, api = patches.ledger, "jax.Array._value"
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        ledger.write(Kind.DOWNLOAD, api, ledger.lines.here(), start, end, args[0].nbytes, about(args[0]))
+        array = args[0]
+        line = ledger.lines.current_line()
+        ledger.write(EventKind.DOWNLOAD, api, line, start, end, array.nbytes, detail=describe_array(array))
 
     def make(original: Any) -> Any:
-        return _Property(hooked(ledger, api, original.__get__, write))
+        return _Property(make_hook(ledger, api, original.__get__, write))
 
     patches.replace(ArrayImpl, "_value", make, api=api)
 
 
-def _tell_of_unseen(patches: Patches) -> None:
-    """Asked at the end: to ask for the backend is to choose it, which is up to the script."""
+def _note_cpu_reads(patches: Patches) -> None:
+    """Called at the end, because asking for the backend would choose it for the script."""
     with suppress(Exception):
         if xla_bridge.backends_are_initialized() and jax.default_backend() == "cpu":
-            patches.ledger.notes.append(_UNSEEN)
+            patches.ledger.notes.append(_CPU_NOTE)

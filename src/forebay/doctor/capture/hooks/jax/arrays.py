@@ -1,4 +1,4 @@
-"""What is said of JAX's arrays, and of host data on its way to becoming one."""
+"""Descriptions of JAX arrays, and of host data that becomes a JAX array."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -8,97 +8,107 @@ import jax
 import numpy as np
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.data_fingerprint import key_of
+from forebay.doctor.capture.data_fingerprint import fingerprint
 
-__all__ = ["about", "arrived", "data_in", "first_placed", "has_data", "incoming", "is_data", "placed", "within_call"]
+__all__ = [
+    "describe_array",
+    "describe_converted",
+    "describe_host_data",
+    "device_of",
+    "estimate_upload_end",
+    "first_device",
+    "has_host_array",
+    "host_arrays_in",
+    "is_host_array",
+]
 
-_KEYED_NBYTES = 1 << 10  # a number or two is no data
-_MOST_KEYS = 8  # of one call: a tree of a thousand arrays is known by its largest
-_NANOSECONDS_EACH = 6_000  # that an argument of NumPy's adds to a call, whatever its size
-_BYTES_PER_NANOSECOND = 8  # that one thread of the host copies, or a device takes from pageable memory
+_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are single numbers, not data
+_MAX_FINGERPRINTS = 8  # of one call: a tree of a thousand arrays is recognised by its largest
+_NS_PER_ARGUMENT = 6_000  # that a NumPy argument adds to a call, whatever its size
+_BYTES_PER_NS = 8  # copied by one host thread, or to a device from pageable memory
 
-_DATA = (np.ndarray, np.generic)
-_DATA_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
-
-
-def has_data(values: Iterable[Any]) -> bool:
-    """Whether any of them is NumPy's: asked at every call, so by type and not one by one."""
-    return not _DATA_TYPES.isdisjoint(map(type, values))
-
-
-def data_in(tree: Any) -> list[Any]:
-    """The arrays and numbers of NumPy's in a tree."""
-    return [leaf for leaf in jax.tree_util.tree_leaves(tree) if is_data(leaf)]
-
-
-def is_data(value: Any) -> bool:
-    return isinstance(value, _DATA)
+_HOST_TYPES = (np.ndarray, np.generic)
+_EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
 
 
-def placed(array: Any) -> str:
-    """Where an array of JAX's is."""
-    return _devices(array.sharding)
+def has_host_array(values: Iterable[Any]) -> bool:
+    """Whether any value is a NumPy array or scalar. Hot path, so it compares exact types."""
+    return not _EXACT_HOST_TYPES.isdisjoint(map(type, values))
 
 
-def first_placed(tree: Any) -> str | None:
-    """Where the first array of a tree is, which tells where a call was run; None while it is traced."""
-    return next((placed(leaf) for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, ArrayImpl)), None)
+def host_arrays_in(tree: Any) -> list[Any]:
+    """Return the NumPy arrays and scalars in a tree."""
+    return [leaf for leaf in jax.tree_util.tree_leaves(tree) if is_host_array(leaf)]
 
 
-def about(array: Any) -> dict[str, Any]:
-    return _described(array.sharding, array.dtype, array.shape)
+def is_host_array(value: Any) -> bool:
+    return isinstance(value, _HOST_TYPES)
+
+
+def device_of(array: Any) -> str:
+    """Return the device or devices of a JAX array."""
+    return _format_devices(array.sharding)
+
+
+def first_device(tree: Any) -> str | None:
+    """Return the device of the first array in a tree, which is where a call ran; None while it is traced."""
+    return next((device_of(leaf) for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, ArrayImpl)), None)
+
+
+def describe_array(array: Any) -> dict[str, Any]:
+    return _describe(array.sharding, array.dtype, array.shape)
 
 
 @lru_cache(maxsize=1024)
-def _described(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """One for all arrays that are alike, as events keep it; nobody writes into it."""
-    return {"device": _devices(sharding), "dtype": str(dtype), "shape": list(shape)}
+def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return one dict for all similar arrays. Events share it, so it must not be changed."""
+    return {"device": _format_devices(sharding), "dtype": str(dtype), "shape": list(shape)}
 
 
-def arrived(array: Any, data: Any) -> dict[str, Any]:
-    """Details of an array that was made of host data, which may be Python's own."""
-    origin = _origin([data], array.dtype) if is_data(data) else {"from_dtype": type(data).__name__}
-    return about(array) | origin
+def describe_converted(array: Any, data: Any) -> dict[str, Any]:
+    """Describe an array that was made from host data: NumPy arrays or Python numbers."""
+    source = _describe_source([data], array.dtype) if is_host_array(data) else {"from_dtype": type(data).__name__}
+    return describe_array(array) | source
 
 
-def incoming(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
-    """Bytes and details of host data that a call took in; where there are several arrays, those of the largest."""
-    nbytes = sum(array.size * _canonical(array.dtype).itemsize for array in data)
+def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
+    """Return the bytes of host arrays that a call uploads, and details of the largest one."""
+    nbytes = sum(array.size * _jax_dtype(array.dtype).itemsize for array in data)
     largest = max(data, key=_nbytes)
-    dtype = _canonical(largest.dtype)
-    detail = {"dtype": _name(dtype), "shape": list(largest.shape)}
-    return nbytes, detail | ({"device": device} if device else {}) | _origin(data, dtype)
+    dtype = _jax_dtype(largest.dtype)
+    detail = {"dtype": _dtype_name(dtype), "shape": list(largest.shape)}
+    return nbytes, detail | ({"device": device} if device else {}) | _describe_source(data, dtype)
 
 
-def within_call(start: int, end: int, nbytes: int) -> int:
-    """When an upload inside a call ends, which nobody sees: after what copying takes, and not after the call."""
-    return min(end, start + _NANOSECONDS_EACH + nbytes // _BYTES_PER_NANOSECOND)
+def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
+    """Estimate when an upload inside a call ended: after the time of a copy, but not after the call."""
+    return min(end, start + _NS_PER_ARGUMENT + nbytes // _BYTES_PER_NS)
 
 
-def _origin(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
-    """What the data was before: its type where that changed, and a key by which it is known again."""
-    large = sorted((array for array in data if array.nbytes >= _KEYED_NBYTES), key=_nbytes, reverse=True)
-    keys = [key_of(array) for array in large[:_MOST_KEYS]]
+def _describe_source(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
+    """Describe host data before its upload: its type, if that changed, and its fingerprints."""
+    large = sorted((array for array in data if array.nbytes >= _MIN_FINGERPRINT_NBYTES), key=_nbytes, reverse=True)
+    keys = [fingerprint(array) for array in large[:_MAX_FINGERPRINTS]]
     before = max(data, key=_nbytes).dtype
-    narrowed = {"from_dtype": _name(before)} if before != dtype else {}
-    return narrowed | ({"key": " ".join(keys)} if keys and all(keys) else {})
+    converted = {"from_dtype": _dtype_name(before)} if before != dtype else {}
+    return converted | ({"key": " ".join(keys)} if keys and all(keys) else {})
 
 
 def _nbytes(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _canonical(dtype: Any) -> Any:
-    """What JAX makes of it: 32 bits of 64, unless it was told otherwise."""
+def _jax_dtype(dtype: Any) -> Any:
+    """Return the dtype after conversion by JAX: 32 bits instead of 64, unless x64 is enabled."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
 @lru_cache(maxsize=64)
-def _devices(sharding: Any) -> str:
+def _format_devices(sharding: Any) -> str:
     devices = sorted(sharding.device_set, key=lambda device: int(device.id))
     return f"{devices[0].platform}:{','.join(str(device.id) for device in devices)}"
 
 
 @lru_cache(maxsize=64)
-def _name(dtype: Any) -> str:
+def _dtype_name(dtype: Any) -> str:
     return str(dtype)

@@ -1,4 +1,4 @@
-"""What JAX traces and compiles, as it tells those who listen."""
+"""Traces and compilations, from the monitoring events of JAX."""
 
 import threading
 from contextlib import suppress
@@ -11,9 +11,9 @@ from jax._src import monitoring as listeners
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Compiles", "Spans"]
+__all__ = ["CompileListener", "Spans"]
 
 _API = "jax.jit"  # operations of jnp are jitted functions too
 _TRACED = "/jax/core/compile/jaxpr_trace_duration"
@@ -28,50 +28,48 @@ _unregister: Any = getattr(
 )
 
 
-Spans = list[tuple[int, int]]  # from when until when something was traced or compiled
+Spans = list[tuple[int, int]]  # start and end, in nanoseconds, of each trace or compilation
 
 
-class _Thread(threading.local):
-    """What a thread is busy with."""
-
-    earlier = "", 0  # what was traced or lowered last, and for how long
+class _CompileThread(threading.local):
+    previous = "", 0  # name of the function that was traced or lowered last, and nanoseconds so far
 
 
-class Compiles:
-    """Hears of every compilation. Those of a call that is being watched are its own; the rest go into the ledger."""
+class CompileListener:
+    """Receives every compilation. Those inside a hooked call go to that call, all others to the ledger."""
 
     def __init__(self, patches: Patches) -> None:
         self._ledger: Ledger = patches.ledger
-        self._thread = _Thread()
-        # Written to by who watches a call, which is often and in a hurry.
-        self.calling: set[int] = set()  # threads in a call that is being watched
-        self.heard: dict[int, Spans] = {}  # of each of those, what was traced or compiled; mostly nothing
-        monitoring.register_event_duration_secs_listener(self._hear)
-        patches.undo_with(self._stop, api="compilations of JAX")
+        self._thread = _CompileThread()
+        # The hooks of calls write to these directly, because they are a hot path.
+        self.calling: set[int] = set()  # threads inside a hooked call
+        self.spans: dict[int, Spans] = {}  # thread -> compilations of its call; mostly empty
+        monitoring.register_event_duration_secs_listener(self._on_event)
+        patches.add_undo(self._stop, api="compilations of JAX")
 
-    def _hear(self, event: str, seconds: float, **kwargs: Any) -> None:
-        if event not in _STAGES or not self._ledger.on:
+    def _on_event(self, event: str, seconds: float, **kwargs: Any) -> None:
+        if event not in _STAGES or not self._ledger.is_on:
             return
         end, length = perf_counter_ns(), int(seconds * 1e9)
         thread = get_ident()
         if thread in self.calling:
-            self.heard.setdefault(thread, []).append((end - length, end))
+            self.spans.setdefault(thread, []).append((end - length, end))
             return
-        self._hear_of_others(event, end, length, str(kwargs.get("fun_name", "")))
+        self._record(event, end, length, str(kwargs.get("fun_name", "")))
 
-    def _hear_of_others(self, event: str, end: int, length: int, name: str) -> None:
-        """A function is traced, lowered and compiled in a row; only the last is sure to come."""
+    def _record(self, event: str, end: int, length: int, name: str) -> None:
+        """Record one event for a function that is traced, lowered and compiled. Only the last stage always occurs."""
         name = name.removeprefix("jit(").removesuffix(")")
-        earlier, before = self._thread.earlier
-        length += before if earlier == name else 0
+        previous, before = self._thread.previous
+        length += before if previous == name else 0
         if event != _COMPILED:
-            self._thread.earlier = name, length
+            self._thread.previous = name, length
             return
-        self._thread.earlier = "", 0
-        self._ledger.add(Kind.COMPILE, _API, end - length, end=end, detail={"function": name} if name else None)
+        self._thread.previous = "", 0
+        self._ledger.add(EventKind.COMPILE, _API, end - length, end=end, detail={"function": name} if name else None)
 
     def _stop(self) -> None:
-        """The public module can only forget all listeners, the user's among them."""
-        with suppress(Exception):  # in a version that cannot, it stays, and hears nothing once the ledger is off
-            if self._hear in listeners.get_event_duration_listeners():
-                _unregister(self._hear)
+        """Remove only our listener. The public function would remove those of the user too."""
+        with suppress(Exception):  # in other versions it stays registered and does nothing when the ledger is off
+            if self._on_event in listeners.get_event_duration_listeners():
+                _unregister(self._on_event)

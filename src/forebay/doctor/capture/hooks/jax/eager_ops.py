@@ -1,7 +1,7 @@
 """Operations of JAX that run one by one, outside of compiled code: how many each line starts.
 
-There is no single door. What `jax.grad` and `jax.vmap` take apart, and `jax.lax`, comes as primitives; operators and
-`jnp` are jitted functions of JAX's own, which run in C++ from end to end: those are counted where they are called.
+JAX has no single entry point for them. `jax.lax`, `jax.grad` and `jax.vmap` run primitives. Operators and `jnp` are
+jitted functions that run in C++, so they are counted where they are called.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from jax import numpy as jnp
 from jax._src import core
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.op_counter import TINY_NS, Counting, Counts
-from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.hooks.op_counter import TINY_NS, OpCounter, ThreadOps
+from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 
-__all__ = ["API", "watch_operations"]
+__all__ = ["API", "hook_operations"]
 
 API = "jax operations"
 
@@ -33,95 +33,95 @@ _METHODS = (
     *("prod", "ravel", "repeat", "reshape", "round", "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose"),
     "var",
 )
-_HOST = ("array", "asarray", "from_dlpack", "frombuffer", "fromfile", "fromiter", "load", "save", "savez")  # uploads
-_SEVERAL = (list, tuple)  # arrays that one operation gives
-_COMPILED = type(jax.jit(lambda: None))
-_context: Any = getattr(core, "trace_ctx", None)  # versions before 0.4.36 have none
+_UPLOADS = ("array", "asarray", "from_dlpack", "frombuffer", "fromfile", "fromiter", "load", "save", "savez")
+_SEQUENCES = (list, tuple)  # results of operations that return several arrays
+_JITTED_TYPE = type(jax.jit(lambda: None))
+_context: Any = getattr(core, "trace_ctx", None)  # None before version 0.4.36
 
 
-def watch_operations(patches: Patches) -> None:
+def hook_operations(patches: Patches) -> None:
     if _context is None:
-        patches.ledger.note(f"{API} are not watched: this version has no trace_ctx.")
+        patches.ledger.note(f"{API} are not recorded: this version of JAX has no trace_ctx.")
         return
-    operations = _Operations(patches.ledger)
-    patches.replace(core.EvalTrace, "process_primitive", operations.primitive, api=API)
+    operations = _EagerOps(patches.ledger)
+    patches.replace(core.EvalTrace, "process_primitive", operations.hook_primitive, api=API)
     for name in (*_OPERATORS, *_METHODS):
-        patches.replace(ArrayImpl, name, operations.method, api=API)
+        patches.replace(ArrayImpl, name, operations.hook_method, api=API)
     for module in (jnp, jax.nn):
         for name in _functions_of(module):
-            patches.replace(module, name, operations.function, api=API)
-    patches.undo_with(operations.counting.stop, api=API)
+            patches.replace(module, name, operations.hook_function, api=API)
+    patches.add_undo(operations.counter.stop, api=API)
 
 
 def _functions_of(module: Any) -> Iterator[str]:
-    """Functions of a module that are operations, perhaps: whether one gives an array is looked at when it is called."""
-    kinds = (_COMPILED, FunctionType, jnp.ufunc, jax.custom_jvp)
+    """Yield the functions that may be operations. Whether one returns an array is checked when it is called."""
+    kinds = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
     for name, value in vars(module).items():
-        if not name.startswith("_") and name not in _HOST and isinstance(value, kinds):
+        if not name.startswith("_") and name not in _UPLOADS and isinstance(value, kinds):
             yield name
 
 
-class _Operations:
+class _EagerOps:
     """Counts the outermost of operations that call each other."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.counting = Counting(ledger, API)  # who imported an operation by its name keeps the hook for good
+        self.counter = OpCounter(ledger, API)  # names imported by the script keep the hook after the session
 
-    def primitive(self, original: Any) -> Any:
-        return self._counted(original, is_primitive=True)
+    def hook_primitive(self, original: Any) -> Any:
+        return self._make_hook(original, is_primitive=True)
 
-    def method(self, original: Any) -> Any:
-        return self._counted(original)
+    def hook_method(self, original: Any) -> Any:
+        return self._make_hook(original)
 
-    def function(self, original: Any) -> Any:
-        return _Function(original, self._counted(original))
+    def hook_function(self, original: Any) -> Any:
+        return _JnpFunctionProxy(original, self._make_hook(original))
 
-    def _counted(self, original: Any, *, is_primitive: bool = False) -> Callable[..., Any]:
-        """Inside of grad and vmap it is primitives that count. What an operation reads is to be seen beside it."""
-        thread, look, plainly = self.counting.thread, self._look, core.EvalTrace
+    def _make_hook(self, original: Any, *, is_primitive: bool = False) -> Callable[..., Any]:
+        """Inside of grad and vmap, primitives are counted. Reads inside an operation are recorded too."""
+        thread, sample, eager_trace = self.counter.thread, self._sample, core.EvalTrace
 
         def hook(*args: Any, **kwargs: Any) -> Any:
-            counts = thread.counts
-            if counts.inside or not (is_primitive or type(_context.trace) is plainly):
+            ops = thread.ops
+            if ops.in_op or not (is_primitive or type(_context.trace) is eager_trace):
                 return original(*args, **kwargs)
-            counts.inside = True
+            ops.in_op = True
             try:
-                if counts.left > 1:
-                    counts.left -= 1
+                if ops.until_sample > 1:
+                    ops.until_sample -= 1
                     return original(*args, **kwargs)
-                return look(counts, original, args, kwargs)
+                return sample(ops, original, args, kwargs)
             finally:
-                counts.inside = False
+                ops.in_op = False
 
         return hook
 
-    def _look(self, counts: Counts, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self.counting.on or not self._ledger.is_open():
-            self.counting.pause(counts)
+    def _sample(self, ops: ThreadOps, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.counter.is_on or not self._ledger.can_begin():
+            self.counter.pause(ops)
             return original(*args, **kwargs)
         start = perf_counter_ns()
         result = original(*args, **kwargs)
         end = perf_counter_ns()
         try:
-            self._ran(counts, result, start, end)
+            self._on_operation(ops, result, start, end)
         except Exception as error:
-            self._ledger.failed(API, error)
+            self._ledger.note_failure(API, error)
         return result
 
-    def _ran(self, counts: Counts, result: Any, start: int, end: int) -> None:
-        """A call is over when its work is queued: what a tiny operation takes, any other takes to be called.
+    def _on_operation(self, ops: ThreadOps, result: Any, start: int, end: int) -> None:
+        """Count a call that returned an array; other calls are no operations.
 
-        What gives no array is about something else.
+        A call returns when its work is queued. So up to the time of a tiny operation counts as calling it.
         """
-        if counts.left:
-            counts.pass_over(end)
-        elif type(result) is ArrayImpl or (type(result) in _SEVERAL and result and type(result[0]) is ArrayImpl):
-            self.counting.look(counts, start, end, min(end - start, TINY_NS))
+        if ops.until_sample:
+            ops.skip_op(end)
+        elif type(result) is ArrayImpl or (type(result) in _SEQUENCES and result and type(result[0]) is ArrayImpl):
+            self.counter.sample(ops, start, end, min(end - start, TINY_NS))
 
 
-class _Function(StandIn):
-    """In the place of a function of `jnp`."""
+class _JnpFunctionProxy(FunctionProxy):
+    """Replaces a function of `jnp` or `jax.nn`."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         super().__init__(original)

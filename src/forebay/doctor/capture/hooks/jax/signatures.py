@@ -1,4 +1,4 @@
-"""What a jitted function is called with, and which part of it made JAX compile the function again."""
+"""The arguments of a jitted function, and which of them caused a new compilation."""
 
 import inspect
 from collections.abc import Mapping
@@ -7,23 +7,25 @@ from typing import Any, NamedTuple
 
 from jax import tree_util
 
-__all__ = ["Argument", "Parameters", "Signature", "reason_for", "signature_of", "text_of"]
+__all__ = ["ArgumentSignature", "Parameters", "Signature", "recompile_reason", "signature_of", "format_signature"]
 
-_LONGEST_TEXT = 200
+_MAX_LENGTH = 200  # characters
 
 
 class Parameters:
-    """Of one jitted function: the names of its arguments, and which of them are static."""
+    """The parameter names of a jitted function, and which of them are static."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
 
-    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, bool]]:
-        """What it is called with, by name, and whether the value is compiled in."""
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, bool]]:
+        """Return each argument by its name, with whether its value is compiled in."""
         unnamed = (f"argument {position + 1}" for position in range(len(self._names), len(args)))
         names = (*self._names[: len(args)], *unnamed)
         static = self._static
-        given = {name: (value, at in static) for at, (name, value) in enumerate(zip(names, args, strict=True))}
+        given = {
+            name: (value, position in static) for position, (name, value) in enumerate(zip(names, args, strict=True))
+        }
         return given | {name: (value, name in static) for name, value in kwargs.items()}
 
     @cached_property
@@ -38,29 +40,34 @@ class Parameters:
         except (TypeError, ValueError):
             return ()
         return tuple(
-            each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+            parameter.name
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         )
 
 
-class Argument(NamedTuple):
-    """Of one argument, what a compilation depends on."""
+class ArgumentSignature(NamedTuple):
+    """What a compilation depends on in one argument."""
 
     shapes: tuple[tuple[int, ...], ...]
     structure: str
     dtypes: tuple[str, ...]
-    value: int | None  # the hash of a static one
+    value: int | None  # hash of a static argument
     text: str
 
 
-Signature = dict[str, Argument]
+Signature = dict[str, ArgumentSignature]
 
 
 def signature_of(named: Mapping[str, tuple[Any, bool]]) -> Signature:
-    return {name: _static(value) if static else _traced(value) for name, (value, static) in named.items()}
+    return {
+        name: _static_argument(value) if is_static else _traced_argument(value)
+        for name, (value, is_static) in named.items()
+    }
 
 
-def reason_for(before: Signature | None, now: Signature) -> str | None:
-    """Why it was compiled once more; None where it is none of what it was called with."""
+def recompile_reason(before: Signature | None, now: Signature) -> str | None:
+    """Return why a function was compiled again; None if its arguments are not the reason."""
     if before is None:
         return "first"
     if before.keys() != now.keys():
@@ -75,27 +82,27 @@ def reason_for(before: Signature | None, now: Signature) -> str | None:
     return None
 
 
-def text_of(signature: Signature) -> str:
-    """As a person would write it, without the data."""
-    return ", ".join(f"{name}: {argument.text}" for name, argument in signature.items())[:_LONGEST_TEXT]
+def format_signature(signature: Signature) -> str:
+    """Format the arguments without their data."""
+    return ", ".join(f"{name}: {argument.text}" for name, argument in signature.items())[:_MAX_LENGTH]
 
 
-def _static(value: Any) -> Argument:
-    """Numbers are shown; anything else may be what the user keeps to himself."""
+def _static_argument(value: Any) -> ArgumentSignature:
+    """Show numbers; other values may be private."""
     shown = repr(value) if isinstance(value, bool | int | float | None) else type(value).__name__
-    return Argument((), "", (), hash(value), shown)
+    return ArgumentSignature((), "", (), hash(value), shown)
 
 
-def _traced(value: Any) -> Argument:
+def _traced_argument(value: Any) -> ArgumentSignature:
     leaves, structure = tree_util.tree_flatten(value)
     shapes = tuple(tuple(getattr(leaf, "shape", ())) for leaf in leaves)
     dtypes = tuple(_dtype(leaf) for leaf in leaves)
-    one = f"{dtypes[0]}{list(shapes[0])}" if len(leaves) == 1 else f"{len(leaves)} arrays"
-    return Argument(shapes, str(structure), dtypes, None, one)
+    text = f"{dtypes[0]}{list(shapes[0])}" if len(leaves) == 1 else f"{len(leaves)} arrays"
+    return ArgumentSignature(shapes, str(structure), dtypes, None, text)
 
 
 def _dtype(leaf: Any) -> str:
-    """Python's numbers take the type of what they meet, which is a type of its own."""
+    """Return the dtype. A Python number has a weak type that adapts to other operands."""
     dtype = getattr(leaf, "dtype", None)
     weak = " weak" if getattr(leaf, "weak_type", False) else ""
     return type(leaf).__name__ if dtype is None else f"{dtype}{weak}"

@@ -1,6 +1,6 @@
-"""What `jax.grad`, `jax.value_and_grad` and `jax.vmap` make: outside of compiled code their calls mark a loop.
+"""Functions made by `jax.grad`, `jax.value_and_grad` and `jax.vmap`: their calls outside of compiled code mark a loop.
 
-Inside a function that is traced they are part of it, and nothing is written down.
+Inside a traced function they are part of it, and nothing is recorded.
 """
 
 from collections.abc import Callable
@@ -9,67 +9,66 @@ from typing import Any
 import jax
 from jax._src import core
 
-from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked_open
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.patches import Patches, make_open_hook
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_transforms"]
+__all__ = ["hook_transforms"]
 
 _NAMES = ("grad", "value_and_grad", "vmap")
 
 
-def watch_transforms(patches: Patches) -> None:
+def hook_transforms(patches: Patches) -> None:
     for name in _NAMES:
         api = f"jax.{name}"
-        calls = _Calls(patches, api)
-        patches.replace(jax, name, calls.watched, api=api)
+        patches.replace(jax, name, _TransformHooks(patches, api).hook_transform, api=api)
 
 
-class _Transformed(StandIn):
-    """In the place of a function that was transformed."""
+class _TransformProxy(FunctionProxy):
+    """Replaces a transformed function."""
 
-    def __init__(self, original: Any, calls: "_Calls") -> None:
+    def __init__(self, original: Any, hooks: "_TransformHooks") -> None:
         super().__init__(original)
-        # As of a jitted function: what passes for something else answers slowly for itself.
-        self._call = calls.hooked(original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
+        # Attribute lookups on a proxy are slow, so the call needs only this one.
+        self._call = hooks.make_call(original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
 
-    @property  # type: ignore[misc]  # an attribute everywhere else; Python looks a property up all the same
+    @property  # type: ignore[misc]  # typeshed declares an attribute; Python also accepts a property
     def __class__(self) -> Any:
-        """What passes for a function is taken apart by those who pickle functions, and what is behind it with it."""
-        return _Transformed
+        """Do not pose as a function: libraries that pickle functions would take the proxy apart."""
+        return _TransformProxy
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
 
-class _Calls:
-    """Writes down calls of functions that one transformation made."""
+class _TransformHooks:
+    """Records calls of the functions that one transform made."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._ledger: Ledger = patches.ledger
-        self._on = True
+        self._is_on = True
         self._api = api
-        patches.undo_with(self._stop, api=api)
+        patches.add_undo(self._stop, api=api)
 
     def _stop(self) -> None:
-        """Stand-ins stay in the script for good; from now on they pass calls on and no more."""
-        self._on = False
+        """Let the proxies, which stay in the script, only forward calls."""
+        self._is_on = False
 
-    def watched(self, original: Any) -> Any:
+    def hook_transform(self, original: Any) -> Any:
         def transform(*args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
-            return _Transformed(made, self) if self._on and callable(made) else made
+            transformed = original(*args, **kwargs)
+            return _TransformProxy(transformed, self) if self._is_on and callable(transformed) else transformed
 
         return transform
 
-    def hooked(self, original: Any, detail: dict[str, Any]) -> Callable[..., Any]:
+    def make_call(self, original: Any, detail: dict[str, Any]) -> Callable[..., Any]:
         ledger, api = self._ledger, self._api
 
         def write(start: int, end: int, *_: Any) -> None:
-            ledger.write(Kind.TRANSFORM, api, ledger.lines.here(), start, end, 0, detail)
+            ledger.write(EventKind.TRANSFORM, api, ledger.lines.current_line(), start, end, detail=detail)
 
-        return hooked_open(ledger, api, original, write, self._is_outside)
+        return make_open_hook(ledger, api, original, write, self._is_eager)
 
-    def _is_outside(self, *_: Any, **__: Any) -> bool:
-        return self._on and bool(core.trace_state_clean())
+    def _is_eager(self, *_: Any, **__: Any) -> bool:
+        return self._is_on and bool(core.trace_state_clean())

@@ -1,4 +1,4 @@
-"""Host data that becomes JAX's outside jitted functions: put on a device, converted, or given to an operation."""
+"""Uploads of host data outside of jitted functions: put on a device, converted, or passed to an operation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,24 +9,24 @@ from jax import numpy as jnp
 from jax._src.array import ArrayImpl
 
 from forebay.doctor.capture.hooks.jax.arrays import (
-    about,
-    arrived,
-    data_in,
-    first_placed,
-    has_data,
-    incoming,
-    placed,
-    within_call,
+    describe_array,
+    describe_converted,
+    describe_host_data,
+    device_of,
+    estimate_upload_end,
+    first_device,
+    has_host_array,
+    host_arrays_in,
 )
-from forebay.doctor.capture.hooks.jax.jit import is_traced
-from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.hooks.jax.jit import is_tracing
+from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_uploads"]
+__all__ = ["hook_uploads"]
 
-# Operations that people hand their NumPy data to. What they do with device arrays is not looked at.
+# Operations that scripts often call with NumPy data. Calls with device arrays are not examined.
 _OPERATIONS = (
     *("abs", "argmax", "argmin", "clip", "concatenate", "dot", "einsum", "exp", "isfinite", "isnan", "log", "matmul"),
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
@@ -34,75 +34,79 @@ _OPERATIONS = (
 )
 
 
-def watch_uploads(patches: Patches) -> None:
+def hook_uploads(patches: Patches) -> None:
     for name in ("asarray", "array"):
-        patches.watch(jnp, name, Kind.UPLOAD, f"jnp.{name}", _converted)
+        patches.hook(jnp, name, EventKind.UPLOAD, f"jnp.{name}", _describe_conversion)
     ledger, put = patches.ledger, "jax.device_put"
-    patches.replace(jax, "device_put", lambda original: hooked(ledger, put, original, partial(_put, ledger)), api=put)
+    on_return = partial(_record_put, ledger)
+    patches.replace(jax, "device_put", lambda original: make_hook(ledger, put, original, on_return), api=put)
     for name in _OPERATIONS:
-        patches.replace(jnp, name, _watched_operation(patches.ledger, f"jnp.{name}"), api=f"jnp.{name}")
+        patches.replace(jnp, name, _proxy_maker(patches.ledger, f"jnp.{name}"), api=f"jnp.{name}")
 
 
-def _converted(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
-    """Only what was the host's: a copy of a device array, or a list of some, does not cross."""
+def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
+    """Describe a conversion of host data; device arrays, and lists of them, are not uploaded."""
     data = args[0] if args else kwargs.get("a", kwargs.get("object"))
-    if not isinstance(result, ArrayImpl) or is_traced() or isinstance(_first_of(data), jax.Array):
+    if not isinstance(result, ArrayImpl) or is_tracing() or isinstance(_first_leaf(data), jax.Array):
         return None
-    return result.nbytes, arrived(result, data)
+    return result.nbytes, describe_converted(result, data)
 
 
-def _first_of(data: Any) -> Any:
+def _first_leaf(data: Any) -> Any:
     while isinstance(data, list | tuple) and data:
         data = data[0]
     return data
 
 
-def _put(ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """One event for all that came from the host, one for all that was on another device."""
-    if is_traced():
+def _record_put(
+    ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Record one event for all data from the host, and one for all data from another device."""
+    if is_tracing():
         return
     tree = args[0] if args else kwargs["x"]
-    data = data_in(tree)
+    data = host_arrays_in(tree)
     if data:
-        nbytes, detail = incoming(data, first_placed(result))
-        ledger.add(Kind.UPLOAD, "jax.device_put", start, end=end, nbytes=nbytes, detail=detail)
+        nbytes, detail = describe_host_data(data, first_device(result))
+        ledger.add(EventKind.UPLOAD, "jax.device_put", start, end=end, nbytes=nbytes, detail=detail)
     pairs = zip(jax.tree_util.tree_leaves(tree), jax.tree_util.tree_leaves(result), strict=True)
-    moved = [(old, new) for old, new in pairs if isinstance(old, ArrayImpl) and placed(old) != placed(new)]
+    moved = [(old, new) for old, new in pairs if isinstance(old, ArrayImpl) and device_of(old) != device_of(new)]
     if moved:
-        nbytes, detail = sum(old.nbytes for old, _ in moved), _moved(*max(moved, key=lambda pair: int(pair[0].nbytes)))
-        ledger.add(Kind.MOVE, "jax.device_put", start, end=end, nbytes=nbytes, detail=detail)
+        nbytes, largest = sum(old.nbytes for old, _ in moved), max(moved, key=lambda pair: int(pair[0].nbytes))
+        ledger.add(EventKind.MOVE, "jax.device_put", start, end=end, nbytes=nbytes, detail=_describe_move(*largest))
 
 
-def _moved(old: Any, new: Any) -> dict[str, Any]:
-    detail = dict(about(new))
-    return {"op": "device_put", "source": placed(old), "target": detail.pop("device"), **detail}
+def _describe_move(old: Any, new: Any) -> dict[str, Any]:
+    detail = dict(describe_array(new))
+    return {"op": "device_put", "source": device_of(old), "target": detail.pop("device"), **detail}
 
 
-def _watched_operation(ledger: Ledger, api: str) -> Callable[[Any], Any]:
-    return lambda original: _Operation(original, ledger, api)
+def _proxy_maker(ledger: Ledger, api: str) -> Callable[[Any], Any]:
+    return lambda original: _JnpUploadProxy(original, ledger, api)
 
 
-class _Operation(StandIn):
-    """In the place of an operation of `jnp`: it looks whether it is given NumPy data, which costs a third of a us."""
+class _JnpUploadProxy(FunctionProxy):
+    """Replaces an operation of `jnp` and checks its arguments for NumPy data, which takes a third of a microsecond."""
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)
-        self._call = hooked(ledger, api, original, partial(_given, ledger, api))
+        self._call = make_hook(ledger, api, original, _make_writer(ledger, api))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return (self._call if has_data(_given_to(args)) else self._original)(*args, **kwargs)
+        return (self._call if has_host_array(_array_arguments(args)) else self._original)(*args, **kwargs)
 
 
-def _given_to(args: tuple[Any, ...]) -> Any:
-    """Arrays, or a list of them as of `jnp.stack`."""
+def _array_arguments(args: tuple[Any, ...]) -> Any:
+    """Return the array arguments, or the items of a list as in `jnp.stack`."""
     return args[0] if args and type(args[0]) in (list, tuple) else args
 
 
-def _given(
-    ledger: Ledger, api: str, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    if is_traced():
-        return
-    nbytes, detail = incoming(data_in(_given_to(args)), first_placed(result))
-    until = within_call(start, end, nbytes)
-    ledger.write(Kind.UPLOAD, api, ledger.lines.here(), start, until, nbytes, detail)
+def _make_writer(ledger: Ledger, api: str) -> OnReturn:
+    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_tracing():
+            return
+        nbytes, detail = describe_host_data(host_arrays_in(_array_arguments(args)), first_device(result))
+        upload_end = estimate_upload_end(start, end, nbytes)
+        ledger.write(EventKind.UPLOAD, api, ledger.lines.current_line(), start, upload_end, nbytes, detail=detail)
+
+    return write

@@ -1,7 +1,7 @@
-"""Keras, on any backend: where steps end, what `compile` and `fit` make, and who makes the batches.
+"""Hooks for Keras on any backend: ends of steps, objects that `compile` and `fit` create, and data loaders.
 
-With TensorFlow the wait for batches is inside a compiled function (see `tensorflow/waits.py`); with PyTorch it is that
-of the DataLoader which Keras makes.
+With TensorFlow, the wait for batches is inside a compiled function (see `tensorflow/input_waits.py`). With PyTorch, it
+is the wait of the DataLoader that Keras creates.
 """
 
 import sys
@@ -15,49 +15,47 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.input_stages import fits
-from forebay.doctor.capture.hooks.keras.data import watch_data
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.input_stages import fit_counter
+from forebay.doctor.capture.hooks.keras.data import hook_data
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
 FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"
-SILENT_STEPS = 8  # of others, after which whoever ended steps counts as no longer in use
+MAX_OTHER_STEPS = 8  # after this many steps of other trainers, the first trainer counts as no longer used
 
 
 def install(patches: Patches) -> None:
-    steps = _Steps(patches.ledger)
-    patches.replace(keras.Model, "fit", steps.inside, api=FIT)
-    patches.replace(CallbackList, "on_train_begin", steps.began, api=FIT)
-    patches.replace(CallbackList, "on_train_batch_end", steps.batch, api=FIT)
-    patches.replace(CallbackList, "on_train_end", steps.ended, api=FIT)
-    patches.replace(keras.Model, "train_on_batch", partial(steps.outermost, ON_BATCH), api=ON_BATCH)
-    patches.replace(BaseOptimizer, "apply", partial(steps.outermost, APPLY), api=APPLY)
-    made = partial(_made, patches.ledger)
-    watch_call(patches, keras.Model, "compile", api="Model.compile", then=made, inner="seen")
-    remade = partial(_remade, patches.ledger)
-    patches.replace(keras.Model, "make_train_function", remade, api="Model.make_train_function")
-    watch_data(patches)
+    steps = _StepHooks(patches.ledger)
+    patches.replace(keras.Model, "fit", steps.hook_fit, api=FIT)
+    patches.replace(CallbackList, "on_train_begin", steps.hook_train_begin, api=FIT)
+    patches.replace(CallbackList, "on_train_batch_end", steps.hook_batch_end, api=FIT)
+    patches.replace(CallbackList, "on_train_end", steps.hook_train_end, api=FIT)
+    patches.replace(keras.Model, "train_on_batch", partial(steps.hook_step, ON_BATCH), api=ON_BATCH)
+    patches.replace(BaseOptimizer, "apply", partial(steps.hook_step, APPLY), api=APPLY)
+    on_compile = partial(_record_compile, patches.ledger)
+    hook_call(patches, keras.Model, "compile", api="Model.compile", on_return=on_compile, nested="recorded")
+    make = partial(_hook_train_function, patches.ledger)
+    patches.replace(keras.Model, "make_train_function", make, api="Model.make_train_function")
+    hook_data(patches)
 
 
-class _Steps:
-    """Each step ends once: with the batch of a `fit`, else with whatever outside of it trains the model."""
+class _StepHooks:
+    """Records each step once: at the batch end of a `fit`, otherwise at the outermost call that trains."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._depth = 0  # of things that train, one inside the other
-        self._late = False  # a `fit` goes on that was called before the hooks were there
-        self._first: weakref.ref[Any] | None = None
-        self._since = 0  # steps of others since that one's last
+        self._depth = 0  # nested calls that train
+        self._is_late = False  # the current `fit` was called before the hooks were installed
+        self._first: weakref.ref[Any] | None = None  # the trainer whose steps count
+        self._other_steps = 0  # steps of other trainers since its last step
 
-    def inside(self, original: Any) -> Any:
-        """Let `fit` be known to go on."""
-
+    def hook_fit(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
-            fits.begun += 1
+            fit_counter.count += 1
             self._depth += 1
             try:
                 return original(*args, **kwargs)
@@ -66,81 +64,83 @@ class _Steps:
 
         return hook
 
-    def began(self, original: Any) -> Any:
-        """A callback may have begun the watch: `fit` was called before that."""
+    def hook_train_begin(self, original: Any) -> Any:
+        """A callback may have started the session; then `fit` was called before the hooks were installed."""
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             if not self._depth:
-                self._depth, self._late = 1, True
+                self._depth, self._is_late = 1, True
             return original(*args, **kwargs)
 
         return hook
 
-    def ended(self, original: Any) -> Any:
+    def hook_train_end(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
-            if self._late:
-                self._depth, self._late = self._depth - 1, False
+            if self._is_late:
+                self._depth, self._is_late = self._depth - 1, False
             return original(*args, **kwargs)
 
         return hook
 
-    def batch(self, original: Any) -> Any:
+    def hook_batch_end(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if self._ledger.on and self._depth:
-                self._write(FIT)
+            if self._ledger.is_on and self._depth:
+                self._record_step(FIT)
             return result
 
         return hook
 
-    def outermost(self, api: str, original: Any) -> Any:
+    def hook_step(self, api: str, original: Any) -> Any:
         def hook(trainer: Any, *args: Any, **kwargs: Any) -> Any:
             self._depth += 1
             try:
                 result = original(trainer, *args, **kwargs)
             finally:
                 self._depth -= 1
-            if self._ledger.on and not self._depth and _runs_now() and self._is_first(trainer):
-                self._write(api)
+            if self._ledger.is_on and not self._depth and _is_executing() and self._is_first(trainer):
+                self._record_step(api)
             return result
 
         return hook
 
     def _is_first(self, trainer: Any) -> bool:
-        """Two networks that are trained in turn make one step together."""
+        """Whether this trainer ends a step: two networks trained alternately make one step together."""
         first = self._first() if self._first is not None else None
-        self._since = 0 if trainer is first else self._since + 1
-        if first is None or self._since >= SILENT_STEPS:
-            self._first, self._since = weakref.ref(trainer), 0
+        self._other_steps = 0 if trainer is first else self._other_steps + 1
+        if first is None or self._other_steps >= MAX_OTHER_STEPS:
+            self._first, self._other_steps = weakref.ref(trainer), 0
             return True
         return trainer is first
 
-    def _write(self, api: str) -> None:
+    def _record_step(self, api: str) -> None:
         now = perf_counter_ns()
-        quietly(self._ledger, api, partial(self._ledger.add, Kind.STEP, api, now, end=now))
+        run_guarded(self._ledger, api, partial(self._ledger.add, EventKind.STEP, api, now, end=now))
 
 
-def _runs_now() -> bool:
-    """Not while a step is traced, which happens once for all of them."""
+def _is_executing() -> bool:
+    """False while a step is traced, which happens once for all steps."""
     tensorflow = sys.modules.get("tensorflow")
-    tracing = tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()
-    return not tracing and not in_stateless_scope()
+    is_tracing = (
+        tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()
+    )
+    return not is_tracing and not in_stateless_scope()
 
 
-def _made(ledger: Ledger, call: Call) -> None:
-    write(ledger, Kind.BUILD, "Model.compile", call, detail={"what": "Model"})
+def _record_compile(ledger: Ledger, call: HookedCall) -> None:
+    record_call(ledger, EventKind.BUILD, "Model.compile", call, detail={"what": "Model"})
 
 
-def _remade(ledger: Ledger, original: Any) -> Any:
-    """What `compile` undoes, the next `fit` makes again."""
+def _hook_train_function(ledger: Ledger, original: Any) -> Any:
+    """Record when `fit` creates its step function; `compile` discards it, and the next `fit` creates it again."""
 
     def hook(model: Any, *args: Any, **kwargs: Any) -> Any:
         before, start = getattr(model, "train_function", None), perf_counter_ns()
         result = original(model, *args, **kwargs)
-        if ledger.on and getattr(model, "train_function", None) is not before:
-            call = Call(start, perf_counter_ns(), result, (), {})
+        if ledger.is_on and getattr(model, "train_function", None) is not before:
+            call = HookedCall(start, perf_counter_ns(), result, (), {})
             detail = {"function": "train_function", "reason": "first"}
-            quietly(ledger, FIT, partial(write, ledger, Kind.COMPILE, "Model.fit", call, detail=detail))
+            run_guarded(ledger, FIT, partial(record_call, ledger, EventKind.COMPILE, "Model.fit", call, detail=detail))
         return result
 
     return hook

@@ -1,4 +1,4 @@
-"""Data as Keras takes it: which loader a `fit` has, its wait where that is Python's, and the user's own part of it."""
+"""Data in Keras: the loader of a `fit`, waits for batches in Python, and user code that makes batches."""
 
 import sys
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from keras.src.trainers.data_adapters import (
     tf_dataset_adapter,
 )
 
-from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.input_stages import Part, loaders, prepare
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.input_stages import InputStage, dataset_facts, time_stage
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_data"]
+__all__ = ["hook_data"]
 
 INPUT, ROW, GENERATOR = "keras input", "PyDataset.__getitem__", "generator"
 _LOADERS = {
@@ -38,102 +38,103 @@ _ADAPTERS = (
 )
 
 
-def watch_data(patches: Patches) -> None:
+def hook_data(patches: Patches) -> None:
     for module, name in _ADAPTERS:
         adapter = getattr(module, name)
-        watch_call(patches, adapter, "get_tf_dataset", api="Model.fit", then=_tagged, inner="seen")
-    _watch_waits(patches)
-    _watch_rows(patches)
-    _watch_generators(patches)
+        hook_call(patches, adapter, "get_tf_dataset", api="Model.fit", on_return=_add_facts, nested="recorded")
+    _hook_waits(patches)
+    _hook_rows(patches)
+    _hook_generators(patches)
 
 
-def _tagged(call: Call) -> None:
-    loaders.tell(call.result, **_facts(call.args[0]))
+def _add_facts(call: HookedCall) -> None:
+    dataset_facts.add(call.result, **_read_facts(call.args[0]))
 
 
-def _facts(adapter: Any) -> dict[str, Any]:
-    """As an input event tells them."""
+def _read_facts(adapter: Any) -> dict[str, Any]:
+    """Return facts with the keys of an input event."""
     facts: dict[str, Any] = {"loader": _LOADERS.get(type(adapter).__name__, "generator")}
     rows, dataset = getattr(adapter, "batch_size", None), getattr(adapter, "py_dataset", None)
     facts |= {"batch_rows": rows} if rows else {}
     return facts | ({"workers": dataset.workers} if dataset is not None and dataset.workers > 1 else {})
 
 
-def _watch_waits(patches: Patches) -> None:
-    """Batches for JAX are taken in Python."""
+def _hook_waits(patches: Patches) -> None:
+    """Hook the iterator of the JAX backend, which takes batches in Python."""
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
     if keras.backend.backend() == "jax" and trainer is not None:
-        make = partial(_timed, patches.ledger)
+        make = partial(_hook_iterator, patches.ledger)
         patches.replace(trainer.JAXEpochIterator, "_get_iterator", make, api=INPUT)
 
 
-def _timed(ledger: Ledger, original: Any) -> Any:
+def _hook_iterator(ledger: Ledger, original: Any) -> Any:
     def hook(epoch: Any) -> Any:
         batches = iter(original(epoch))
-        return _waiting(ledger, batches, _facts(epoch.data_adapter)) if ledger.on else batches
+        return _record_waits(ledger, batches, _read_facts(epoch.data_adapter)) if ledger.is_on else batches
 
     return hook
 
 
-def _waiting(ledger: Ledger, batches: Iterator[Any], facts: dict[str, Any]) -> Iterator[Any]:
-    """The same batches, with each wait written down."""
+def _record_waits(ledger: Ledger, batches: Iterator[Any], facts: dict[str, Any]) -> Iterator[Any]:
+    """Yield the same batches and record each wait."""
     end = object()
     while True:
         start = perf_counter_ns()
         batch = next(batches, end)
         if batch is end:
             return
-        if ledger.on:
-            quietly(ledger, INPUT, _came, ledger, Call(start, perf_counter_ns(), batch, (), {}), facts)
+        if ledger.is_on:
+            call = HookedCall(start, perf_counter_ns(), batch, (), {})
+            run_guarded(ledger, INPUT, _record_batch, ledger, call, facts)
         yield batch
 
 
-def _came(ledger: Ledger, call: Call, facts: dict[str, Any]) -> None:
+def _record_batch(ledger: Ledger, call: HookedCall, facts: dict[str, Any]) -> None:
     nbytes = sum(getattr(array, "nbytes", 0) for array in keras.tree.flatten(call.result))
-    write(ledger, Kind.INPUT, f"keras {facts['loader']}", call, nbytes=nbytes, detail=facts)
+    record_call(ledger, EventKind.INPUT, f"keras {facts['loader']}", call, nbytes=nbytes, detail=facts)
 
 
-def _watch_rows(patches: Patches) -> None:
-    """The class of a PyDataset is the user's: it is watched from when the first of its objects is given to Keras."""
-    met: set[type] = set()
+def _hook_rows(patches: Patches) -> None:
+    """Hook each user class derived from PyDataset when Keras receives its first object."""
+    known: set[type] = set()
 
-    def given(call: Call) -> None:
+    def on_adapter(call: HookedCall) -> None:
         kind = type(call.args[0].py_dataset)
-        if kind not in met:
-            met.add(kind)
-            patches.replace(kind, "__getitem__", partial(_row, patches.ledger), api=ROW)
+        if kind not in known:
+            known.add(kind)
+            patches.replace(kind, "__getitem__", partial(_hook_row, patches.ledger), api=ROW)
 
-    watch_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", api=ROW, then=given)
+    hook_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", api=ROW, on_return=on_adapter)
 
 
-def _row(ledger: Ledger, original: Any) -> Any:
-    part = Part(ROW, ledger.lines.of_code(original), "row")
+def _hook_row(ledger: Ledger, original: Any) -> Any:
+    stage = InputStage(ROW, ledger.lines.line_of_function(original), "row")
 
     def hook(*args: Any) -> Any:
-        return prepare(ledger, lambda: part, original, *args)
+        return time_stage(ledger, lambda: stage, original, *args)
 
     return hook
 
 
-def _watch_generators(patches: Patches) -> None:
+def _hook_generators(patches: Patches) -> None:
     ledger = patches.ledger
 
     def make(original: Any) -> Any:
         def hook(adapter: Any, generator: Any) -> None:
-            original(adapter, _watched(ledger, generator) if ledger.on else generator)
+            original(adapter, _record_generator(ledger, generator) if ledger.is_on else generator)
 
         return hook
 
     patches.replace(generator_data_adapter.GeneratorDataAdapter, "__init__", make, api=GENERATOR)
 
 
-def _watched(ledger: Ledger, generator: Any) -> Iterator[Any]:
-    """The same generator, with the making of each batch written down."""
+def _record_generator(ledger: Ledger, generator: Any) -> Iterator[Any]:
+    """Yield the same batches and record the time that the generator takes for each."""
     code = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
-    part = Part(GENERATOR, ledger.lines.of_code(code), "generator")
+    stage = InputStage(GENERATOR, ledger.lines.line_of_function(code), "generator")
     end = object()
     while True:
-        batch = prepare(ledger, lambda: part, next, generator, end)
+        batch = time_stage(ledger, lambda: stage, next, generator, end)
         if batch is end:
             return
         yield batch

@@ -1,4 +1,4 @@
-"""Operations that run one by one: how many each line starts, arrays they are given, and what moves to reach them."""
+"""Operations that run one by one: how many each line starts, and what they upload or move."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,124 +10,126 @@ import numpy as np
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 
-from forebay.doctor.capture.hooks.op_counter import Counting, Counts
-from forebay.doctor.capture.hooks.tensorflow.input_waits import Waits
+from forebay.doctor.capture.hooks.op_counter import OpCounter, ThreadOps
+from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor
-from forebay.doctor.capture.hooks.tensorflow.transfers import Crossings
+from forebay.doctor.capture.hooks.tensorflow.transfers import Transfers
 from forebay.doctor.capture.patches import Patches
 
-__all__ = ["API", "Operations", "watch_operations"]
+__all__ = ["API", "EagerOps", "hook_operations"]
 
 API = "tf operations"
-_PLAIN = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})  # what an operation mostly gets
-SURE = 16  # times that an operation has brought nothing over
-_COMPILED = ("__inference_", "__forward_", "__backward_")  # functions, which run by the same door
+_PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})  # inputs without a transfer
+MIN_PLAIN_SAMPLES = 16  # samples without a transfer, after which an operation counts as plain
+_COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")  # compiled functions use the same entry point
 
 
-class Operations:
-    """Told of the operations that are looked at."""
+class EagerOps:
+    """Receives the operations that are sampled."""
 
-    def __init__(self, patches: Patches, waits: Waits) -> None:
+    def __init__(self, patches: Patches, waits: InputWaits) -> None:
         self.ledger = patches.ledger
-        self.counting = Counting(patches.ledger, API)
-        self.plain: set[str] = set()  # operations that bring nothing over, as far as anybody knows
+        self.counter = OpCounter(patches.ledger, API)
+        self.plain: set[str] = set()  # operations that have not caused a transfer so far
         self._waits = waits
-        self._crossings = Crossings(patches, API)
-        self._looked: Counter[str] = Counter()
-        self._several: bool | None = None  # devices
+        self._transfers = Transfers(patches, API)
+        self._plain_samples: Counter[str] = Counter()
+        self._several_devices: bool | None = None
 
-    def ran(self, counts: Counts, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
-        given = not _PLAIN.issuperset(map(type, inputs))
-        moved = self._has_several() and (list in map(type, inputs) or _is_spread(inputs, result))
-        self._remember(name, plain=not given and not moved)
-        if counts.left:
-            counts.pass_over(end)
-            line = self.ledger.lines.here(1) if given or moved else -1
+    def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
+        has_array = not _PLAIN_TYPES.issuperset(map(type, inputs))
+        may_move = self._has_several_devices() and (
+            list in map(type, inputs) or _are_on_several_devices(inputs, result)
+        )
+        self._classify(name, plain=not has_array and not may_move)
+        if ops.until_sample:
+            ops.skip_op(end)
+            line = self.ledger.lines.current_line(1) if has_array or may_move else -1
         else:
-            self._waits.look_at_the_clock(start)
-            line = self.counting.look(counts, start, end)
+            self._waits.stop_if_due(start)
+            line = self.counter.sample(ops, start, end)
         if line < 0:
             return
-        if given:
-            for value in _inputs_of(inputs, np.ndarray):
-                self._crossings.given(name, value, result, line, start, end)
-        if moved:
-            self._crossings.moved(name, _inputs_of(inputs, EagerTensor), result, line, start, end)
+        if has_array:
+            for array in _inputs_of_type(inputs, np.ndarray):
+                self._transfers.record_array(name, array, result, line, start, end)
+        if may_move:
+            self._transfers.record_moves(name, _inputs_of_type(inputs, EagerTensor), result, line, start, end)
 
-    def _remember(self, name: str, *, plain: bool) -> None:
-        """Crossings are all wanted: only what was seen to bring nothing over is left out of sight at times."""
+    def _classify(self, name: str, *, plain: bool) -> None:
+        """Every transfer must be recorded, so only operations known to cause none are skipped at times."""
         if not plain:
-            self._looked[name] = 0
+            self._plain_samples[name] = 0
             self.plain.discard(name)
             return
-        self._looked[name] += 1
-        if self._looked[name] >= SURE:
+        self._plain_samples[name] += 1
+        if self._plain_samples[name] >= MIN_PLAIN_SAMPLES:
             self.plain.add(name)
 
-    def _has_several(self) -> bool:
-        if self._several is None:
-            self._several = len(context.context().list_logical_devices()) > 1
-        return self._several
+    def _has_several_devices(self) -> bool:
+        if self._several_devices is None:
+            self._several_devices = len(context.context().list_logical_devices()) > 1
+        return self._several_devices
 
 
-def watch_operations(patches: Patches, operations: Operations) -> None:
-    """Both doors: the fast one, and the one for whatever that does not take."""
-    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_fast, operations), api=API)
-    patches.replace(execute, "execute", partial(_slow, operations), api=API)
-    patches.undo_with(operations.counting.stop, api=API)
+def hook_operations(patches: Patches, operations: EagerOps) -> None:
+    """Hook both entry points: the fast path, and the fallback for inputs that the fast path rejects."""
+    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_hook_fast_path, operations), api=API)
+    patches.replace(execute, "execute", partial(_hook_fallback, operations), api=API)
+    patches.add_undo(operations.counter.stop, api=API)
 
 
-def _fast(operations: Operations, original: Any) -> Any:
-    thread, plain = operations.counting.thread, operations.plain
-    call = _looking(operations)
+def _hook_fast_path(operations: EagerOps, original: Any) -> Any:
+    thread, plain = operations.counter.thread, operations.plain
+    call = _make_recorded_call(operations)
 
     def hook(*args: Any) -> Any:
-        counts = thread.counts
-        if counts.left > 1 and args[1] in plain:
-            counts.left -= 1
+        ops = thread.ops
+        if ops.until_sample > 1 and args[1] in plain:
+            ops.until_sample -= 1
             return original(*args)
-        return call(original, counts, args[1], args[3:], args, {})
+        return call(original, ops, args[1], args[3:], args, {})
 
     return hook
 
 
-def _slow(operations: Operations, original: Any) -> Any:
-    thread, call = operations.counting.thread, _looking(operations)
+def _hook_fallback(operations: EagerOps, original: Any) -> Any:
+    thread, call = operations.counter.thread, _make_recorded_call(operations)
 
     def hook(op_name: Any, num_outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         name = op_name.decode() if isinstance(op_name, bytes) else op_name
-        given = (op_name, num_outputs, inputs, *args)
-        if name.startswith(_COMPILED):
-            return original(*given, **kwargs)
-        return call(original, thread.counts, name, inputs, given, kwargs)
+        all_args = (op_name, num_outputs, inputs, *args)
+        if name.startswith(_COMPILED_PREFIXES):
+            return original(*all_args, **kwargs)
+        return call(original, thread.ops, name, inputs, all_args, kwargs)
 
     return hook
 
 
-def _looking(operations: Operations) -> Callable[..., Any]:
-    ledger, pause, ran = operations.ledger, operations.counting.pause, operations.ran
+def _make_recorded_call(operations: EagerOps) -> Callable[..., Any]:
+    ledger, pause, on_operation = operations.ledger, operations.counter.pause, operations.on_operation
 
-    def call(original: Any, counts: Counts, name: str, inputs: Any, args: Any, kwargs: Any) -> Any:
-        if not ledger.enter():
-            pause(counts)
+    def call(original: Any, ops: ThreadOps, name: str, inputs: Any, args: Any, kwargs: Any) -> Any:
+        if not ledger.begin():
+            pause(ops)
             return original(*args, **kwargs)
         try:
             start = perf_counter_ns()
             result = original(*args, **kwargs)
             end = perf_counter_ns()
             try:
-                ran(counts, name, inputs, result, start, end)
+                on_operation(ops, name, inputs, result, start, end)
             except Exception as error:
-                ledger.failed(API, error)
+                ledger.note_failure(API, error)
             return result
         finally:
-            ledger.leave()
+            ledger.end()
 
     return call
 
 
-def _is_spread(inputs: Any, result: Any) -> bool:
-    """Whether tensors are on more than one device; it is asked of every operation where there are several."""
+def _are_on_several_devices(inputs: Any, result: Any) -> bool:
+    """Whether the tensors lie on more than one device. Called for every operation if there are several devices."""
     device = None
     for value in (*inputs, *result) if type(result) is list else (*inputs, result):
         if type(value) is EagerTensor:
@@ -137,8 +139,8 @@ def _is_spread(inputs: Any, result: Any) -> bool:
     return False
 
 
-def _inputs_of(inputs: Any, kind: type) -> Iterator[Any]:
-    """Those of one kind, and those in lists of them, as of `tf.concat`; they are over at the name of an attribute."""
+def _inputs_of_type(inputs: Any, kind: type) -> Iterator[Any]:
+    """Yield the inputs of one type, also from lists as in `tf.concat`. The first attribute name ends the inputs."""
     for value in inputs:
         if type(value) is kind:
             yield value

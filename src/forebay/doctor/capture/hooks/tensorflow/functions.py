@@ -1,4 +1,4 @@
-"""Compiled functions: made, traced and called. Whatever a call converts, reads or waits for is seen beside it."""
+"""Compiled functions: created, traced and called. Conversions, reads and waits inside a call are recorded too."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,41 +15,41 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function, t
 from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
-from forebay.doctor.capture.hooks.calls import Call, quietly, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow.graph_placement import Moved, Placed, moves_in
-from forebay.doctor.capture.hooks.tensorflow.input_waits import Waits
-from forebay.doctor.capture.hooks.tensorflow.signatures import reason_of, signature_of
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.tensorflow.graph_placement import GraphMove, GraphMoveRecorder, find_moves
+from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits
+from forebay.doctor.capture.hooks.tensorflow.signatures import format_signature, retrace_reason
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Shapes", "watch_functions"]
+__all__ = ["XlaShapes", "hook_functions"]
 
 API = "tf.function"
 _ITERATORS = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
-SMALLEST_CONSTANT = 1 << 20  # bytes: less is what graphs are made of
+MIN_CONSTANT_NBYTES = 1 << 20  # smaller constants are normal in graphs
 
 
 Shape = tuple[int, ...]
 
 
-class Shapes:
-    """Remembers what each function of XLA's was called with."""
+class XlaShapes:
+    """Remembers the argument shapes of each function that XLA compiles."""
 
     def __init__(self) -> None:
-        self._met: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()
+        self._shapes: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()
 
-    def compiled_for(self, call: Call) -> dict[str, str] | None:
-        """Why this call was compiled for, where it was: its shapes are new."""
+    def describe_compilation(self, call: HookedCall) -> dict[str, str] | None:
+        """Describe the compilation that a call caused because its shapes are new; None if it caused none."""
         function, *args = call.args
         if not getattr(function, "_jit_compile", False):
             return None
-        met, shapes = self._met.setdefault(function, set()), _shapes_in((args, call.kwargs))
-        if shapes in met:
+        known, shapes = self._shapes.setdefault(function, set()), _shapes_in((args, call.kwargs))
+        if shapes in known:
             return None
-        reason = "shape" if met else "first"
-        met.add(shapes)
+        reason = "shape" if known else "first"
+        known.add(shapes)
         return {"function": function.name, "reason": reason, "signature": ", ".join(map(str, map(list, shapes)))}
 
 
@@ -63,42 +63,44 @@ def _shapes_in(arguments: Any) -> tuple[Shape, ...]:
     return tuple(found)
 
 
-def watch_functions(patches: Patches, waits: Waits) -> None:
-    function = polymorphic_function.Function
-    traces = _Traces(patches.ledger)
-    ran = partial(_ran, patches.ledger, waits, traces, Shapes())
-    watch_call(patches, function, "__call__", api=API, then=ran, when=_is_compiled, inner="seen")
-    made = partial(_made, patches.ledger)
-    watch_call(patches, function, "__init__", api="making of tf.function", then=made, when=_is_outside)
-    patches.replace(tracing_compilation, "_create_concrete_function", traces.watched, api="tracing of tf.function")
-    patches.replace(ops, "_create_graph_constant", traces.constant, api="constants of graphs")
+def hook_functions(patches: Patches, waits: InputWaits) -> None:
+    function, ledger = polymorphic_function.Function, patches.ledger
+    traces = _TraceHooks(ledger)
+    on_run = partial(_record_run, ledger, waits, traces, XlaShapes())
+    hook_call(patches, function, "__call__", api=API, on_return=on_run, should_record=_is_compiled, nested="recorded")
+    on_created = partial(_record_created, ledger)
+    hook_call(patches, function, "__init__", api="making of tf.function", on_return=on_created, should_record=_is_eager)
+    patches.replace(tracing_compilation, "_create_concrete_function", traces.hook_trace, api="tracing of tf.function")
+    patches.replace(ops, "_create_graph_constant", traces.hook_constant, api="constants of graphs")
 
 
-def _is_outside(*_: Any, **__: Any) -> bool:
+def _is_eager(*_: Any, **__: Any) -> bool:
     return bool(context.executing_eagerly())
 
 
 def _is_compiled(function: Any, *_: Any, **__: Any) -> bool:
-    """Not while another one is traced, nor where functions were told to run as plain Python."""
+    """Whether the call runs compiled: not while another function is traced, nor if functions run eagerly."""
     return bool(context.executing_eagerly()) and not getattr(function, "_run_functions_eagerly", False)
 
 
-def _made(ledger: Ledger, call: Call) -> None:
+def _record_created(ledger: Ledger, call: HookedCall) -> None:
     detail = {"what": "function", "function": call.argument(2, "name", "")}
-    write(ledger, Kind.BUILD, API, call, detail=detail)
+    record_call(ledger, EventKind.BUILD, API, call, detail=detail)
 
 
-def _ran(ledger: Ledger, waits: Waits, traces: "_Traces", shapes: Shapes, call: Call) -> None:
-    write(ledger, Kind.RUN, API, call, detail={"function": call.args[0].name})
-    compiled = shapes.compiled_for(call)
-    if compiled is not None:
-        write(ledger, Kind.COMPILE, "XLA", call, detail=compiled)
-    traces.write_moves(call)
+def _record_run(
+    ledger: Ledger, waits: InputWaits, traces: "_TraceHooks", xla_shapes: XlaShapes, call: HookedCall
+) -> None:
+    record_call(ledger, EventKind.RUN, API, call, detail={"function": call.args[0].name})
+    compilation = xla_shapes.describe_compilation(call)
+    if compilation is not None:
+        record_call(ledger, EventKind.COMPILE, "XLA", call, detail=compilation)
+    traces.record_moves(call)
     iterator = _iterator_in(call.args[1:]) or _iterator_in(call.kwargs.values())
     if iterator is None:
-        waits.look_at_the_clock(call.end)
+        waits.stop_if_due(call.end)
     else:
-        waits.waited_inside(iterator, call.start, call.end)
+        waits.on_call(iterator, call.start, call.end)
 
 
 def _iterator_in(arguments: Iterable[Any]) -> Any:
@@ -108,71 +110,71 @@ def _iterator_in(arguments: Iterable[Any]) -> Any:
     return None
 
 
-class _Thread(threading.local):
-    depth = 0  # functions traced inside functions
-    constants_nbytes = 0  # embedded since the outermost one began
-    graph: Any = None  # that was traced last, by the call which goes on
+class _TraceThread(threading.local):
+    is_tracing = False
+    constants_nbytes = 0  # embedded since the outermost trace began
+    graph: Any = None  # traced last, by the call in progress
 
 
-class _Traces:
-    """The making of graphs: the outermost is written down, with the arrays that were embedded in it or below it."""
+class _TraceHooks:
+    """Records the outermost trace, with the size of the arrays that it embeds."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._thread = _Thread()
-        self._placed = Placed(ledger)
+        self._thread = _TraceThread()
+        self._moves = GraphMoveRecorder(ledger)
 
-    def write_moves(self, call: Call) -> None:
-        """What the function moves between devices, as it was traced when it was first called."""
+    def record_moves(self, call: HookedCall) -> None:
+        """Record what the function moves between devices, according to its first trace."""
         graph, self._thread.graph = self._thread.graph, None
 
-        def moves() -> Iterator[Moved]:
+        def moves() -> Iterator[GraphMove]:
             devices = [device.name for device in context.context().list_logical_devices()]
-            return moves_in(self._ledger, graph.get_operations() if graph else (), devices)
+            return find_moves(self._ledger, graph.get_operations() if graph else (), devices)
 
-        self._placed.ran(call.args[0], API, moves, call.end)
+        self._moves.record(call.args[0], API, moves, call.end)
 
-    def watched(self, original: Any) -> Any:
+    def hook_trace(self, original: Any) -> Any:
         def hook(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
-            given, thread = (function_type, type_context, func_graph, tracing_options), self._thread
-            if not self._ledger.on or thread.depth:
-                return original(*given)
-            start, thread.depth, thread.constants_nbytes = perf_counter_ns(), 1, 0
+            args, thread = (function_type, type_context, func_graph, tracing_options), self._thread
+            if not self._ledger.is_on or thread.is_tracing:
+                return original(*args)
+            start, thread.is_tracing, thread.constants_nbytes = perf_counter_ns(), True, 0
             try:
-                traced = original(*given)
+                traced = original(*args)
             finally:
-                thread.depth = 0
+                thread.is_tracing = False
             thread.graph = getattr(traced, "graph", None)
-            quietly(self._ledger, API, self._traced, start, function_type, tracing_options)
+            run_guarded(self._ledger, API, self._record_trace, start, function_type, tracing_options)
             return traced
 
         return hook
 
-    def constant(self, original: Any) -> Any:
+    def hook_constant(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter_ns()
             tensor = original(*args, **kwargs)
-            if self._ledger.on:
-                quietly(self._ledger, "tf.constant", self._embedded, start, tensor)
+            if self._ledger.is_on:
+                run_guarded(self._ledger, "tf.constant", self._record_constant, start, tensor)
             return tensor
 
         return hook
 
-    def _traced(self, start: int, function_type: Any, options: Any) -> None:
-        detail = {"function": options.name, "signature": signature_of(function_type)}
+    def _record_trace(self, start: int, function_type: Any, options: Any) -> None:
+        detail = {"function": options.name, "signature": format_signature(function_type)}
         earlier = [traced.function_type for traced in options.function_cache.values()] if options.function_cache else []
-        reason = reason_of(function_type, earlier)
+        reason = retrace_reason(function_type, earlier)
         detail |= {"reason": reason} if reason else {}
-        embedded = self._thread.constants_nbytes
-        detail |= {"constants_nbytes": embedded} if embedded >= SMALLEST_CONSTANT else {}
-        call = Call(start, perf_counter_ns(), None, (), {})
-        write(self._ledger, Kind.COMPILE, API, call, detail=detail)
+        nbytes = self._thread.constants_nbytes
+        detail |= {"constants_nbytes": nbytes} if nbytes >= MIN_CONSTANT_NBYTES else {}
+        call = HookedCall(start, perf_counter_ns(), None, (), {})
+        record_call(self._ledger, EventKind.COMPILE, API, call, detail=detail)
 
-    def _embedded(self, start: int, tensor: Any) -> None:
+    def _record_constant(self, start: int, tensor: Any) -> None:
         nbytes = (tensor.shape.num_elements() or 0) * (tensor.dtype.size or 0)
-        if self._thread.depth:
+        if self._thread.is_tracing:
             self._thread.constants_nbytes += nbytes
-        elif nbytes >= SMALLEST_CONSTANT:  # in a graph that is put together by hand
+        elif nbytes >= MIN_CONSTANT_NBYTES:  # in a graph that the script builds without tf.function
             detail = {"what": "constant", "constants_nbytes": nbytes, "dtype": tensor.dtype.name}
-            call = Call(start, perf_counter_ns(), None, (), {})
-            write(self._ledger, Kind.BUILD, "tf.constant", call, nbytes=nbytes, detail=detail)
+            call = HookedCall(start, perf_counter_ns(), None, (), {})
+            record_call(self._ledger, EventKind.BUILD, "tf.constant", call, nbytes=nbytes, detail=detail)

@@ -1,6 +1,6 @@
-"""What a graph moves between devices: its edges whose two ends were placed apart, found once for each graph.
+"""Moves inside a graph: edges between operations on different devices, found once for each graph.
 
-How long such a move takes cannot be told from outside: it is part of the run.
+A move inside a graph cannot be timed: it is part of the run.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -8,85 +8,85 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Moved", "Placed", "ancestors", "moves_in"]
+__all__ = ["GraphMove", "GraphMoveRecorder", "find_moves", "required_operations"]
 
 API = "tf.device"
-MOST = 4  # moves of a graph that are written down, the largest
-MOST_OPERATIONS = 100_000  # looked at in a graph
-# Run on a GPU where there is one and nothing else was asked for.
-_SURELY_ON_GPU = frozenset(
+MAX_MOVES = 4  # of a graph; the largest are recorded
+MAX_OPERATIONS = 100_000  # examined in a graph
+# Operations that run on a GPU if there is one and the script requests no device.
+_GPU_OPERATIONS = frozenset(
     {"MatMul", "BatchMatMulV2", "Conv2D", "BiasAdd", "Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Relu", "Tanh"}
     | {"Sigmoid", "Softmax", "Mean", "Sum", "Max", "Exp", "Log", "Sqrt", "Square", "RandomStandardNormal"}
 )
 
 
-class Moved(NamedTuple):
-    """A tensor that an operation needs elsewhere than it was made."""
+class GraphMove(NamedTuple):
+    """A tensor that one device produces and another device consumes."""
 
-    nbytes: int  # none where its shape is known only when it runs
+    nbytes: int  # 0 if its shape is known only at run time
     detail: dict[str, Any]
     line: int
 
 
-class Placed:
-    """Writes down, with every run of a graph, what it moves."""
+class GraphMoveRecorder:
+    """Records the moves of a graph with each of its runs."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._known: WeakKeyDictionary[Any, dict[Any, list[Moved]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, dict[Any, list[GraphMove]]] = WeakKeyDictionary()
 
-    def ran(self, owner: Any, key: Any, moves: Callable[[], Iterable[Moved]], end: int) -> None:
-        """A graph has run; `moves` is asked once for every key of its owner."""
+    def record(self, owner: Any, key: Any, moves: Callable[[], Iterable[GraphMove]], end: int) -> None:
+        """Record the moves of a run that ended; `moves` is called once for each owner and key."""
         known = self._known.setdefault(owner, {})
         if key not in known:
-            known[key] = sorted(moves(), key=lambda moved: -moved.nbytes)[:MOST]
-        for moved in known[key]:
-            self._ledger.add(Kind.MOVE, API, end, end=end, nbytes=moved.nbytes, detail=moved.detail, line=moved.line)
+            known[key] = sorted(moves(), key=lambda move: -move.nbytes)[:MAX_MOVES]
+        for move in known[key]:
+            self._ledger.add(EventKind.MOVE, API, end, end=end, nbytes=move.nbytes, detail=move.detail, line=move.line)
 
 
-def moves_in(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[Moved]:
-    """Of these operations, on the devices that there are."""
-    there = {_short(device) for device in devices}
+def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[GraphMove]:
+    """Yield the moves between these operations on the given devices."""
+    known_devices = {_short_name(device) for device in devices}
     for number, operation in enumerate(operations):
-        if number >= MOST_OPERATIONS:
+        if number >= MAX_OPERATIONS:
             return
-        target = _place(operation, there)
+        target = _device_of(operation, known_devices)
         for tensor in operation.inputs if target else ():
-            source = _place(tensor.op, there)
+            source = _device_of(tensor.op, known_devices)
             if source and source != target and tensor.dtype.is_floating:
-                yield _moved(ledger, operation, tensor, source, target)
+                yield _describe_move(ledger, operation, tensor, source, target)
 
 
-def ancestors(fetched: Iterable[Any], fed: Iterable[Any]) -> Iterator[Any]:
-    """The operations that have to run for these, where others are fed."""
-    coming, met = list(fetched), {tensor.op for tensor in fed}
-    while coming:
-        operation = coming.pop()
-        if operation in met:
+def required_operations(fetched: Iterable[Any], fed: Iterable[Any]) -> Iterator[Any]:
+    """Yield the operations that must run to fetch some operations, if other tensors are fed."""
+    pending, visited = list(fetched), {tensor.op for tensor in fed}
+    while pending:
+        operation = pending.pop()
+        if operation in visited:
             continue
-        met.add(operation)
+        visited.add(operation)
         yield operation
-        coming += [tensor.op for tensor in operation.inputs]
-        coming += operation.control_inputs
+        pending += [tensor.op for tensor in operation.inputs]
+        pending += operation.control_inputs
 
 
-def _place(operation: Any, there: set[str]) -> str:
-    """Where it runs, if that was said or goes without saying."""
-    asked = _short(operation.device)
-    if not asked and operation.type in _SURELY_ON_GPU and "GPU:0" in there:
+def _device_of(operation: Any, known_devices: set[str]) -> str:
+    """Return the device that the script requests or that TensorFlow is certain to choose; otherwise ""."""
+    requested = _short_name(operation.device)
+    if not requested and operation.type in _GPU_OPERATIONS and "GPU:0" in known_devices:
         return "GPU:0"
-    return asked if asked in there else ""
+    return requested if requested in known_devices else ""
 
 
-def _short(device: str) -> str:
+def _short_name(device: str) -> str:
     return device.rpartition("device:")[2].replace("*", "0")
 
 
-def _moved(ledger: Ledger, operation: Any, tensor: Any, source: str, target: str) -> Moved:
+def _describe_move(ledger: Ledger, operation: Any, tensor: Any, source: str, target: str) -> GraphMove:
     nbytes = (tensor.shape.num_elements() or 0) * tensor.dtype.size
     shape = tensor.shape.as_list() if tensor.shape.rank is not None else None
     detail = {"op": operation.type, "source": source, "target": target, "dtype": tensor.dtype.name, "shape": shape}
     frames = ((frame.filename, frame.lineno, frame.name) for frame in reversed(list(operation.traceback)))
-    return Moved(nbytes, detail | {"timed": False}, ledger.lines.of_frames(frames))
+    return GraphMove(nbytes, detail | {"timed": False}, ledger.lines.first_user_line(frames))

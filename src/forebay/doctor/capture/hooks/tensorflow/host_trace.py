@@ -1,6 +1,6 @@
-"""TensorFlow's own record of what the host does, for as long as it is wanted: when batches were taken, and how large.
+"""A trace of the host by TensorFlow's profiler: when batches were read from iterators, and their sizes.
 
-Its profiler is told to look at the host alone: the GPU's records are left to whoever wants them.
+The profiler traces the host only, so that another profiler can record the GPU.
 """
 
 from time import perf_counter_ns
@@ -9,16 +9,16 @@ from typing import NamedTuple
 from tensorflow.python.profiler.internal import _pywrap_profiler
 from tensorflow.tsl.profiler.protobuf import trace_events_pb2
 
-__all__ = ["Record", "Taken"]
+__all__ = ["BatchRead", "HostTrace"]
 
-ITS_CLOCK_STARTS = 0.75  # of the way through the profiler's start, which takes some 50 us
-LONGEST_START_NS = 1_000_000  # else another process had its turn in it, and nobody knows when the clock started
-MOST_STARTS = 5
-_TAKES_A_BATCH = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
+CLOCK_START_SHARE = 0.75  # the clock of the trace starts at this share of the profiler's start, which takes about 50 us
+MAX_START_NS = 1_000_000  # after a longer start, another process had the core, and the clock's start is unknown
+MAX_STARTS = 5
+_READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
 
 
-class _Number:
-    """An option of the profiler: it takes what can be an index, and passes over Python's own numbers."""
+class _IndexOption:
+    """An option of the profiler, which accepts objects with `__index__` but ignores `int`."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -27,44 +27,48 @@ class _Number:
         return self._number
 
 
-_HOST_ALONE = {"host_tracer_level": _Number(2), "device_tracer_level": _Number(0), "python_tracer_level": _Number(0)}
+_HOST_ONLY = {
+    "host_tracer_level": _IndexOption(2),
+    "device_tracer_level": _IndexOption(0),
+    "python_tracer_level": _IndexOption(0),
+}
 
 
-class Taken(NamedTuple):
-    """A batch was taken from an iterator."""
+class BatchRead(NamedTuple):
+    """One batch that was read from an iterator. Times are nanoseconds on the clock of the ledger."""
 
     start: int
     end: int
     nbytes: int
 
 
-class Record:
-    """It goes on from when it is made; there can be one in a process, and a second raises."""
+class HostTrace:
+    """Traces from its creation to `stop`. A second trace in the process raises."""
 
     def __init__(self) -> None:
-        took = self._start()
-        for _ in range(MOST_STARTS - 1):
-            if took <= LONGEST_START_NS:
+        took_ns = self._start()
+        for _ in range(MAX_STARTS - 1):
+            if took_ns <= MAX_START_NS:
                 break
             self._session.stop()
-            took = self._start()
+            took_ns = self._start()
 
     def _start(self) -> int:
-        """How long that took."""
+        """Start the profiler; return how long that took, in nanoseconds."""
         self._session = _pywrap_profiler.ProfilerSession()
         before = perf_counter_ns()
-        self._session.start("", _HOST_ALONE)
-        took = perf_counter_ns() - before
-        self.began = before + int(took * ITS_CLOCK_STARTS)
-        return took
+        self._session.start("", _HOST_ONLY)
+        took_ns = perf_counter_ns() - before
+        self.start = before + int(took_ns * CLOCK_START_SHARE)
+        return took_ns
 
-    def stop(self) -> list[Taken]:
-        """End it, and tell of all batches in the order they were taken."""
+    def stop(self) -> list[BatchRead]:
+        """Stop the trace and return all reads in the order of their start."""
         trace = trace_events_pb2.Trace.FromString(self._session.stop())
-        taken = []
+        reads = []
         for event in trace.trace_events:
-            if event.name in _TAKES_A_BATCH:
-                start = self.began + event.timestamp_ps // 1000
+            if event.name in _READ_OPERATIONS:
+                start = self.start + event.timestamp_ps // 1000
                 nbytes = int(event.args.get("element_size", 0))
-                taken.append(Taken(start, start + event.duration_ps // 1000, nbytes))
-        return sorted(taken)
+                reads.append(BatchRead(start, start + event.duration_ps // 1000, nbytes))
+        return sorted(reads)

@@ -1,7 +1,7 @@
-"""The wait for a batch inside a compiled function, where no hook reaches: TensorFlow's own record of the host tells it.
+"""Waits for a batch inside a compiled function, where no Python hook runs, read from TensorFlow's host trace.
 
-`Model.fit` hands its iterator to a compiled function that takes the batches itself; so do loops that want to be fast.
-The record is kept for a window of such calls, and costs a fraction of a microsecond for every operation in them.
+`Model.fit` passes its iterator to a compiled function that reads the batches itself, and so do fast custom loops. The
+trace covers a window of such calls and costs less than a microsecond for every operation in them.
 """
 
 from dataclasses import dataclass
@@ -12,26 +12,25 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.profiler import profiler_v2
 
-from forebay.doctor.capture.hooks.calls import quietly
+from forebay.doctor.capture.hooks.calls import run_guarded
 from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines, api_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["FIRST_CALLS", "Waits", "watch_profiler"]
+__all__ = ["WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
-FIRST_CALLS = 5  # these trace and warm up
-MOST_CALLS = 150
-LONGEST_NS = 15_000_000_000
+WARM_UP_CALLS = 5  # calls that trace the function and warm up
+MAX_CALLS = 150
+MAX_NS = 15_000_000_000
 API = "waits inside compiled functions"
-_RECORD = (
-    "forebay.doctor.capture.hooks.tensorflow.host_trace"  # loaded when it is wanted: its parts move between versions
-)
+# Imported on first use, because its private imports differ between versions of TensorFlow.
+_HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A call of a compiled function that takes batches."""
+class _ReadingCall:
+    """A call of a compiled function that reads batches."""
 
     start: int
     end: int
@@ -39,79 +38,81 @@ class _Run:
     detail: dict[str, Any]
 
 
-class Waits:
-    """Has a window of calls recorded, and writes down what waits were in them."""
+class InputWaits:
+    """Traces a window of calls and records the waits inside them."""
 
     def __init__(self, ledger: Ledger, pipelines: Pipelines) -> None:
         self._ledger, self._pipelines = ledger, pipelines
-        self._calls = 0
-        self._runs: list[_Run] = []
-        self._record: Any = None
-        self._taken: list[Any] = []
-        self._over = False
+        self._call_count = 0
+        self._calls: list[_ReadingCall] = []
+        self._trace: Any = None
+        self._reads: list[Any] = []
+        self._is_done = False
 
-    def waited_inside(self, iterator: Any, start: int, end: int) -> None:
-        """A compiled function that was given an iterator has ended."""
-        line = self._ledger.lines.here()
-        if self._over or line < 0:
+    def on_call(self, iterator: Any, start: int, end: int) -> None:
+        """Take a call of a compiled function with an iterator argument."""
+        line = self._ledger.lines.current_line()
+        if self._is_done or line < 0:
             return
-        self._calls += 1
-        if self._record is not None:
-            dataset = getattr(iterator, "_dataset", None)  # none where it is spread over devices
-            detail = self._pipelines.of(dataset) if dataset is not None else {"loader": "tf.data"}
-            self._runs.append(_Run(start, end, line, detail))
-            self.look_at_the_clock(end)
-        elif self._calls == FIRST_CALLS:
-            self._begin()
+        self._call_count += 1
+        if self._trace is not None:
+            dataset = getattr(iterator, "_dataset", None)  # a distributed iterator has none
+            detail = self._pipelines.describe(dataset) if dataset is not None else {"loader": "tf.data"}
+            self._calls.append(_ReadingCall(start, end, line, detail))
+            self.stop_if_due(end)
+        elif self._call_count == WARM_UP_CALLS:
+            self._start()
 
-    def look_at_the_clock(self, now: int) -> None:
-        """It may not go on for ever, whatever the script does next."""
-        record = self._record
-        if record is not None and (now - record.began > LONGEST_NS or len(self._runs) >= MOST_CALLS):
+    def stop_if_due(self, now: int) -> None:
+        """Stop the trace at its limits, whatever the script does next."""
+        trace = self._trace
+        if trace is not None and (now - trace.start > MAX_NS or len(self._calls) >= MAX_CALLS):
             self.stop()
 
     def stop(self) -> None:
-        """End the record."""
-        record, self._record, self._over = self._record, None, True
-        if record is not None:
-            quietly(self._ledger, API, lambda: self._taken.extend(record.stop()))
+        """Stop the trace and keep its reads."""
+        trace, self._trace, self._is_done = self._trace, None, True
+        if trace is not None:
+            run_guarded(self._ledger, API, lambda: self._reads.extend(trace.stop()))
 
     def finish(self) -> None:
-        """Write down what was recorded: when watching is over, as what comes late must not be taken for a new step."""
+        """Write the events at the end of profiling, because late events must not look like new steps."""
         self.stop()
-        quietly(self._ledger, API, self._write)
+        run_guarded(self._ledger, API, self._write)
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         try:
-            self._record = import_module(_RECORD).Record()
-        except Exception as error:  # somebody else profiles, and goes on; or another version of TensorFlow
-            self._over = True
-            self._ledger.note(f"{API} are not watched: {type(error).__name__}: {error}")
+            self._trace = import_module(_HOST_TRACE).HostTrace()
+        except Exception as error:  # another profiler is running, or another version of TensorFlow
+            self._is_done = True
+            self._ledger.note(f"{API} are not recorded: {type(error).__name__}: {error}")
 
     def _write(self) -> None:
-        """A batch belongs to the run it was taken in; one that a loop took for itself is seen elsewhere."""
-        runs = iter(self._runs)
-        run = next(runs, None)
-        for taken in self._taken:
-            middle = (taken.start + taken.end) // 2
-            while run is not None and run.end < middle:
-                run = next(runs, None)
-            if run is not None and run.start <= middle:
-                start, end = max(taken.start, run.start), min(taken.end, run.end)
-                api, detail = api_of(run.detail), run.detail
-                self._ledger.add(Kind.INPUT, api, start, end=end, nbytes=taken.nbytes, detail=detail, line=run.line)
-        self._taken, self._runs = [], []
+        """Assign each read to the call that contains it. Other reads are recorded by the hooks of iterators."""
+        calls = iter(self._calls)
+        call = next(calls, None)
+        for read in self._reads:
+            middle = (read.start + read.end) // 2
+            while call is not None and call.end < middle:
+                call = next(calls, None)
+            if call is not None and call.start <= middle:
+                start, end = max(read.start, call.start), min(read.end, call.end)
+                api, detail = api_of(call.detail), call.detail
+                self._ledger.add(
+                    EventKind.INPUT, api, start, end=end, nbytes=read.nbytes, detail=detail, line=call.line
+                )
+        self._reads, self._calls = [], []
 
 
-def watch_profiler(patches: Patches, waits: Waits) -> None:
-    """There is one profiler: whoever else wants it gets it."""
-    make = partial(_after_stopping, waits)
+def hook_profiler(patches: Patches, waits: InputWaits) -> None:
+    """Stop our trace when the script starts the profiler, because TensorFlow allows only one."""
+    make = partial(_stop_before_start, waits)
     for owner in (profiler_v2, tf.profiler.experimental):
         patches.replace(owner, "start", make, api=API)
-    patches.undo_with(waits.finish, api=API)
+    patches.add_undo(waits.finish, api=API)
 
 
-def _after_stopping(waits: Waits, original: Any) -> Any:
+def _stop_before_start(waits: InputWaits, original: Any) -> Any:
     def hook(*args: Any, **kwargs: Any) -> Any:
         waits.stop()
         return original(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What the user would call it: the public name of the function that a line of theirs called, found on the stack."""
+"""Finds the public TensorFlow function that a user line called, from the stack."""
 
 import sys
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from tensorflow.python.util import tf_decorator
 
-from forebay.doctor.capture.source_lines import Lines
+from forebay.doctor.capture.source_lines import SourceLines
 
-__all__ = ["Asked", "asked"]
+__all__ = ["PublicCall", "find_public_call"]
 
-_OURS = str(Path(__file__).parents[2])  # all that watches
-NEAR = 4  # frames: a function, under what TensorFlow puts around each
+_OURS = str(Path(__file__).parents[2])  # the folder of all hooks
+MAX_DIRECT_FRAMES = 4  # TensorFlow wraps each public function in a few frames
 
 _METHODS = {
     "Function.__call__": "tf.function",
@@ -25,51 +25,51 @@ _METHODS = {
     "override_binary_operator_helper.<locals>.r_binary_op_wrapper": "tf.convert_to_tensor",
 }
 
-_names: dict[CodeType, str | None] = {}  # of code that was met before
+_names: dict[CodeType, str | None] = {}  # cache
 
 
-class Asked(NamedTuple):
-    """Which public function a line of the user's called, and whether what came of it is that function's own work."""
+class PublicCall(NamedTuple):
+    """A public function that a user line called."""
 
     name: str
-    directly: bool
+    is_direct: bool  # the function itself did the work, not a function deep inside it
 
 
-# By the place in the user's code, and what was called from there: the same instruction mostly asks for the same.
-_asked: dict[tuple[int, int, int, str], tuple[Asked, CodeType, CodeType]] = {}  # which keeps the code at its address
+# Cache by instruction of the user code and called code; the references keep the code at its address.
+_calls: dict[tuple[int, int, int, str], tuple[PublicCall, CodeType, CodeType]] = {}
 
 
-def asked(lines: Lines, default: str) -> Asked:
-    """The outermost public function between the user's line and here; `default` where the line called none."""
+def find_public_call(lines: SourceLines, default: str) -> PublicCall:
+    """Return the outermost public function between the user line and the caller, or `default`."""
     here = called = sys._getframe(1)
     frame: FrameType | None = here
-    while frame is not None and not lines.users.get(frame.f_code.co_filename):
+    while frame is not None and not lines.is_user_file.get(frame.f_code.co_filename):
         called, frame = frame, frame.f_back
     if frame is None:
-        return Asked(default, directly=False)
+        return PublicCall(default, is_direct=False)
     code = frame.f_code
-    place = id(code), frame.f_lasti, id(called.f_code), default
-    if place not in _asked:
-        _asked[place] = _between(frame, here, default), code, called.f_code
-    return _asked[place][0]
+    key = id(code), frame.f_lasti, id(called.f_code), default
+    if key not in _calls:
+        _calls[key] = _search_frames(frame, here, default), code, called.f_code
+    return _calls[key][0]
 
 
-def _between(outer: FrameType, inner: FrameType | None, default: str) -> Asked:
-    below: list[FrameType] = []
+def _search_frames(outer: FrameType, inner: FrameType | None, default: str) -> PublicCall:
+    frames: list[FrameType] = []
     while inner is not None and inner is not outer:
         if not inner.f_code.co_filename.startswith(_OURS):
-            below.append(inner)
+            frames.append(inner)
         inner = inner.f_back
-    for depth, frame in enumerate(reversed(below)):
+    for depth, frame in enumerate(reversed(frames)):
         code = frame.f_code
         if code not in _names:
-            _names[code] = _name(frame)
+            _names[code] = _public_name(frame)
         if name := _names[code]:
-            return Asked(name, depth < NEAR)
-    return Asked(default, not below)
+            return PublicCall(name, depth < MAX_DIRECT_FRAMES)
+    return PublicCall(default, not frames)
 
 
-def _name(frame: FrameType) -> str | None:
+def _public_name(frame: FrameType) -> str | None:
     code = frame.f_code
     owner, _, method = code.co_qualname.rpartition(".")
     if owner == "DatasetV2":
@@ -78,13 +78,13 @@ def _name(frame: FrameType) -> str | None:
         return f"Model.{method}"
     if frame.f_globals.get("__name__", "").startswith("keras.src.ops"):
         return f"keras.ops.{code.co_name}"
-    return _METHODS.get(code.co_qualname) or _exported(frame.f_globals.get(code.co_name))
+    return _METHODS.get(code.co_qualname) or _exported_name(frame.f_globals.get(code.co_name))
 
 
-def _exported(function: Any) -> str | None:
-    """The name TensorFlow exports a function by; the shortest, which is the one people write."""
+def _exported_name(function: Any) -> str | None:
+    """Return the shortest name that TensorFlow exports a function by, which is the usual one."""
     if not callable(function):
         return None
     names = getattr(tf_decorator.unwrap(function)[1], "_tf_api_names", ())
-    written = [name for name in names if not name.startswith("__")]  # not those of operators
+    written = [name for name in names if not name.startswith("__")]  # names of operators
     return f"tf.{min(written, key=len)}" if written else None

@@ -1,21 +1,20 @@
-"""Values of eager tensors that come back to Python, by whichever way the user writes it."""
+"""Read-backs of eager tensors to Python and NumPy."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from tensorflow.python.framework import ops
 
-from forebay.doctor.capture.hooks.proxy import StandIn
-from forebay.doctor.capture.hooks.tensorflow.public_names import asked
-from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, about, element_of, nbytes_of
+from forebay.doctor.capture.hooks.proxy import FunctionProxy
+from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
+from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, describe_tensor, element_type_of, nbytes_of
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.patches import Patches, hooked
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_reads"]
+__all__ = ["hook_reads"]
 
-# All of these end in `_numpy`, where `print(variable)` arrives directly.
+# All of these end in `_numpy`; `print(variable)` calls it directly.
 _READS = {
     "numpy": "Tensor.numpy",
     "__float__": "float(tensor)",
@@ -31,47 +30,54 @@ _READS = {
 }
 
 
-def watch_reads(patches: Patches) -> None:
+def hook_reads(patches: Patches) -> None:
     for name, api in _READS.items():
-        _watch_read(patches, name, api)
+        patches.replace(ops._EagerTensorBase, name, _hook_maker(patches.ledger, api), api=api)
     for name in ("asarray", "array"):
         api = f"np.{name}(tensor)"
-        patches.replace(np, name, partial(_NumPyFunction, ledger=patches.ledger, api=api), api=api)
+        patches.replace(np, name, _proxy_maker(patches.ledger, api), api=api)
 
 
-def _watch_read(patches: Patches, name: str, api: str) -> None:
-    then = partial(_read, patches.ledger, api)
-    patches.replace(ops._EagerTensorBase, name, lambda original: hooked(patches.ledger, api, original, then), api=api)
+def _hook_maker(ledger: Ledger, api: str) -> Any:
+    return lambda original: make_hook(ledger, api, original, _make_writer(ledger, api))
 
 
-def _read(ledger: Ledger, api: str, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    """By the user's own line, or by a `fit` on its behalf; what frameworks count with among themselves is no value."""
-    tensor, line = args[0], ledger.lines.here()
-    if line < 0:
-        return
-    nbytes = nbytes_of(tensor)
-    name, directly = asked(ledger.lines, api)
-    if (directly and name == api) or not element_of(tensor._datatype_enum()).counts_with(nbytes):
-        api = name if name.startswith("Model.") else api
-        ledger.write(Kind.DOWNLOAD, api, line, start, end, nbytes, about(tensor))
+def _proxy_maker(ledger: Ledger, api: str) -> Any:
+    return lambda original: _NumPyReadProxy(original, ledger, api)
 
 
-class _NumPyFunction(StandIn):
-    """A function of NumPy's that takes a tensor's memory as it lies, past all of the tensor's methods.
+def _make_writer(ledger: Ledger, api: str) -> OnReturn:
+    """Record reads by a user line, or by `fit` for the user. Shapes and indices that frameworks read do not count."""
 
-    Compilers of NumPy code (Numba) know its functions from tables, so it is equal to what it stands for.
+    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        tensor, line = args[0], ledger.lines.current_line()
+        if line < 0:
+            return
+        nbytes = nbytes_of(tensor)
+        name, is_direct = find_public_call(ledger.lines, api)
+        if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
+            shown = name if name.startswith("Model.") else api
+            ledger.write(EventKind.DOWNLOAD, shown, line, start, end, nbytes, detail=describe_tensor(tensor))
+
+    return write
+
+
+class _NumPyReadProxy(FunctionProxy):
+    """Replaces a NumPy function that reads the memory of a tensor without calling its methods.
+
+    Compilers of NumPy code (Numba) look functions up in tables, so the proxy equals the original.
     """
 
-    def __init__(self, original: Any, *, ledger: Ledger, api: str) -> None:
+    def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)
-        self._call = hooked(ledger, api, original, partial(_read, ledger, api))
+        self._call = make_hook(ledger, api, original, _make_writer(ledger, api))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         call = self._call if args and type(args[0]) is EagerTensor else self._original
         return call(*args, **kwargs)
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, _NumPyFunction):
+        if isinstance(other, _NumPyReadProxy):
             return other._original is self._original
         return other is self._original or NotImplemented
 

@@ -1,4 +1,4 @@
-"""What a function was traced for, without a value of the user's, and what differs from all it was traced for before."""
+"""The signature that a function was traced for, without user values, and the reason for another trace."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -6,43 +6,43 @@ from typing import Any
 from tensorflow.core.function.trace_type import default_types
 from tensorflow.python.framework import tensor as tensors
 
-__all__ = ["reason_of", "signature_of"]
+__all__ = ["format_signature", "retrace_reason"]
 
-LONGEST = 200  # letters; a model's worth of arguments is nobody's reading
-_ORDER = ("value", "dtype", "shape")  # which difference is told where there are several
-
-
-def signature_of(function_type: Any) -> str:
-    """`x: float32[32, 10], rate: float`."""
-    parts = (f"{name}: {_spoken(parameter)}" for name, parameter in function_type.parameters.items())
-    return ", ".join(parts)[:LONGEST]
+MAX_LENGTH = 200  # characters; the arguments of a whole model would be unreadable
+_REASONS = ("value", "dtype", "shape")  # the first difference in this order is reported
 
 
-def reason_of(function_type: Any, earlier: Iterable[Any]) -> str:
-    """Why none of the earlier traces would do: by the one that is most alike; nothing where none says why."""
+def format_signature(function_type: Any) -> str:
+    """Format the argument types: `x: float32[32, 10], rate: float`."""
+    parts = (f"{name}: {_format_parameter(parameter)}" for name, parameter in function_type.parameters.items())
+    return ", ".join(parts)[:MAX_LENGTH]
+
+
+def retrace_reason(function_type: Any, earlier: Iterable[Any]) -> str:
+    """Return why no earlier trace fits, compared with the most similar one; "" if unknown."""
     known = [tuple(_leaves_of(other)) for other in earlier]
     if not known:
         return "first"
     leaves = tuple(_leaves_of(function_type))
     differences = min((list(_differences(leaves, other)) for other in known), key=len)
-    return next((reason for reason in _ORDER if reason in differences), "")
+    return next((reason for reason in _REASONS if reason in differences), "")
 
 
 def _leaves_of(function_type: Any) -> Iterator[Any]:
     for parameter in function_type.parameters.values():
-        yield from _flat(parameter.type_constraint)
+        yield from _flatten(parameter.type_constraint)
 
 
-def _flat(kind: Any) -> Iterator[Any]:
-    """The leaves of a nest of types."""
+def _flatten(kind: Any) -> Iterator[Any]:
+    """Yield the leaves of a nested type."""
     if isinstance(kind, default_types.List):
         kind = kind.components_tuple
     if isinstance(kind, default_types.Tuple):
         for part in kind.components:
-            yield from _flat(part)
+            yield from _flatten(part)
     elif isinstance(kind, default_types.Dict):
         for part in kind.mapping.values():
-            yield from _flat(part)
+            yield from _flatten(part)
     else:
         yield kind
 
@@ -59,11 +59,11 @@ def _differences(leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Iterator[s
             yield "dtype" if leaf.dtype != other.dtype else "shape"
 
 
-def _spoken(parameter: Any) -> str:
-    return " ".join(_leaf(leaf) for leaf in _flat(parameter.type_constraint))
+def _format_parameter(parameter: Any) -> str:
+    return " ".join(_format_leaf(leaf) for leaf in _flatten(parameter.type_constraint))
 
 
-def _leaf(leaf: Any) -> str:
+def _format_leaf(leaf: Any) -> str:
     if isinstance(leaf, tensors.TensorSpec):
         return f"{leaf.dtype.name}{leaf.shape.as_list() if leaf.shape.rank is not None else '[...]'}"
     if isinstance(leaf, default_types.Literal):

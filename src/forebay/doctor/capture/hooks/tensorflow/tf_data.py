@@ -1,4 +1,4 @@
-"""tf.data: pipelines as they are made, the loop's wait for a batch, and the user's own Python inside a pipeline."""
+"""tf.data: pipelines that are created, waits for a batch, and user Python code inside a pipeline."""
 
 import inspect
 import os
@@ -10,152 +10,162 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
-from forebay.doctor.capture.hooks.calls import Call, watch_call, write
-from forebay.doctor.capture.hooks.input_stages import Part, fits, prepare
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call
+from forebay.doctor.capture.hooks.input_stages import InputStage, fit_counter, time_stage
 from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
-from forebay.doctor.capture.hooks.tensorflow.public_names import asked
+from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, nbytes_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_data", "watch_prepares"]
+__all__ = ["hook_data", "hook_python_stages"]
 
 ITER = "iter(dataset)"
 _ROOTS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
 _READERS = (readers.TFRecordDatasetV2, readers.TextLineDatasetV2, readers.FixedLengthRecordDatasetV2)
 
 
-def watch_data(patches: Patches, pipelines: Pipelines) -> None:
-    ledger = patches.ledger
+def hook_data(patches: Patches, pipelines: Pipelines) -> None:
+    _hook_datasets(patches, pipelines)
+    _hook_iterators(patches, pipelines)
+    hook_python_stages(patches, script_ops.FuncRegistry)
+
+
+def _hook_datasets(patches: Patches, pipelines: Pipelines) -> None:
+    ledger, dataset = patches.ledger, dataset_ops.DatasetV2
     for name in _ROOTS:
         api = f"Dataset.{name}"
-        then = partial(_made_root, ledger, pipelines, api)
-        inner: Literal["seen", "hidden"] = "seen" if "tensor" in name else "hidden"  # what they convert is uploaded
-        watch_call(patches, dataset_ops.DatasetV2, name, api=api, then=then, when=_is_outside, inner=inner)
+        on_return = partial(_record_root, ledger, pipelines, api)
+        nested: Literal["recorded", "ignored"] = "recorded" if "tensor" in name else "ignored"  # these upload arrays
+        hook_call(patches, dataset, name, api=api, on_return=on_return, should_record=_is_eager, nested=nested)
     for reader in _READERS:
         api = f"tf.data.{reader.__name__.removesuffix('V2')}"
-        then = partial(_made_reader, ledger, pipelines, api)
-        watch_call(patches, reader, "__init__", api=api, then=then, when=_is_outside)
-    for name, facts in _PARTS.items():
-        then = partial(_made_part, ledger, pipelines, facts)
-        watch_call(patches, dataset_ops.DatasetV2, name, api=f"Dataset.{name}", then=then, when=_is_outside)
-    iterator, began, came = iterator_ops.OwnedIterator, partial(_began, ledger), partial(_came, ledger, pipelines)
-    watch_call(patches, iterator, "__init__", api=ITER, then=began, when=_is_outside)
-    patches.spoken["keras arrays"] = API
+        on_return = partial(_record_reader, ledger, pipelines, api)
+        hook_call(patches, reader, "__init__", api=api, on_return=on_return, should_record=_is_eager)
+    for name, read_facts in _STAGES.items():
+        on_return = partial(_add_stage, ledger, pipelines, read_facts)
+        hook_call(patches, dataset, name, api=f"Dataset.{name}", on_return=on_return, should_record=_is_eager)
+
+
+def _hook_iterators(patches: Patches, pipelines: Pipelines) -> None:
+    iterator = iterator_ops.OwnedIterator
+    on_created = partial(_record_iterator, patches.ledger)
+    hook_call(patches, iterator, "__init__", api=ITER, on_return=on_created, should_record=_is_eager)
+    patches.hook_apis["keras arrays"] = API
+    on_batch = partial(_record_batch, patches.ledger, pipelines)
     for name in ("__next__", "get_next"):
-        watch_call(patches, iterator, name, api=API, then=came, when=_is_outside)
-    watch_prepares(patches, script_ops.FuncRegistry)
+        hook_call(patches, iterator, name, api=API, on_return=on_batch, should_record=_is_eager)
 
 
-def _is_outside(*_: Any, **__: Any) -> bool:
-    """Not while a graph is made."""
+def _is_eager(*_: Any, **__: Any) -> bool:
+    """False while a graph is built."""
     return bool(context.executing_eagerly())
 
 
-def _made_root(ledger: Ledger, pipelines: Pipelines, api: str, call: Call) -> None:
+def _record_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall) -> None:
     dataset = call.result
     tensors = [tensor for tensor in getattr(dataset, "_tensors", ()) if type(tensor) is EagerTensor]
     _write_root(ledger, pipelines, api, call, dataset, sum(map(nbytes_of, tensors)))
 
 
-def _made_reader(ledger: Ledger, pipelines: Pipelines, api: str, call: Call) -> None:
+def _record_reader(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall) -> None:
     _write_root(ledger, pipelines, api, call, call.args[0], 0)
 
 
-def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: Call, dataset: Any, nbytes: int) -> None:
+def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall, dataset: Any, nbytes: int) -> None:
     detail: dict[str, Any] = {"what": "Dataset"}
     loader = {"loader": "generator"} if api.endswith("from_generator") else {}
     pipelines.add_root(dataset, detail, **loader)
-    write(ledger, Kind.BUILD, api, call, nbytes=nbytes, detail=detail)
+    record_call(ledger, EventKind.BUILD, api, call, nbytes=nbytes, detail=detail)
 
 
-def _made_part(ledger: Ledger, pipelines: Pipelines, facts: Any, call: Call) -> None:
-    told = {name: value for name, value in facts(call).items() if value is not None}
-    if told.pop("is_serial", False):
-        told["mapped_at"] = ledger.lines.here()
-    pipelines.add_part(call.result, **told)
+def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
+    facts = {name: value for name, value in read_facts(call).items() if value is not None}
+    if facts.pop("is_serial", False):
+        facts["mapped_at"] = ledger.lines.current_line()
+    pipelines.add_stage(call.result, **facts)
 
 
-def _shuffled(call: Call) -> dict[str, Any]:
-    return {"shuffle_rows": _number(call.argument(1, "buffer_size")), "works": True}
+def _shuffle_facts(call: HookedCall) -> dict[str, Any]:
+    return {"shuffle_rows": _to_int(call.argument(1, "buffer_size")), "works": True}
 
 
-def _prefetched(call: Call) -> dict[str, Any]:
-    return {"prefetch": _number(call.argument(1, "buffer_size"))}
+def _prefetch_facts(call: HookedCall) -> dict[str, Any]:
+    return {"prefetch": _to_int(call.argument(1, "buffer_size"))}
 
 
-def _batched(call: Call) -> dict[str, Any]:
-    return {"batch_rows": _number(call.argument(1, "batch_size")), "works": True}
+def _batch_facts(call: HookedCall) -> dict[str, Any]:
+    return {"batch_rows": _to_int(call.argument(1, "batch_size")), "works": True}
 
 
-def _mapped(call: Call) -> dict[str, Any]:
-    """How many calls at a time; nothing where each waits for the one before."""
-    calls = _number(call.argument(2, "num_parallel_calls"))
+def _map_facts(call: HookedCall) -> dict[str, Any]:
+    """Without `num_parallel_calls`, each call of the map waits for the previous one."""
+    calls = _to_int(call.argument(2, "num_parallel_calls"))
     workers = os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls
     return {"workers": workers, "works": True, "is_serial": calls is None}
 
 
-_PARTS = {"shuffle": _shuffled, "prefetch": _prefetched, "batch": _batched, "map": _mapped}
+_STAGES = {"shuffle": _shuffle_facts, "prefetch": _prefetch_facts, "batch": _batch_facts, "map": _map_facts}
 
 
-def _number(value: Any) -> int | None:
-    """Whoever gives a tensor does not get it read back for our sake."""
+def _to_int(value: Any) -> int | None:
+    """Return a plain number. A tensor is not read back, because that would disturb the script."""
     return None if value is None or type(value) is EagerTensor else int(value)
 
 
-def _began(ledger: Ledger, call: Call) -> None:
-    line = ledger.lines.here()
-    if line >= 0 and call.argument(1, "dataset") is not None:  # else it is the same one, on its way into a function
-        name = asked(ledger.lines, ITER).name
-        by_keras = name.startswith("Model.")  # which makes its own for each epoch
-        detail = {"what": "iterator"} | ({"fit": fits.begun} if name == "Model.fit" else {})
-        ledger.add(Kind.BUILD, name if by_keras else ITER, call.start, end=call.end, detail=detail, line=line)
+def _record_iterator(ledger: Ledger, call: HookedCall) -> None:
+    line = ledger.lines.current_line()
+    if line >= 0 and call.argument(1, "dataset") is not None:  # None: an existing iterator is passed to a function
+        name = find_public_call(ledger.lines, ITER).name
+        is_by_keras = name.startswith("Model.")  # Keras creates an iterator for each epoch
+        detail = {"what": "iterator"} | ({"fit": fit_counter.count} if name == "Model.fit" else {})
+        ledger.add(EventKind.BUILD, name if is_by_keras else ITER, call.start, end=call.end, detail=detail, line=line)
 
 
-def _came(ledger: Ledger, pipelines: Pipelines, call: Call) -> None:
+def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> None:
     tensors = [tensor for tensor in nest.flatten(call.result) if type(tensor) is EagerTensor]
-    detail = pipelines.of(call.args[0]._dataset)
+    detail = pipelines.describe(call.args[0]._dataset)
     if tensors and tensors[0].shape.rank and "batch_rows" in detail:
         detail["batch_rows"] = tensors[0].shape[0]
-    write(ledger, Kind.INPUT, api_of(detail), call, nbytes=sum(map(nbytes_of, tensors)), detail=detail)
+    record_call(ledger, EventKind.INPUT, api_of(detail), call, nbytes=sum(map(nbytes_of, tensors)), detail=detail)
 
 
 PY_FUNCTION_API = "tf.py_function"
-_GENERATOR = "generator_py_func"  # TensorFlow's own function around a generator of the user's
-_HOLDS_GENERATOR = "generator_state"
+_GENERATOR = "generator_py_func"  # TensorFlow's function around a user generator
+_GENERATOR_STATE = "generator_state"  # its variable that holds the user generator
 
 
-def watch_prepares(patches: Patches, registry: Any) -> None:
-    """The registry is where TensorFlow comes to call Python."""
+def hook_python_stages(patches: Patches, registry: Any) -> None:
+    """Hook the registry through which TensorFlow calls Python functions."""
     ledger = patches.ledger
 
     def make(original: Any) -> Any:
         def hook(functions: Any, token: Any, device: Any, args: Any) -> Any:
-            about = partial(_about, ledger, functions, token)
-            return prepare(ledger, about, original, functions, token, device, args)
+            find_stage = partial(_find_stage, ledger, functions, token)
+            return time_stage(ledger, find_stage, original, functions, token, device, args)
 
         return hook
 
     patches.replace(registry, "__call__", make, api=PY_FUNCTION_API)
 
 
-def _about(ledger: Ledger, functions: Any, token: Any) -> Part:
-    function, what = _function_of(functions.get(token))
+def _find_stage(ledger: Ledger, functions: Any, token: Any) -> InputStage:
+    function, what = _user_function(functions.get(token))
     api = "Dataset.from_generator" if what == "generator" else PY_FUNCTION_API
-    return Part(api, ledger.lines.of_code(function), what)
+    return InputStage(api, ledger.lines.line_of_function(function), what)
 
 
-def _function_of(registered: Any) -> tuple[Any, str]:
-    """What the user wrote, under all that was put around it."""
+def _user_function(registered: Any) -> tuple[Any, str]:
+    """Return the user function inside the wrappers of TensorFlow, and its kind."""
     function = inspect.unwrap(getattr(registered, "_func", registered))
     if getattr(function, "__name__", "") != _GENERATOR:
         return _innermost(function), "map"
     names, cells = function.__code__.co_freevars, function.__closure__
-    return _innermost(cells[names.index(_HOLDS_GENERATOR)].cell_contents._generator), "generator"
+    return _innermost(cells[names.index(_GENERATOR_STATE)].cell_contents._generator), "generator"
 
 
 def _innermost(function: Any) -> Any:
-    """A function of a partial, the method of an object that is called."""
+    """Return the function of a partial, or the `__call__` method of a callable object."""
     function = getattr(function, "func", function)
     return function if hasattr(function, "__code__") or hasattr(function, "__func__") else type(function).__call__

@@ -1,90 +1,126 @@
-"""What an operation brings over: arrays that it was given, and tensors that lie on another device than its own."""
+"""Uploads of arrays and lists, and tensors that an operation moves between devices."""
 
 from collections.abc import Iterable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 from tensorflow.python.eager import context
+from tensorflow.python.framework import constant_op
 
-from forebay.doctor.capture.hooks.tensorflow.public_names import asked
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call
+from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import (
     EagerTensor,
-    about,
-    element_of,
-    key_of_array,
-    key_of_tensor,
+    describe_tensor,
+    device_of,
+    element_type_of,
+    fingerprint_of_array,
+    fingerprint_of_tensor,
     nbytes_of,
-    place_of,
 )
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["Crossings"]
+__all__ = ["Transfers", "hook_uploads"]
 
-LARGEST_TRIED = 1 << 28  # bytes: a larger array is not converted a second time to see how long it takes
-IDENTITY = "Identity"  # says in so many words that a tensor is to be elsewhere
+API = "tf.convert_to_tensor"
+_EXPLICIT_UPLOADS = frozenset({API, "tf.constant", "tf.cast", "tf.Variable", "tf.identity", "tf.function"})
+MAX_TRIAL_NBYTES = 1 << 28  # a larger array is not converted a second time to measure its conversion
+IDENTITY = "Identity"  # the operation with which a script copies a tensor to a device explicitly
 
 
-class Crossings:
-    """Writes down what operations, watched under one name, brought over."""
+def hook_uploads(patches: Patches) -> None:
+    """Hook the conversion in which all public upload functions end."""
+    on_return = partial(_record_conversion, patches)
+    name = "convert_to_eager_tensor"
+    hook_call(patches, constant_op, name, api=API, on_return=on_return, should_record=_is_data)
+
+
+def _is_data(value: Any, *_: Any, **__: Any) -> bool:
+    """Single numbers are not data: TensorFlow caches those that it has converted."""
+    return isinstance(value, np.ndarray | list | tuple)
+
+
+def _record_conversion(patches: Patches, call: HookedCall) -> None:
+    value, tensor, ledger = call.args[0], call.result, patches.ledger
+    line = ledger.lines.current_line()
+    if line < 0 or type(tensor) is not EagerTensor:
+        return
+    api, is_direct = find_public_call(ledger.lines, API)
+    nbytes = nbytes_of(tensor)
+    is_explicit = is_direct and api in _EXPLICIT_UPLOADS
+    if not nbytes or (element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes) and not is_explicit):
+        return
+    patches.hook_apis[api] = API
+    from_dtype = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
+    detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)}
+    ledger.add(EventKind.UPLOAD, api, call.start, end=call.end, nbytes=nbytes, detail=detail, line=line)
+
+
+class Transfers:
+    """Records the uploads and moves that operations cause. `api` is the name of their hook."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._patches, self._api = patches, api
-        self._rates: dict[tuple[int, str], float] = {}  # nanoseconds a byte, as tried once at a line
+        self._ns_per_byte: dict[tuple[int, str], float] = {}  # by line and operation, measured once
 
-    def given(self, name: str, array: Any, result: Any, line: int, start: int, end: int) -> None:
-        """An array was converted on the way, by code that is not Python's: how long that takes was tried once."""
-        if not array.nbytes or element_of(array.dtype).counts_with(array.nbytes):
+    def record_array(self, name: str, array: Any, result: Any, line: int, start: int, end: int) -> None:
+        """Record an array that native code converted inside an operation. The time comes from one trial."""
+        if not array.nbytes or element_type_of(array.dtype).is_bookkeeping(array.nbytes):
             return
         ledger = self._patches.ledger
-        api = asked(ledger.lines, self._api).name
-        self._patches.spoken[api] = self._api
-        output = _first(result)
-        kind = array.dtype.name
-        detail: dict[str, Any] = {"device": place_of(output)} if output is not None else {}
-        detail |= {"dtype": kind, "shape": list(array.shape), "from_dtype": kind, "key": key_of_array(array)}
-        if array.nbytes <= LARGEST_TRIED:
-            end = min(end, start + int(array.nbytes * self._rate(array, line, name)))
-        ledger.add(Kind.UPLOAD, api, start, end=end, nbytes=array.nbytes, detail=detail, line=line)
+        api = find_public_call(ledger.lines, self._api).name
+        self._patches.hook_apis[api] = self._api
+        output = _first_tensor(result)
+        dtype = array.dtype.name
+        detail: dict[str, Any] = {"device": device_of(output)} if output is not None else {}
+        detail |= {"dtype": dtype, "shape": list(array.shape), "from_dtype": dtype, "key": fingerprint_of_array(array)}
+        if array.nbytes <= MAX_TRIAL_NBYTES:
+            end = min(end, start + int(array.nbytes * self._measure_ns_per_byte(array, line, name)))
+        ledger.add(EventKind.UPLOAD, api, start, end=end, nbytes=array.nbytes, detail=detail, line=line)
 
-    def moved(self, name: str, inputs: Iterable[Any], result: Any, line: int, start: int, end: int) -> None:
-        output = _first(result)
+    def record_moves(self, name: str, inputs: Iterable[Any], result: Any, line: int, start: int, end: int) -> None:
+        """Record the inputs that lie on another device than the result."""
+        output = _first_tensor(result)
         if output is None:
             return
         target = output.device
-        away = [tensor for tensor in inputs if tensor.device != target and not _is_taken_from_host(tensor)]
-        if not away:
+        moved = [tensor for tensor in inputs if tensor.device != target and not _stays_on_host(tensor)]
+        if not moved:
             return
-        kind, api, detail = _described(name, away[0], output)
-        nbytes = sum(map(nbytes_of, away))
-        self._patches.spoken[api] = self._api
+        kind, api, detail = _describe_move(name, moved[0], output)
+        nbytes = sum(map(nbytes_of, moved))
+        self._patches.hook_apis[api] = self._api
         self._patches.ledger.add(kind, api, start, end=end, nbytes=nbytes, detail=detail, line=line)
 
-    def _rate(self, array: Any, line: int, name: str) -> float:
-        if (line, name) not in self._rates:
+    def _measure_ns_per_byte(self, array: Any, line: int, name: str) -> float:
+        if (line, name) not in self._ns_per_byte:
             start = perf_counter_ns()
             EagerTensor(array, context.context().device_name, None)
-            self._rates[line, name] = (perf_counter_ns() - start) / array.nbytes
-        return self._rates[line, name]
+            self._ns_per_byte[line, name] = (perf_counter_ns() - start) / array.nbytes
+        return self._ns_per_byte[line, name]
 
 
-def _first(result: Any) -> Any:
+def _first_tensor(result: Any) -> Any:
     if type(result) is EagerTensor:
         return result
     return next((each for each in result if type(each) is EagerTensor), None) if isinstance(result, list) else None
 
 
-def _is_taken_from_host(tensor: Any) -> bool:
-    element = element_of(tensor._datatype_enum())
-    return not element.is_data or element.counts_with(nbytes_of(tensor))
+def _stays_on_host(tensor: Any) -> bool:
+    element = element_type_of(tensor._datatype_enum())
+    return not element.is_data or element.is_bookkeeping(nbytes_of(tensor))
 
 
-def _described(name: str, tensor: Any, output: Any) -> tuple[Kind, str, dict[str, Any]]:
-    """A tensor sent with `tf.identity` was uploaded or read; any other operation made it move."""
-    source, target = place_of(tensor), place_of(output)
+def _describe_move(name: str, tensor: Any, output: Any) -> tuple[EventKind, str, dict[str, Any]]:
+    """Describe `tf.identity` as an upload or a read-back, and every other operation as a move."""
+    source, target = device_of(tensor), device_of(output)
     if name == IDENTITY and target.startswith("CPU") and not source.startswith("CPU"):
-        return Kind.DOWNLOAD, "tf.identity", about(tensor)
+        return EventKind.DOWNLOAD, "tf.identity", describe_tensor(tensor)
     if name == IDENTITY:
-        return Kind.UPLOAD, "tf.identity", about(output) | {"source": source, "key": key_of_tensor(tensor)}
+        detail = describe_tensor(output) | {"source": source, "key": fingerprint_of_tensor(tensor)}
+        return EventKind.UPLOAD, "tf.identity", detail
     detail = {"op": name, "source": source, "target": target}
-    return Kind.MOVE, "tf.device", detail | {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
+    return EventKind.MOVE, "tf.device", detail | {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}

@@ -1,7 +1,7 @@
-"""Sessions of TensorFlow's first version: made, run, what they are fed and what they hand back.
+"""Sessions of TensorFlow 1: created, run, with the arrays that they are fed and that they return.
 
-How long the copies take is part of the run and cannot be told from it: an upload lasts until the graph begins, a
-download from where it ends.
+The copies are part of the run and cannot be timed separately. So the upload event lasts until the graph starts, and the
+download event starts when the graph ends.
 """
 
 import threading
@@ -13,69 +13,78 @@ from weakref import WeakSet
 import numpy as np
 from tensorflow.python.client import session as sessions
 
-from forebay.doctor.capture.hooks.calls import Call, watch_call, write
-from forebay.doctor.capture.hooks.tensorflow.graph_placement import Moved, Placed, ancestors, moves_in
-from forebay.doctor.capture.hooks.tensorflow.tensors import key_of_array
+from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call
+from forebay.doctor.capture.hooks.tensorflow.graph_placement import (
+    GraphMove,
+    GraphMoveRecorder,
+    find_moves,
+    required_operations,
+)
+from forebay.doctor.capture.hooks.tensorflow.tensors import fingerprint_of_array
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_sessions"]
+__all__ = ["hook_sessions"]
 
 API = "Session.run"
 
 
-class _Thread(threading.local):
-    graph: Call | None = None  # the run of the graph inside the call that is about to end
+class _SessionThread(threading.local):
+    graph_run: HookedCall | None = None  # the run of the graph inside the current call of `Session.run`
 
 
-def watch_sessions(patches: Patches) -> None:
-    ledger, thread = patches.ledger, _Thread()
-    fresh: WeakSet[Any] = WeakSet()  # sessions that have not run yet
-    made, ran = partial(_made, ledger, fresh), partial(_ran, ledger, thread, fresh, Placed(ledger))
-    watch_call(patches, sessions.BaseSession, "__init__", api="tf.compat.v1.Session", then=made)
-    watch_call(patches, sessions.BaseSession, "run", api=API, then=ran, inner="seen")
-    watch_call(patches, sessions.BaseSession, "_do_run", api=API, then=partial(_ran_graph, thread))
+def hook_sessions(patches: Patches) -> None:
+    ledger, thread, session = patches.ledger, _SessionThread(), sessions.BaseSession
+    unused: WeakSet[Any] = WeakSet()  # sessions that have not run yet
+    on_created = partial(_record_created, ledger, unused)
+    hook_call(patches, session, "__init__", api="tf.compat.v1.Session", on_return=on_created)
+    on_run = partial(_record_run, ledger, thread, unused, GraphMoveRecorder(ledger))
+    hook_call(patches, session, "run", api=API, on_return=on_run, nested="recorded")
+    hook_call(patches, session, "_do_run", api=API, on_return=partial(_keep_graph_run, thread))
 
 
-def _made(ledger: Ledger, fresh: WeakSet[Any], call: Call) -> None:
-    fresh.add(call.args[0])
-    write(ledger, Kind.BUILD, "tf.compat.v1.Session", call, detail={"what": "Session"})
+def _record_created(ledger: Ledger, unused: WeakSet[Any], call: HookedCall) -> None:
+    unused.add(call.args[0])
+    record_call(ledger, EventKind.BUILD, "tf.compat.v1.Session", call, detail={"what": "Session"})
 
 
-def _ran_graph(thread: _Thread, call: Call) -> None:
-    thread.graph = call
+def _keep_graph_run(thread: _SessionThread, call: HookedCall) -> None:
+    thread.graph_run = call
 
 
-def _ran(ledger: Ledger, thread: _Thread, fresh: WeakSet[Any], placed: Placed, call: Call) -> None:
-    """The first run of a session also prepares the graph: prunes it, places it, makes what executes it."""
-    graph, thread.graph = thread.graph, None
-    first = call.args[0] in fresh
-    fresh.discard(call.args[0])
-    if graph is not None:
-        feeds = graph.argument(4, "feed_dict") or {}
-        _write_each(ledger, Kind.UPLOAD, list(feeds.values()), call.start, graph.start)
-    write(ledger, Kind.RUN, API, call, detail={"function": "graph", "first": first})
-    if graph is not None:
-        _write_each(ledger, Kind.DOWNLOAD, graph.result or [], graph.end, call.end)
-        _write_moves(ledger, placed, graph)
+def _record_run(
+    ledger: Ledger, thread: _SessionThread, unused: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
+) -> None:
+    """The first run of a session also prepares the graph: it prunes, places and builds the executor."""
+    graph_run, thread.graph_run = thread.graph_run, None
+    is_first = call.args[0] in unused
+    unused.discard(call.args[0])
+    if graph_run is not None:
+        feeds = graph_run.argument(4, "feed_dict") or {}
+        _record_arrays(ledger, EventKind.UPLOAD, list(feeds.values()), call.start, graph_run.start)
+    record_call(ledger, EventKind.RUN, API, call, detail={"function": "graph", "first": is_first})
+    if graph_run is not None:
+        _record_arrays(ledger, EventKind.DOWNLOAD, graph_run.result or [], graph_run.end, call.end)
+        _record_moves(ledger, moves, graph_run)
 
 
-def _write_each(ledger: Ledger, kind: Kind, values: list[Any], start: int, end: int) -> None:
-    """The time is that of all arrays together: the first has it."""
+def _record_arrays(ledger: Ledger, kind: EventKind, values: list[Any], start: int, end: int) -> None:
+    """Only the time of all arrays together is known; the event of the first array gets it."""
     for array in (value for value in values if isinstance(value, np.ndarray | np.generic)):
         detail = {"dtype": array.dtype.name, "shape": list(array.shape)}
-        detail |= {"key": key_of_array(array), "from_dtype": array.dtype.name} if kind is Kind.UPLOAD else {}
-        write(ledger, kind, API, Call(start, end, None, (), {}), nbytes=array.nbytes, detail=detail)
+        if kind is EventKind.UPLOAD:
+            detail |= {"key": fingerprint_of_array(array), "from_dtype": array.dtype.name}
+        record_call(ledger, kind, API, HookedCall(start, end, None, (), {}), nbytes=array.nbytes, detail=detail)
         start = end
 
 
-def _write_moves(ledger: Ledger, placed: Placed, run: Call) -> None:
+def _record_moves(ledger: Ledger, recorder: GraphMoveRecorder, run: HookedCall) -> None:
     session, fed = run.args[0], [key.deref() for key in run.argument(4, "feed_dict") or {}]
     wanted = [*(run.argument(2, "target_list") or []), *(tensor.op for tensor in run.argument(3, "fetch_list") or [])]
 
-    def moves() -> Iterator[Moved]:
+    def moves() -> Iterator[GraphMove]:
         devices = [device.name for device in session.list_devices()]
-        return moves_in(ledger, ancestors(wanted, fed), devices)
+        return find_moves(ledger, required_operations(wanted, fed), devices)
 
-    placed.ran(session.graph, tuple(operation.name for operation in wanted), moves, run.end)
+    recorder.record(session.graph, tuple(operation.name for operation in wanted), moves, run.end)

@@ -1,9 +1,9 @@
-"""PyTorch: what crosses, what waits, who makes batches, what is compiled and where steps end. Compiled stays compiled.
+"""Hooks for PyTorch: transfers, waits, data loaders, compilations and ends of steps. Compiled code stays compiled.
 
-Not seen, because only a hook on every operation would see it: an operation that mixes devices by itself, and those that
-wait inside (`unique`, `torch.where(mask)`); `torch.Tensor(data)`; what a loop draws from a generator of its own; rows
-that are made in a loader's workers. A compiled function that makes tensors out of the host's data (`torch.tensor`) is
-compiled once more when the hooks are gone, since its guards know `torch.tensor` by its address.
+Not recorded, because that needs a hook on every operation: operations that mix devices, operations that wait inside
+(`unique`, `torch.where(mask)`), `torch.Tensor(data)`, batches that a loop takes from its own generator, and rows that
+worker processes of a loader make. A compiled function that calls `torch.tensor` is compiled once more after the hooks
+are removed, because its guards compare the address of `torch.tensor`.
 """
 
 from collections.abc import Callable
@@ -13,100 +13,100 @@ from typing import Any
 import torch
 
 from forebay.doctor.capture.hooks.torch import tensors
-from forebay.doctor.capture.hooks.torch.compile import watch_compiled
-from forebay.doctor.capture.hooks.torch.dataloader import watch_data
-from forebay.doctor.capture.hooks.torch.optimizer_steps import watch_steps
-from forebay.doctor.capture.hooks.torch.watcher import Describe, Found, Watched, Watcher
+from forebay.doctor.capture.hooks.torch.call_hooks import CallHook, DescribeCall, Description, TorchHooks
+from forebay.doctor.capture.hooks.torch.compile import hook_compile
+from forebay.doctor.capture.hooks.torch.dataloader import hook_data
+from forebay.doctor.capture.hooks.torch.optimizer_steps import hook_steps
 from forebay.doctor.capture.patches import Patches
-from forebay.doctor.model.events import Kind
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
-# Methods of tensors that bring something back, as they are written, and what they do.
-_READS: dict[str, tuple[str, Describe]] = {
-    "item": ("Tensor.item", tensors.read),
-    "tolist": ("Tensor.tolist", tensors.read),
-    "numpy": ("Tensor.numpy", tensors.viewed),
-    "cpu": ("Tensor.cpu", tensors.viewed),
-    "__array__": ("np.asarray(tensor)", tensors.viewed),
-    "__bool__": ("bool(tensor)", tensors.read),
-    "__float__": ("float(tensor)", tensors.read),
-    "__int__": ("int(tensor)", tensors.read),
-    "__index__": ("index(tensor)", tensors.read),
-    "__complex__": ("complex(tensor)", tensors.read),
-    "__repr__": ("print(tensor)", tensors.printed),
-    "__format__": ("format(tensor)", tensors.printed),
+# Methods of tensors that read values back -> API name and description.
+_READS: dict[str, tuple[str, DescribeCall]] = {
+    "item": ("Tensor.item", tensors.describe_read),
+    "tolist": ("Tensor.tolist", tensors.describe_read),
+    "numpy": ("Tensor.numpy", tensors.describe_view),
+    "cpu": ("Tensor.cpu", tensors.describe_view),
+    "__array__": ("np.asarray(tensor)", tensors.describe_view),
+    "__bool__": ("bool(tensor)", tensors.describe_read),
+    "__float__": ("float(tensor)", tensors.describe_read),
+    "__int__": ("int(tensor)", tensors.describe_read),
+    "__index__": ("index(tensor)", tensors.describe_read),
+    "__complex__": ("complex(tensor)", tensors.describe_read),
+    "__repr__": ("print(tensor)", tensors.describe_print),
+    "__format__": ("format(tensor)", tensors.describe_print),
 }
 _WAITS = ("nonzero", "masked_select", "equal", "allclose")
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
-_INDEXING: tuple[tuple[str, str, Describe], ...] = (
-    ("__getitem__", "tensor[index]", tensors.indexed),
-    ("__setitem__", "tensor[index] = value", tensors.assigned),
+_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (
+    ("__getitem__", "tensor[index]", tensors.describe_index),
+    ("__setitem__", "tensor[index] = value", tensors.describe_assignment),
 )
-_PLAIN = frozenset({int, float, bool, complex, slice, type(None), type(...)})  # neither mask nor array: nothing crosses
+_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})  # these cause no transfer
 
 
 def install(patches: Patches) -> None:
-    watcher = Watcher(patches)
-    for what, watch in _ALL.items():
-        with watcher.quietly(what):  # one that another version has no place for does not take the others with it
-            watch(watcher)
+    hooks = TorchHooks(patches)
+    for what, install_hooks in _INSTALLERS.items():
+        with hooks.guard(what):  # hooks that another version cannot install must not prevent the others
+            install_hooks(hooks)
 
 
-def _watch_tensors(watcher: Watcher) -> None:
+def _hook_tensors(hooks: TorchHooks) -> None:
     for name, (api, describe) in _READS.items():
-        watcher.watch(torch.Tensor, name, api, describe)
+        hooks.hook(torch.Tensor, name, api, describe)
     for name in ("to", "cuda"):
-        watcher.watch(torch.Tensor, name, f"Tensor.{name}", tensors.moved)
-    watcher.watch(torch.Tensor, "copy_", "Tensor.copy_", tensors.copied)
+        hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_move)
+    hooks.hook(torch.Tensor, "copy_", "Tensor.copy_", tensors.describe_copy)
     for name in _CONVERSIONS:
-        watcher.watch(torch, name, f"torch.{name}", tensors.converted)
+        hooks.hook(torch, name, f"torch.{name}", tensors.describe_conversion)
     for name in _WAITS:
-        watcher.watch(torch.Tensor, name, f"Tensor.{name}", tensors.waited)
-        watcher.watch(torch, name, f"torch.{name}", tensors.waited)
+        hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_wait)
+        hooks.hook(torch, name, f"torch.{name}", tensors.describe_wait)
     for name, api, describe in _INDEXING:
-        watcher.replace(torch.Tensor, name, api, partial(_Indexing, api=api, describe=describe))
+        hooks.replace(torch.Tensor, name, api, partial(_IndexHook, api=api, describe=describe))
 
 
-class _Indexing(Watched):
-    """Tensors are indexed often, and mostly by what needs no look at all."""
+class _IndexHook(CallHook):
+    """Skips plain indices quickly: scripts index tensors often, and mostly without a transfer."""
 
     def __call__(self, tensor: Any, /, *index_and_value: Any) -> Any:
         last = index_and_value[-1]
-        if type(last) in _PLAIN or (type(last) is tuple and _PLAIN.issuperset(map(type, last))):
+        if type(last) in _PLAIN_TYPES or (type(last) is tuple and _PLAIN_TYPES.issuperset(map(type, last))):
             return self._original(tensor, *index_and_value)
         return self._call(tensor, *index_and_value)
 
 
-def _watch_waits(watcher: Watcher) -> None:
-    watcher.watch(torch.cuda, "synchronize", "torch.cuda.synchronize", _synchronized)
-    watcher.watch(torch.cuda.Stream, "synchronize", "Stream.synchronize", _synchronized)
-    watcher.watch(torch.cuda.Event, "synchronize", "Event.synchronize", _synchronized)
+def _hook_waits(hooks: TorchHooks) -> None:
+    hooks.hook(torch.cuda, "synchronize", "torch.cuda.synchronize", _describe_sync)
+    hooks.hook(torch.cuda.Stream, "synchronize", "Stream.synchronize", _describe_sync)
+    hooks.hook(torch.cuda.Event, "synchronize", "Event.synchronize", _describe_sync)
     if hasattr(torch, "accelerator"):
-        watcher.watch(torch.accelerator, "synchronize", "torch.accelerator.synchronize", _synchronized)
+        hooks.hook(torch.accelerator, "synchronize", "torch.accelerator.synchronize", _describe_sync)
 
 
-def _watch_modules(watcher: Watcher) -> None:
+def _hook_modules(hooks: TorchHooks) -> None:
     for name in ("to", "cuda", "cpu"):
-        watcher.watch(torch.nn.Module, name, f"Module.{name}", _placed)
+        hooks.hook(torch.nn.Module, name, f"Module.{name}", _describe_module)
 
 
-def _synchronized(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
-    return Kind.SYNC, 0, None
+def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+    return EventKind.SYNC, 0, None
 
 
-def _placed(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
-    """A model was put somewhere: not what a step uploads."""
+def _describe_module(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+    """Moving a model is not an upload of a step."""
     first = next(args[0].parameters(), None)
-    where = {} if first is None else {"device": str(first.device)}
-    return Kind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **where}
+    device = {} if first is None else {"device": str(first.device)}
+    return EventKind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **device}
 
 
-_ALL: dict[str, Callable[[Watcher], None]] = {
-    "torch.Tensor": _watch_tensors,
-    "synchronize": _watch_waits,
-    "torch.nn.Module": _watch_modules,
-    "DataLoader": watch_data,
-    "torch.compile": watch_compiled,
-    "optimizer.step": watch_steps,
+_INSTALLERS: dict[str, Callable[[TorchHooks], None]] = {
+    "torch.Tensor": _hook_tensors,
+    "synchronize": _hook_waits,
+    "torch.nn.Module": _hook_modules,
+    "DataLoader": hook_data,
+    "torch.compile": hook_compile,
+    "optimizer.step": hook_steps,
 }

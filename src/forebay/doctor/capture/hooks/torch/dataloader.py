@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader: how long the loop waits for a batch, and what of that is the user's own code."""
+"""Hooks for DataLoader: how long the loop waits for a batch, and the time of user code in it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,33 +10,33 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, dataloader
 from torch.utils.data._utils import fetch
 
-from forebay.doctor.capture.hooks.torch.watcher import Found, Hook, Watcher
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.hooks.torch.call_hooks import Description, TorchHook, TorchHooks
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_data"]
+__all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"
-MOST_LEAVES = 64  # of a batch; whoever has more has told enough
-DEEPEST = 8  # datasets inside datasets
+MAX_LEAVES = 64  # of a batch; a sample of a larger batch is enough
+MAX_NESTED_DATASETS = 8
 
 
-def watch_data(watcher: Watcher) -> None:
-    watcher.watch(DataLoader, "__init__", "DataLoader(...)", _made)
-    watcher.watch(DataLoader, "__iter__", "iter(DataLoader)", _begun)
-    watcher.replace(dataloader._BaseDataLoaderIter, "__next__", INPUT, _NextBatch)
+def hook_data(hooks: TorchHooks) -> None:
+    hooks.hook(DataLoader, "__init__", "DataLoader(...)", _describe_loader)
+    hooks.hook(DataLoader, "__iter__", "iter(DataLoader)", _describe_iterator)
+    hooks.replace(dataloader._BaseDataLoaderIter, "__next__", INPUT, _NextBatchHook)
     for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        watcher.replace(fetcher, "fetch", ROW, _Fetch)
+        hooks.replace(fetcher, "fetch", ROW, _FetchHook)
 
 
-def _made(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
-    return Kind.BUILD, 0, {"what": "DataLoader", **_settings(args[0])}
+def _describe_loader(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+    return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0])}
 
 
-def _begun(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
-    return Kind.BUILD, 0, {"what": "iterator", **_settings(args[0])}
+def _describe_iterator(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+    return EventKind.BUILD, 0, {"what": "iterator", **_settings_of(args[0])}
 
 
-def _settings(loader: Any) -> dict[str, Any]:
+def _settings_of(loader: Any) -> dict[str, Any]:
     sampler = getattr(loader, "batch_sampler", None)
     return {
         "workers": loader.num_workers,
@@ -47,72 +47,73 @@ def _settings(loader: Any) -> dict[str, Any]:
     }
 
 
-class _NextBatch(Hook):
-    """The wait for a batch. What the loader does meanwhile on the host is part of it."""
+class _NextBatchHook(TorchHook):
+    """Records the wait for a batch. Work of the loader on the host belongs to the wait."""
 
     def __call__(self, iterator: Any) -> Any:
-        watcher = self._watcher
-        if not self.on or not watcher.ledger.on or watcher.thread.preparing:
+        hooks = self._hooks
+        if not self.is_on or not hooks.ledger.is_on or hooks.thread.in_input:
             return self._original(iterator)
-        watcher.thread.preparing = True
+        hooks.thread.in_input = True
         try:
             start = perf_counter_ns()
             batch = self._original(iterator)
             end = perf_counter_ns()
         finally:
-            watcher.thread.preparing = False
-        self._write(start, end, iterator, batch)
+            hooks.thread.in_input = False
+        self._record(start, end, iterator, batch)
         return batch
 
-    def _write(self, start: int, end: int, iterator: Any, batch: Any) -> None:
-        with self._watcher.quietly(INPUT):
+    def _record(self, start: int, end: int, iterator: Any, batch: Any) -> None:
+        with self._hooks.guard(INPUT):
             with torch._C.DisableTorchFunction():
                 nbytes, rows = _size_of(batch)
             detail = {"loader": "DataLoader", "workers": iterator._num_workers, "pinned": bool(iterator._pin_memory)}
             detail |= {"prefetch": getattr(iterator, "_prefetch_factor", None), "batch_rows": rows}
-            self._watcher.ledger.add(Kind.INPUT, INPUT, start, end=end, nbytes=nbytes, detail=detail)
+            self._hooks.ledger.add(EventKind.INPUT, INPUT, start, end=end, nbytes=nbytes, detail=detail)
 
 
-class _Fetch(Hook):
-    """The rows of one batch, and their collation, where the loader has no workers."""
+class _FetchHook(TorchHook):
+    """Records the rows of a batch and their collation, if the loader has no workers."""
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
-        if not self.on or not self._watcher.ledger.on:
+        if not self.is_on or not self._hooks.ledger.is_on:
             return self._original(fetcher, index)
-        collate, marks = fetcher.collate_fn, [perf_counter_ns()]
+        collate, times = fetcher.collate_fn, [perf_counter_ns()]
 
-        def timed(rows: Any) -> Any:
-            marks.append(perf_counter_ns())
+        def timed_collate(rows: Any) -> Any:
+            times.append(perf_counter_ns())
             batch = collate(rows)
-            marks.append(perf_counter_ns())
+            times.append(perf_counter_ns())
             return batch
 
-        fetcher.collate_fn = timed
+        fetcher.collate_fn = timed_collate
         try:
             batch = self._original(fetcher, index)
         finally:
             fetcher.collate_fn = collate
-        self._write(marks, fetcher.dataset, collate, len(index) if isinstance(index, list | tuple) else 1)
+        self._record(times, fetcher.dataset, collate, len(index) if isinstance(index, list | tuple) else 1)
         return batch
 
-    def _write(self, marks: list[int], dataset: Any, collate: Any, rows: int) -> None:
-        with self._watcher.quietly(ROW):
-            start, rows_end, end = marks
-            add = partial(self._watcher.ledger.add, Kind.PREPARE)
-            readers = (_reader(each) for each in _nested(dataset))
-            add(ROW, start, end=rows_end, detail={"what": "row", "count": rows}, line=self._line(*readers))
+    def _record(self, times: list[int], dataset: Any, collate: Any, rows: int) -> None:
+        with self._hooks.guard(ROW):
+            start, rows_end, end = times
+            add = partial(self._hooks.ledger.add, EventKind.PREPARE)
+            readers = (_row_function(each) for each in _nested_datasets(dataset))
+            add(ROW, start, end=rows_end, detail={"what": "row", "count": rows}, line=self._find_line(*readers))
             function = getattr(collate, "func", collate)  # of a partial
-            add(COLLATE, rows_end, end=end, detail={"what": "collate", "count": rows}, line=self._line(function))
+            detail = {"what": "collate", "count": rows}
+            add(COLLATE, rows_end, end=end, detail=detail, line=self._find_line(function))
 
-    def _line(self, *functions: Any) -> int | None:
-        """Where the first of them that is the user's is defined; where none is, it is the loop's own line."""
-        lines = (self._watcher.ledger.lines.of_code(function) for function in functions)
+    def _find_line(self, *functions: Any) -> int | None:
+        """Return the line of the first user function; None selects the line of the loop."""
+        lines = (self._hooks.ledger.lines.line_of_function(function) for function in functions)
         return next((line for line in lines if line >= 0), None)
 
 
-def _nested(dataset: Any) -> Iterator[Any]:
-    """A dataset, and those it takes its rows from."""
-    for _ in range(DEEPEST):
+def _nested_datasets(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and the datasets it takes its rows from."""
+    for _ in range(MAX_NESTED_DATASETS):
         yield dataset
         inner = getattr(dataset, "dataset", None)
         if inner is None:
@@ -122,8 +123,8 @@ def _nested(dataset: Any) -> Iterator[Any]:
         dataset = inner
 
 
-def _reader(dataset: Any) -> Any:
-    """What makes its rows."""
+def _row_function(dataset: Any) -> Any:
+    """Return the function that makes the rows of a dataset."""
     kind = type(dataset)
     if isinstance(dataset, IterableDataset):
         return kind.__iter__
@@ -131,18 +132,18 @@ def _reader(dataset: Any) -> Any:
 
 
 def _size_of(batch: Any) -> tuple[int, int | None]:
-    """Bytes of a batch, and how many rows its first tensor has."""
-    leaves = [leaf for leaf, _ in zip(_leaves(batch), range(MOST_LEAVES), strict=False)]
+    """Return the bytes of a batch, and the number of rows of its first tensor."""
+    leaves = [leaf for leaf, _ in zip(_leaves_of(batch), range(MAX_LEAVES), strict=False)]
     rows = next((len(leaf) for leaf in leaves if len(leaf.shape)), None)
     return sum(leaf.nbytes for leaf in leaves), rows
 
 
-def _leaves(batch: Any) -> Iterator[Any]:
+def _leaves_of(batch: Any) -> Iterator[Any]:
     if isinstance(batch, torch.Tensor | np.ndarray):
         yield batch
     elif isinstance(batch, dict):
         for value in batch.values():
-            yield from _leaves(value)
+            yield from _leaves_of(value)
     elif isinstance(batch, list | tuple):
         for value in batch:
-            yield from _leaves(value)
+            yield from _leaves_of(value)

@@ -1,6 +1,6 @@
-"""The compiler behind `torch.compile`: what it compiles, why again, and each run of what came of it.
+"""Hooks for the compiler behind `torch.compile`: compilations, their reasons, and runs of compiled functions.
 
-Nothing here is seen by the compiler: a compiled function is the one that it would be, with as many graphs.
+The compiler does not see these hooks: it makes the same compiled functions with the same number of graphs.
 """
 
 import weakref
@@ -13,131 +13,132 @@ from typing import Any
 from torch._dynamo import convert_frame, eval_frame, trace_rules, utils
 from torch._dynamo.callback import callback_handler
 
-from forebay.doctor.capture.hooks.torch.compile import COMPILE, name_of
-from forebay.doctor.capture.hooks.torch.watcher import Hook, Watcher, is_torchs
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks, is_torch_file
+from forebay.doctor.capture.hooks.torch.compile import COMPILE, name_of_function
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["watch_dynamo"]
+__all__ = ["hook_dynamo"]
 
 RUN = "compiled function"
-LONGEST_SIGNATURE = 200
+MAX_SIGNATURE_LENGTH = 200  # characters
 _REASONS = {"dtype mismatch": "dtype", "size mismatch": "shape", "rank mismatch": "shape", "stride mismatch": "shape"}
-_LATER = {"LAZY_BACKWARD": "backward", "CUDAGRAPH_RECORDING": "CUDA graph"}  # compiled when first needed
+_LAZY_TRIGGERS = {"LAZY_BACKWARD": "backward", "CUDAGRAPH_RECORDING": "CUDA graph"}
 
 
-def watch_dynamo(watcher: Watcher) -> None:
-    # Between the pieces of a function that is compiled in several, our frames run, and are not to be compiled. This is
-    # not undone: whoever has kept a stand-in of ours still calls it.
+def hook_dynamo(hooks: TorchHooks) -> None:
+    # Our frames run between the graphs of a function with graph breaks, and must not be compiled. This rule stays,
+    # because code that has kept a proxy of ours still calls it.
     trace_rules.add("forebay.doctor")
-    watcher.replace(convert_frame, "_compile", COMPILE, _Compile)
-    watcher.replace(eval_frame.OptimizeContext, "__call__", RUN, _Wrap)
-    later = _Later(watcher)
-    callback_handler.register_start_callback(later.begin)
-    callback_handler.register_end_callback(later.end)
-    watcher.patches.undo_with(later.remove, api=COMPILE)
+    hooks.replace(convert_frame, "_compile", COMPILE, _CompileHook)
+    hooks.replace(eval_frame.OptimizeContext, "__call__", RUN, _WrapHook)
+    lazy = _LazyCompilations(hooks)
+    callback_handler.register_start_callback(lazy.on_start)
+    callback_handler.register_end_callback(lazy.on_end)
+    hooks.patches.add_undo(lazy.remove, api=COMPILE)
 
 
-class _Compile(Hook):
-    """One compilation of one function, whether anything came of it or not."""
+class _CompileHook(TorchHook):
+    """Records one compilation of one function, whether it succeeds or not."""
 
     def __call__(self, code: CodeType, *args: Any, **kwargs: Any) -> Any:
-        ledger = self._watcher.ledger
-        if not self.on or not ledger.on:
+        ledger = self._hooks.ledger
+        if not self.is_on or not ledger.is_on:
             return self._original(code, *args, **kwargs)
         start = perf_counter_ns()
-        outermost = ledger.enter()  # the compiler converts and reads for itself
+        is_outermost = ledger.begin()  # conversions and reads by the compiler itself are not recorded
         try:
             return self._original(code, *args, **kwargs)
         finally:
-            if outermost:
-                ledger.leave()
-            self._write(start, code)
+            if is_outermost:
+                ledger.end()
+            self._record(start, code)
 
-    def _write(self, start: int, code: CodeType) -> None:
-        with self._watcher.quietly(COMPILE):
-            running = self._watcher.thread.running if is_torchs(code.co_filename) else ""
-            detail = {"function": running or code.co_qualname, **_why(code)}  # a layer of torch's is part of something
-            self._watcher.ledger.add(Kind.COMPILE, COMPILE, start, detail=detail)
+    def _record(self, start: int, code: CodeType) -> None:
+        with self._hooks.guard(COMPILE):
+            # A layer of PyTorch is part of the compiled function of the user.
+            outer = self._hooks.thread.compiled_name if is_torch_file(code.co_filename) else ""
+            detail = {"function": outer or code.co_qualname, **_describe_reason(code)}
+            self._hooks.ledger.add(EventKind.COMPILE, COMPILE, start, detail=detail)
 
 
-def _why(code: CodeType) -> dict[str, str]:
-    """As the compiler itself says of what it compiled last. Values that it was compiled for are not repeated."""
+def _describe_reason(code: CodeType) -> dict[str, str]:
+    """Return the reason that the compiler reports for its last compilation, without user values."""
     last = utils.get_compilation_metrics()[-1:]
     if not last or last[0].co_name != code.co_name:
         return {}
-    said = getattr(last[0], "recompile_reason", "")  # older versions do not tell
-    if not said:
-        return {"reason": "first"} if said is None else {}
-    reason = next((reason for words, reason in _REASONS.items() if words in said), "value")
+    text = getattr(last[0], "recompile_reason", "")  # missing in older versions
+    if not text:
+        return {"reason": "first"} if text is None else {}
+    reason = next((reason for phrase, reason in _REASONS.items() if phrase in text), "value")
     if reason == "value":
         return {"reason": reason}
-    return {"reason": reason, "signature": said.partition(": ")[2][:LONGEST_SIGNATURE]}
+    return {"reason": reason, "signature": text.partition(": ")[2][:MAX_SIGNATURE_LENGTH]}
 
 
-class _Wrap(Hook):
-    """A function is wrapped: its runs are seen from now on, by way of what a wrapper enters and leaves anyway."""
+class _WrapHook(TorchHook):
+    """Adds a hook to each wrapped function, so that its runs are recorded from now on."""
 
-    def __init__(self, original: Any, place: str, watcher: Watcher) -> None:
-        super().__init__(original, place, watcher)
-        self._runs: list[tuple[weakref.ref[Any], _Run]] = []
+    def __init__(self, original: Any, name: str, hooks: TorchHooks) -> None:
+        super().__init__(original, name, hooks)
+        self._run_hooks: list[tuple[weakref.ref[Any], _RunHook]] = []
 
     def __call__(self, context: Any, function: Any) -> Any:
-        if self.on and not any(known() is context for known, _ in self._runs):
-            run = _Run(self._watcher, name_of(function))
-            context.enter_exit_hooks.append(run)
-            self._runs.append((weakref.ref(context), run))
+        if self.is_on and not any(known() is context for known, _ in self._run_hooks):
+            run_hook = _RunHook(self._hooks, name_of_function(function))
+            context.enter_exit_hooks.append(run_hook)
+            self._run_hooks.append((weakref.ref(context), run_hook))
         return self._original(context, function)
 
     def retire(self) -> None:
         super().retire()
-        for known, run in self._runs:
+        for known, run_hook in self._run_hooks:
             context = known()
-            if context is not None and run in context.enter_exit_hooks:
-                context.enter_exit_hooks.remove(run)
+            if context is not None and run_hook in context.enter_exit_hooks:
+                context.enter_exit_hooks.remove(run_hook)
 
 
-class _Run:
-    """Entered with each call of a compiled function."""
+class _RunHook:
+    """Called at the start of each call of a compiled function; returns the function to call at its end."""
 
-    def __init__(self, watcher: Watcher, name: str) -> None:
-        self._watcher, self._name = watcher, name
+    def __init__(self, hooks: TorchHooks, name: str) -> None:
+        self._hooks, self._name = hooks, name
 
     def __call__(self) -> Any:
-        thread = self._watcher.thread
-        outer, thread.running = thread.running, self._name
-        return partial(self._ran, perf_counter_ns(), outer)
+        thread = self._hooks.thread
+        outer, thread.compiled_name = thread.compiled_name, self._name
+        return partial(self._record, perf_counter_ns(), outer)
 
     def __reduce__(self) -> Any:
-        """A compiled module may be copied or pickled, its context with it: then this enters and leaves nothing."""
+        """A copied or pickled compiled module gets a hook that does nothing."""
         return partial, (partial, int)
 
-    def _ran(self, start: int, outer: str) -> None:
-        self._watcher.thread.running = outer
-        with self._watcher.quietly(RUN):
-            if self._watcher.ledger.on:
-                self._watcher.ledger.add(Kind.RUN, RUN, start, detail={"function": self._name})
+    def _record(self, start: int, outer: str) -> None:
+        self._hooks.thread.compiled_name = outer
+        with self._hooks.guard(RUN):
+            if self._hooks.ledger.is_on:
+                self._hooks.ledger.add(EventKind.RUN, RUN, start, detail={"function": self._name})
 
 
-class _Later:
-    """What is compiled only when it is first needed: a backward pass, a CUDA graph."""
+class _LazyCompilations:
+    """Records what is compiled on first use: a backward pass, a CUDA graph."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, hooks: TorchHooks) -> None:
+        self._hooks = hooks
         self._start = 0
 
-    def begin(self, what: Any = None) -> None:
+    def on_start(self, event: Any = None) -> None:
         self._start = perf_counter_ns()
 
-    def end(self, what: Any = None) -> None:
-        name = _LATER.get(getattr(getattr(what, "callback_trigger", None), "name", ""))
-        if name is None or not self._watcher.ledger.on:
+    def on_end(self, event: Any = None) -> None:
+        name = _LAZY_TRIGGERS.get(getattr(getattr(event, "callback_trigger", None), "name", ""))
+        if name is None or not self._hooks.ledger.is_on:
             return
-        with self._watcher.quietly(COMPILE):
+        with self._hooks.guard(COMPILE):
             detail = {"function": name, "reason": "first"}
-            self._watcher.ledger.add(Kind.COMPILE, COMPILE, self._start, detail=detail)
+            self._hooks.ledger.add(EventKind.COMPILE, COMPILE, self._start, detail=detail)
 
     def remove(self) -> None:
-        with suppress(ValueError):  # `torch._dynamo.reset()` has done it
-            callback_handler.remove_start_callback(self.begin)
+        with suppress(ValueError):  # `torch._dynamo.reset()` has removed it
+            callback_handler.remove_start_callback(self.on_start)
         with suppress(ValueError):
-            callback_handler.remove_end_callback(self.end)
+            callback_handler.remove_end_callback(self.on_end)

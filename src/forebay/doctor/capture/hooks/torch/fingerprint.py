@@ -1,50 +1,51 @@
-"""Whether a tensor on the host holds the same data as another: its memory is sampled, by no operation of torch's."""
+"""Fingerprints of host tensors, read from their memory without any operation of PyTorch."""
 
 from typing import Any
 
 import numpy as np
 import torch
 
-from forebay.doctor.capture.data_fingerprint import key_of
+from forebay.doctor.capture.data_fingerprint import fingerprint
 
-__all__ = ["key_of_tensor", "owns_memory"]
+__all__ = ["fingerprint_of_tensor", "owns_memory"]
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-_type_names: dict[Any, str] = {}  # of torch's types, as NumPy writes them
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_numpy_type_names: dict[Any, str] = {}  # dtype of PyTorch -> type string of NumPy
 
 
-class _Memory:
-    """Memory that NumPy may look at."""
+class _ArrayInterface:
+    """Memory that NumPy can read."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface
 
 
 def owns_memory(tensor: Any) -> bool:
-    """Whether there is a stretch of memory behind it for sure: a subclass may be a wrapper, or fake."""
-    return type(tensor) in _PLAIN and tensor.layout is torch.strided
+    """Whether a tensor surely has its own memory; a subclass may be a wrapper or a fake tensor."""
+    return type(tensor) in _PLAIN_TYPES and tensor.layout is torch.strided
 
 
-def key_of_tensor(tensor: Any) -> str:
-    """The key that an array of the same data has; none where its memory does not tell."""
+def fingerprint_of_tensor(tensor: Any) -> str:
+    """Return the fingerprint that an array of the same data has; "" if the memory cannot be read."""
     if not owns_memory(tensor) or not tensor.is_contiguous():
         return ""
     try:
         address = tensor.data_ptr()
-    except RuntimeError:  # it is being transformed, and only a name for something else
+    except RuntimeError:  # a tensor inside a transform, without memory
         return ""
     if not address:
         return ""
-    interface = {"data": (address, True), "shape": tuple(tensor.shape), "typestr": _type(tensor.dtype), "version": 3}
-    return key_of(np.asarray(_Memory(interface)))
+    shape, type_name = tuple(tensor.shape), _numpy_type_name(tensor.dtype)
+    interface = {"data": (address, True), "shape": shape, "typestr": type_name, "version": 3}
+    return fingerprint(np.asarray(_ArrayInterface(interface)))
 
 
-def _type(dtype: Any) -> str:
-    name = _type_names.get(dtype)
+def _numpy_type_name(dtype: Any) -> str:
+    name = _numpy_type_names.get(dtype)
     if name is None:
         try:
             name = np.dtype(str(dtype).removeprefix("torch.")).str
-        except TypeError:  # NumPy has no such type: bytes are bytes
+        except TypeError:  # NumPy has no such type: read it as unsigned integers of the same size
             name = f"<u{dtype.itemsize}"
-        _type_names[dtype] = name
+        _numpy_type_names[dtype] = name
     return name

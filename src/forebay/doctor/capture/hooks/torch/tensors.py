@@ -1,6 +1,6 @@
-"""What calls on PyTorch's tensors do: what crosses between host and device, and what somebody waits for.
+"""Descriptions of calls on tensors: transfers between host and device, and waits.
 
-Each function is told of a call that has ended, by its result and its arguments, and says what it was.
+Each public function takes the result and the arguments of a call that has returned.
 """
 
 from functools import lru_cache
@@ -9,20 +9,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.doctor.capture.data_fingerprint import key_of
-from forebay.doctor.capture.hooks.torch.fingerprint import key_of_tensor, owns_memory
-from forebay.doctor.capture.hooks.torch.watcher import Found
-from forebay.doctor.model.events import Kind
+from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.torch.call_hooks import Description
+from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor, owns_memory
+from forebay.doctor.model.events import EventKind
 
-__all__ = ["assigned", "converted", "copied", "indexed", "moved", "printed", "read", "viewed", "waited"]
+__all__ = [
+    "describe_assignment",
+    "describe_conversion",
+    "describe_copy",
+    "describe_index",
+    "describe_move",
+    "describe_print",
+    "describe_read",
+    "describe_view",
+    "describe_wait",
+]
 
-SMALLEST_KEYED_NBYTES = 1 << 10  # less is no data worth uploading once
-MOST_PRINTED = 1000  # elements of a tensor; of a larger one only the ends are shown
-COUNT_NBYTES = 8  # what comes back where a shape depends on values
+MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller data is not worth keeping on the device
+MAX_PRINTED_ELEMENTS = 1000  # of a larger tensor, only the ends are printed
+COUNT_NBYTES = 8  # read back if the shape of a result depends on values
 
 
 class _Names(dict[Any, str]):
-    """Of devices and types, which say their names slowly."""
+    """A cache of the names of devices and dtypes, which take long to format."""
 
     def __missing__(self, value: Any) -> str:
         name = self[value] = str(value).removeprefix("torch.")
@@ -34,59 +44,61 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def read(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """Values became Python's: `item`, `tolist`, `float()`."""
-    return Kind.DOWNLOAD, args[0].nbytes, _about(args[0])
+def describe_read(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `item`, `tolist` and `float()`, which return Python values."""
+    return EventKind.DOWNLOAD, args[0].nbytes, _describe_tensor(args[0])
 
 
-def viewed(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """`cpu` and `numpy`: no copy where the tensor lies on the host."""
+def describe_view(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `cpu` and `numpy`, which copy nothing if the tensor lies on the host."""
     tensor = args[0]
     if tensor.is_cpu:
-        return Kind.DOWNLOAD, 0, _about(tensor) | {"copied": False}
-    return read(result, args, kwargs)
+        return EventKind.DOWNLOAD, 0, _describe_tensor(tensor) | {"copied": False}
+    return describe_read(result, args, kwargs)
 
 
-def printed(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """A tensor became text."""
+def describe_print(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe the conversion of a tensor to text."""
     tensor = args[0]
-    return Kind.DOWNLOAD, min(tensor.nbytes, MOST_PRINTED * tensor.element_size()), _about(tensor)
+    nbytes = min(tensor.nbytes, MAX_PRINTED_ELEMENTS * tensor.element_size())
+    return EventKind.DOWNLOAD, nbytes, _describe_tensor(tensor)
 
 
-def waited(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """An answer, or the shape of a result, depends on values that lie on a device: `nonzero`, `equal`."""
+def describe_wait(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `nonzero` or `equal`, whose result or shape depends on values on the device."""
     tensor = args[0] if args else kwargs["input"]
-    return None if tensor.is_cpu else _counted(tensor)
+    return None if tensor.is_cpu else _describe_count(tensor)
 
 
-def moved(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """`to` and `cuda`: only what has left for another device."""
+def describe_move(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `to` and `cuda`, if the device changes."""
     tensor = args[0]
-    if result is tensor or not _apart(tensor.device, result.device):
+    if result is tensor or not _differ(tensor.device, result.device):
         return None
-    return _crossed(tensor, result.device, result.dtype, non_blocking=_does_not_block(args, kwargs))
+    return _describe_transfer(tensor, result.device, result.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
 
-def copied(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """`target.copy_(source)`, where the two lie apart."""
+def describe_copy(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `target.copy_(source)` between two devices."""
     target, source = args[0], args[1] if len(args) > 1 else kwargs["src"]
-    if not _apart(source.device, target.device):
+    if not _differ(source.device, target.device):
         return None
-    return _crossed(source, target.device, target.dtype, non_blocking=_does_not_block(args, kwargs))
+    return _describe_transfer(source, target.device, target.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
 
-def assigned(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """`tensor[index] = value`, where the value has to cross."""
+def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `tensor[index] = value`, if the value lies on another device."""
     target, _, value = args
-    if isinstance(value, torch.Tensor) and _apart(value.device, target.device):
-        return _crossed(value, target.device, target.dtype, non_blocking=False)
+    if isinstance(value, torch.Tensor) and _differ(value.device, target.device):
+        return _describe_transfer(value, target.device, target.dtype, non_blocking=False)
     if isinstance(value, np.ndarray) and not target.is_cpu:
-        return Kind.UPLOAD, value.nbytes, _about(target) | {"shape": list(value.shape)} | _of_array(value)
+        detail = _describe_tensor(target) | {"shape": list(value.shape)} | _describe_array(value)
+        return EventKind.UPLOAD, value.nbytes, detail
     return None
 
 
-def indexed(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """`tensor[index]`: a mask on the device is counted before there is a shape, an index on the host is uploaded."""
+def describe_index(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `tensor[index]`: a mask on the device is counted first, an index on the host is uploaded."""
     tensor, index = args
     if tensor.is_cpu:
         return None
@@ -94,96 +106,98 @@ def indexed(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
         if not isinstance(part, torch.Tensor):
             continue
         if part.device == tensor.device and part.dtype in (torch.bool, torch.uint8):
-            return _counted(part)
+            return _describe_count(part)
         if part.is_cpu and part.dim() > 0:
-            return _crossed(part, tensor.device, part.dtype, non_blocking=False)
+            return _describe_transfer(part, tensor.device, part.dtype, non_blocking=False)
     return None
 
 
-def converted(result: Any, args: Args, kwargs: Kwargs) -> Found | None:
-    """Data of NumPy's or Python's became a tensor."""
+def describe_conversion(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe the conversion of NumPy or Python data to a tensor."""
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, torch.Tensor):
-        if not _apart(data.device, result.device):
+        if not _differ(data.device, result.device):
             return None
-        return _crossed(data, result.device, result.dtype, non_blocking=False)
-    if isinstance(data, np.ndarray) and _shares(result, data):
-        return Kind.UPLOAD, 0, _about(result) | {"from_dtype": str(data.dtype), "copied": False}
-    detail = _about(result) | ({} if result.is_cpu else {"pinned": False, "non_blocking": False})
+        return _describe_transfer(data, result.device, result.dtype, non_blocking=False)
+    if isinstance(data, np.ndarray) and _shares_memory(result, data):
+        detail = _describe_tensor(result) | {"from_dtype": str(data.dtype), "copied": False}
+        return EventKind.UPLOAD, 0, detail
+    detail = _describe_tensor(result) | ({} if result.is_cpu else {"pinned": False, "non_blocking": False})
     if isinstance(data, np.ndarray):
-        return Kind.UPLOAD, result.nbytes, detail | _of_array(data)
-    return Kind.UPLOAD, result.nbytes, detail | {"from_dtype": type(data).__name__} | _keyed(result)
+        return EventKind.UPLOAD, result.nbytes, detail | _describe_array(data)
+    detail |= {"from_dtype": type(data).__name__} | _describe_fingerprint(result)
+    return EventKind.UPLOAD, result.nbytes, detail
 
 
-def _counted(tensor: Any) -> Found | None:
-    about = _about(tensor)
-    symbols = any(type(size) is not int for size in about["shape"])  # somebody traces shapes
-    return None if symbols else (Kind.DOWNLOAD, COUNT_NBYTES, about)
+def _describe_count(tensor: Any) -> Description | None:
+    detail = _describe_tensor(tensor)
+    is_symbolic = any(type(size) is not int for size in detail["shape"])  # shapes are being traced
+    return None if is_symbolic else (EventKind.DOWNLOAD, COUNT_NBYTES, detail)
 
 
-def _crossed(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Found:
-    """Types are converted on the host: what is uploaded is of the new type, what comes back of the old."""
-    about = _about(source)
+def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Description:
+    """The host converts types: uploads have the new type, read-backs the old one."""
+    detail = _describe_tensor(source)
     if source.is_cpu:
-        detail = {"device": _names[device], "dtype": _names[dtype], "from_dtype": about["dtype"]}
-        detail |= {"non_blocking": non_blocking, **_pinned(source, device), **_keyed(source)}
-        return Kind.UPLOAD, _nbytes(source, dtype), about | detail
-    nbytes = _nbytes(source, source.dtype)
+        changes = {"device": _names[device], "dtype": _names[dtype], "from_dtype": detail["dtype"]}
+        changes |= {"non_blocking": non_blocking, **_describe_pinning(source, device), **_describe_fingerprint(source)}
+        return EventKind.UPLOAD, _nbytes_as(source, dtype), detail | changes
+    nbytes = _nbytes_as(source, source.dtype)
     if device.type == "cpu":
-        return Kind.DOWNLOAD, nbytes, about | {"non_blocking": non_blocking}
-    return Kind.MOVE, nbytes, about | {"op": "copy", "source": about["device"], "target": _names[device]}
+        return EventKind.DOWNLOAD, nbytes, detail | {"non_blocking": non_blocking}
+    return EventKind.MOVE, nbytes, detail | {"op": "copy", "source": detail["device"], "target": _names[device]}
 
 
-def _apart(device: Any, other: Any) -> bool:
+def _differ(device: Any, other: Any) -> bool:
     return bool(device != other and not device.type == other.type == "cpu")  # "cpu:0" is "cpu"
 
 
-def _about(tensor: Any) -> dict[str, Any]:
+def _describe_tensor(tensor: Any) -> dict[str, Any]:
     try:
-        return _described(tensor.device, tensor.dtype, tensor.shape)
-    except TypeError:  # a symbol, where somebody traces shapes, is not remembered
-        return _described.__wrapped__(tensor.device, tensor.dtype, tensor.shape)
+        return _describe(tensor.device, tensor.dtype, tensor.shape)
+    except TypeError:  # symbolic sizes of traced shapes cannot be hashed
+        return _describe.__wrapped__(tensor.device, tensor.dtype, tensor.shape)
 
 
 @lru_cache(maxsize=1024)
-def _described(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
-    """One for all tensors that are alike, as events keep it; nobody writes into it."""
+def _describe(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
+    """Return one dict for all similar tensors. Events share it, so it must not be changed."""
     return {"device": _names[device], "dtype": _names[dtype], "shape": list(shape)}
 
 
-def _nbytes(tensor: Any, dtype: Any) -> int:
-    """As this type; of a sparse tensor the values, without what says where they belong."""
+def _nbytes_as(tensor: Any, dtype: Any) -> int:
+    """Return the bytes of a tensor as this dtype; of a sparse tensor only those of its values."""
     count = tensor._nnz() if tensor.is_sparse else tensor.numel()
-    return count * dtype.itemsize  # type: ignore[no-any-return]  # a symbol, where somebody traces shapes
+    return count * dtype.itemsize  # type: ignore[no-any-return]  # symbolic while shapes are traced
 
 
-def _does_not_block(args: Args, kwargs: Kwargs) -> bool:
-    """Whatever stands before it, the first truth value among the arguments is `non_blocking`."""
+def _is_non_blocking(args: Args, kwargs: Kwargs) -> bool:
+    """Return the `non_blocking` argument, which is the first bool among the positional arguments."""
     given = kwargs.get("non_blocking")
     return bool(next((value for value in args if isinstance(value, bool)), False) if given is None else given)
 
 
-def _pinned(source: Any, device: Any) -> dict[str, bool]:
+def _describe_pinning(source: Any, device: Any) -> dict[str, bool]:
     if not owns_memory(source) or torch._C._len_torch_dispatch_stack():
-        return {}  # it cannot be told, or somebody watches every operation, and to ask is one
+        return {}  # unknown, or a mode records every operation, and `is_pinned` is an operation
     if device.type == "meta" and not torch.cuda.is_initialized():
-        return {"pinned": False}  # asking would start CUDA
+        return {"pinned": False}  # `is_pinned` would start CUDA
     return {"pinned": source.is_pinned()}
 
 
-def _keyed(tensor: Any) -> dict[str, str]:
-    if not tensor.is_cpu or not owns_memory(tensor) or tensor.nbytes < SMALLEST_KEYED_NBYTES:
+def _describe_fingerprint(tensor: Any) -> dict[str, str]:
+    if not tensor.is_cpu or not owns_memory(tensor) or tensor.nbytes < MIN_FINGERPRINT_NBYTES:
         return {}
-    key = key_of_tensor(tensor)
+    key = fingerprint_of_tensor(tensor)
     return {"key": key} if key else {}
 
 
-def _of_array(array: Any) -> dict[str, str]:
-    key = key_of(array) if array.nbytes >= SMALLEST_KEYED_NBYTES else ""
+def _describe_array(array: Any) -> dict[str, str]:
+    key = fingerprint(array) if array.nbytes >= MIN_FINGERPRINT_NBYTES else ""
     return {"from_dtype": str(array.dtype)} | ({"key": key} if key else {})
 
 
-def _shares(tensor: Any, array: Any) -> bool:
+def _shares_memory(tensor: Any, array: Any) -> bool:
     if not tensor.is_cpu or not owns_memory(tensor):
         return False
     return bool(tensor.data_ptr() == array.__array_interface__["data"][0])

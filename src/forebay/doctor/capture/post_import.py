@@ -1,4 +1,4 @@
-"""Something to be done when a module was imported: at once where that has happened, else right after it does."""
+"""Actions that run once, right after a module was imported."""
 
 import importlib.abc
 import importlib.machinery
@@ -7,17 +7,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
-__all__ = ["AfterImport"]
+__all__ = ["PostImportActions"]
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Stands first among the finders while it is installed, and finds nothing itself."""
+class PostImportActions(importlib.abc.MetaPathFinder):
+    """A finder in `sys.meta_path` that delegates to the other finders and adds an action to the loader."""
 
     def __init__(self, actions: Mapping[str, Callable[[], None]]) -> None:
         self._actions = dict(actions)
-        self._looking: set[str] = set()
+        self._searching: set[str] = set()
 
     def install(self) -> None:
+        """Run the actions of modules that are loaded already, and wait for the other modules."""
         for name in [name for name in self._actions if name in sys.modules]:
             self._actions.pop(name)()
         sys.meta_path.insert(0, self)
@@ -29,20 +30,20 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self._actions or fullname in self._looking:
+        if fullname not in self._actions or fullname in self._searching:
             return None
-        self._looking.add(fullname)
+        self._searching.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._looking.discard(fullname)
+            self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader, lambda: self._actions.pop(fullname, lambda: None)())
+            spec.loader = _LoaderWithAction(spec.loader, lambda: self._actions.pop(fullname, lambda: None)())
         return spec
 
 
-class _Then(importlib.abc.Loader):
-    """A loader that does something after another one has run the module."""
+class _LoaderWithAction(importlib.abc.Loader):
+    """Wraps a loader and runs an action after it has executed the module."""
 
     def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
         self._loader, self._action = loader, action
@@ -52,7 +53,7 @@ class _Then(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader  # whoever asks later finds the real one
+            module.__spec__.loader = self._loader  # later readers of the spec see the original loader
         self._loader.exec_module(module)
         self._action()
 

@@ -1,4 +1,4 @@
-"""Something done right after a module was imported, once, whoever imports it and however."""
+"""Actions run once, right after a module was imported."""
 
 import importlib
 import importlib.util
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from forebay.doctor.capture.after_import import AfterImport
+from forebay.doctor.capture.post_import import PostImportActions
 
-NAME = "somebodys_library"
+NAME = "a_library"
 
 
 @pytest.fixture
@@ -22,46 +22,46 @@ def library(tmp_path, monkeypatch):
 @pytest.fixture
 def done():
     seen = []
-    finder = AfterImport({NAME: lambda: seen.append(sys.modules[NAME].value)})
+    finder = PostImportActions({NAME: lambda: seen.append(sys.modules[NAME].value)})
     finder.install()
     yield seen
     finder.remove()
 
 
-def test_it_is_done_after_the_module_has_run(library, done):
+def test_the_action_runs_after_the_module(library, done):
     module = importlib.import_module(NAME)
     assert done == [1]
     assert module.__spec__.loader.__class__.__name__ == "SourceFileLoader"
 
 
-def test_it_is_done_once(library, done):
+def test_the_action_runs_once(library, done):
     importlib.import_module(NAME)
     importlib.reload(sys.modules[NAME])
     assert done == [1]
 
 
-def test_looking_for_a_module_does_nothing(library, done):
+def test_finding_a_module_runs_no_action(library, done):
     assert importlib.util.find_spec(NAME) is not None
     assert done == []
 
 
-def test_a_module_that_is_there_already_is_not_waited_for(library):
+def test_the_action_of_a_loaded_module_runs_immediately(library):
     importlib.import_module(NAME)
     seen = []
-    finder = AfterImport({NAME: lambda: seen.append(1)})
+    finder = PostImportActions({NAME: lambda: seen.append(1)})
     finder.install()
     finder.remove()
     assert seen == [1]
 
 
-def test_a_missing_module_is_missed_as_ever(done):
+def test_a_missing_module_raises_as_usual(done):
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         importlib.import_module("no_such_library")
 
 
-def test_it_goes_without_a_trace(done):
-    before = [finder for finder in sys.meta_path if not isinstance(finder, AfterImport)]
-    finder = AfterImport({})
+def test_remove_restores_the_finders(done):
+    before = [finder for finder in sys.meta_path if not isinstance(finder, PostImportActions)]
+    finder = PostImportActions({})
     finder.install()
     finder.remove()
-    assert [found for found in sys.meta_path if not isinstance(found, AfterImport)] == before
+    assert [found for found in sys.meta_path if not isinstance(found, PostImportActions)] == before

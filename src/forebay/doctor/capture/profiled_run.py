@@ -1,0 +1,87 @@
+"""Runs a script under a profiling session, from its start to its end."""
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import thread as pools
+from dataclasses import dataclass
+from time import monotonic
+
+from forebay.doctor.capture.run_script import run_module, run_script
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.model.capture import Capture
+
+__all__ = ["RunRequest", "profile_run", "run_profiled", "wait_for_threads"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Which script to run, and how many of its steps to profile."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False  # `script` is the name of a module, as for `python -m`
+    stop: bool = False  # end the script when enough steps were recorded
+    warm_up: int = 10
+    steps: int = 50
+
+
+def profile_run(run: RunRequest) -> Capture:
+    """Run a script in a session of its own."""
+    detector = StepDetector(warm_up=run.warm_up, steps=run.steps)
+    return run_profiled(run, Session(detector, on_enough=_exit if run.stop else _continue, covers_script=True))
+
+
+def run_profiled(run: RunRequest, session: Session) -> Capture:
+    """Run a script in the given session."""
+    streams = sys.stdout, sys.stderr
+    session.start()
+    try:
+        ended = (run_module if run.module else run_script)(run.script, run.arguments)
+        if ended == "done":
+            ended = wait_for_threads(lambda: session.ledger.event_count, session.is_done)
+    finally:
+        session.stop()
+        sys.stdout, sys.stderr = streams  # the script may have redirected them; the report goes to the original ones
+        if sys.stdout.closed:
+            sys.stdout = sys.stderr
+    sys.stdout.write("\n")  # the script may have left a line unfinished
+    return session.capture(run.script, run.arguments, ended=ended)
+
+
+def _exit() -> None:
+    sys.exit(0)
+
+
+def _continue() -> None:
+    """Let the script run to its end."""
+
+
+SILENT_SECONDS = 2.0  # after this time without events, leave a thread to Python, which waits for it after the report
+POLL_SECONDS = 0.05
+
+
+def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]) -> str:
+    """Wait until all threads have ended, they cause no more events, or the user interrupts; return which."""
+    try:
+        _wait(event_count, is_done)
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "done"
+
+
+def _wait(event_count: Callable[[], int], is_done: Callable[[], bool]) -> None:
+    before, silent_since = event_count(), monotonic()
+    while threads := _surviving_threads():
+        threads[0].join(POLL_SECONDS)
+        if event_count() != before:
+            before, silent_since = event_count(), monotonic()
+        if is_done() or monotonic() - silent_since > SILENT_SECONDS:
+            return
+
+
+def _surviving_threads() -> list[threading.Thread]:
+    """Return the threads that Python would wait for. It stops those of thread pools itself."""
+    others = (threading.main_thread(), threading.current_thread(), *pools._threads_queues)
+    return [thread for thread in threading.enumerate() if not thread.daemon and thread not in others]

@@ -1,0 +1,80 @@
+"""Threads that outlive the script: profiled while they cause events, and not waited for otherwise."""
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from forebay.doctor.capture import profiled_run
+from forebay.doctor.capture.profiled_run import wait_for_threads
+
+SCRIPT = """
+import threading, time
+def work():
+    time.sleep(0.5)
+    print("worked")
+threading.Thread(target=work).start()
+print("main is done")
+"""
+
+
+@pytest.fixture
+def released():
+    """A thread that runs until the test ends."""
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    yield release
+    release.set()
+    thread.join()
+
+
+def test_a_thread_is_waited_for_until_it_ends(monkeypatch):
+    monkeypatch.setattr(profiled_run, "SILENT_SECONDS", 60.0)  # the thread may wait for a core
+    done = []
+    thread = threading.Thread(target=lambda: done.append(1))
+    thread.start()
+    assert wait_for_threads(lambda: 0, lambda: False) == "done"
+    assert done == [1]
+
+
+def test_a_thread_without_events_is_not_waited_for(released, monkeypatch):
+    monkeypatch.setattr(profiled_run, "SILENT_SECONDS", 0.01)
+    assert wait_for_threads(lambda: 0, lambda: False) == "done"
+
+
+def test_a_thread_is_not_waited_for_after_enough_steps(released):
+    event_count = count()
+    assert wait_for_threads(lambda: next(event_count), lambda: next(event_count) > 10) == "done"
+
+
+def test_an_interrupt_ends_the_wait(released):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    assert wait_for_threads(lambda: 0, interrupt) == "interrupted"
+
+
+def test_an_idle_pool_is_not_waited_for():
+    others = {*profiled_run._surviving_threads()}  # threads that other tests have left in this process
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        assert {*profiled_run._surviving_threads()} <= others
+
+
+def test_the_report_is_printed_and_the_process_ends_with_the_thread(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "forebay", "doctor", "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    assert "worked" in done.stdout
+    assert "No training loop was found" in done.stdout
