@@ -1,4 +1,4 @@
-"""What a cure's emulation does to CuPy, on the line that is accused and nowhere else; with a stand-in for it."""
+"""Emulations of cures for CuPy; with a stand-in for it."""
 
 from operator import methodcaller
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.doctor.emulate.emulated import emulated, emulating
 
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
@@ -20,77 +20,77 @@ def different(values):
 @pytest.mark.parametrize("convert", ["array", "asarray", "asanyarray", "ascontiguousarray"])
 def test_the_same_data_is_uploaded_once(convert):
     def loop():
-        return [getattr(cupy, convert)(DATA) for _ in range(20)]  # accused
+        return [getattr(cupy, convert)(DATA) for _ in range(20)]  # target
 
-    arrays, replaced = emulated(loop, Way.REMEMBER)
+    arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert (different(arrays), replaced) == (1, 19)
 
 
-def test_other_data_and_other_lines_are_left_alone():
+def test_other_data_and_other_lines_are_uploaded():
     def loop():
-        first = [cupy.asarray(data) for data in OTHERS]  # accused
+        first = [cupy.asarray(data) for data in OTHERS]  # target
         return first + [cupy.asarray(OTHERS[0]) for _ in range(4)]
 
-    arrays, replaced = emulated(loop, Way.REMEMBER)
+    arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [float(array[0]) for array in arrays] == [0, 1, 2, 3, 0, 0, 0, 0]
     assert (different(arrays), replaced) == (8, 0)
 
 
-def test_what_an_array_holds_already_is_not_set_again():
+def test_an_array_is_not_set_to_the_data_it_holds():
     def loop():
         array, values = cupy.zeros(4096, cupy.float32), []
         for data in (OTHERS[1], OTHERS[1], OTHERS[2]):
-            array.set(data)  # accused
+            array.set(data)  # target
             values.append(float(array[0]))
         return values
 
-    assert emulated(loop, Way.REMEMBER) == ([1, 1, 2], 1)
+    assert emulated(loop, EmulationKind.REMEMBER) == ([1, 1, 2], 1)
 
 
-def test_whatever_its_data_one_upload_stands_for_all_of_its_kind():
+def test_reuse_replaces_all_uploads_of_the_same_kind():
     def loop():
-        return [cupy.asarray(data) for data in (*OTHERS, OTHERS[0][:10])]  # accused
+        return [cupy.asarray(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 
-    arrays, _ = emulated(loop, Way.REUSE)
+    arrays, _ = emulated(loop, EmulationKind.REUSE)
     assert [array.shape for array in arrays] == [(4096,)] * 4 + [(10,)]
     assert different(arrays) == 2
 
 
 @pytest.mark.parametrize("read", [float, int, bool, str, methodcaller("get"), methodcaller("item")])
-def test_every_way_to_read_is_put_off(read):
+def test_every_kind_of_read_is_deferred(read):
     def loop():
-        return [read(cupy.array(float(number))) for number in range(4)]  # accused
+        return [read(cupy.array(float(number))) for number in range(4)]  # target
 
-    values, replaced = emulated(loop, Way.DEFER)
+    values, replaced = emulated(loop, EmulationKind.DEFER)
     assert values[0] == values[1] == values[2] == values[3]
     assert replaced >= 3
 
 
-def test_what_becomes_numpys_is_brought_back_once():
+def test_asnumpy_is_deferred():
     def loop():
-        return [cupy.asnumpy(cupy.array(float(number))) for number in range(4)]  # accused
+        return [cupy.asnumpy(cupy.array(float(number))) for number in range(4)]  # target
 
-    values, replaced = emulated(loop, Way.DEFER)
+    values, replaced = emulated(loop, EmulationKind.DEFER)
     assert (different(values), replaced) == (1, 3)
 
 
-def test_nobody_waits_for_the_device(monkeypatch):
+def test_waits_for_the_device_are_skipped(monkeypatch):
     waits = []
     monkeypatch.setattr(cupy.cuda.runtime, "deviceSynchronize", lambda: waits.append(1))
 
     def loop():
         for _ in range(10):
-            cupy.cuda.runtime.deviceSynchronize()  # accused
+            cupy.cuda.runtime.deviceSynchronize()  # target
 
-    assert emulated(loop, Way.SKIP, every=100)[1] == 9
+    assert emulated(loop, EmulationKind.SKIP, every=100)[1] == 9
     assert len(waits) == 1
 
 
-def test_uploads_come_out_of_one_place():
+def test_uploads_use_one_page_locked_buffer():
     def loop():
-        return [float(cupy.asarray(data)[0]) for data in OTHERS]  # accused
+        return [float(cupy.asarray(data)[0]) for data in OTHERS]  # target
 
-    values, replaced = emulated(loop, Way.LOCK)
+    values, replaced = emulated(loop, EmulationKind.LOCK)
     assert values == [0, 0, 0, 0]
     assert replaced >= 4
 
@@ -99,20 +99,20 @@ def test_numbers_are_narrowed_before_they_are_uploaded():
     doubles = [data.astype("float64") for data in OTHERS]
 
     def loop():
-        return [cupy.asarray(data).dtype for data in doubles]  # accused
+        return [cupy.asarray(data).dtype for data in doubles]  # target
 
-    assert emulated(loop, Way.NARROW)[0] == [np.float32] * 4
+    assert emulated(loop, EmulationKind.NARROW)[0] == [np.float32] * 4
 
 
-def test_everything_is_undone():
+def test_all_replacements_are_removed():
     def state():
         return [cupy.asarray, cupy.asnumpy, cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.runtime.deviceSynchronize]
 
     def loop():
-        return cupy.array(DATA)  # accused
+        return cupy.array(DATA)  # target
 
     before = state()
-    for way in set(Way) - {Way.AHEAD}:  # for which the stand-in has too few streams
-        with emulating(loop, way):
+    for kind in set(EmulationKind) - {EmulationKind.PREFETCH}:  # the stand-in lacks its streams
+        with emulating(loop, kind):
             loop()
     assert all(one is other for one, other in zip(before, state(), strict=True))

@@ -1,4 +1,4 @@
-"""Runs a function with a cure emulated on the line of it that says so."""
+"""Runs a function while a cure is emulated on its marked line."""
 
 import inspect
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from typing import Any
 
 from forebay.doctor.capture.session import Session
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Emulation, Way
+from forebay.doctor.model.emulation import Emulation, EmulationKind
 
-MARK = "# accused"
+MARK = "# target"
 
 
-def emulator_for(function: Callable[..., Any], way: Way, every: int = 0) -> Emulator:
+def emulator_for(function: Callable[..., Any], kind: EmulationKind, every: int = 0) -> Emulator:
     lines, first = inspect.getsourcelines(function)
     number = first + next(index for index, line in enumerate(lines) if MARK in line)
-    return Emulator(Emulation(way, function.__code__.co_filename, number, every))
+    return Emulator(Emulation(kind, function.__code__.co_filename, number, every))
 
 
 @contextmanager
-def emulating(function, way, every=0):
-    """The emulator, at work; as in a real run, the hooks lie above it."""
-    emulator, session = emulator_for(function, way, every), Session()
+def emulating(function, kind, every=0):
+    """A running emulator, below the hooks as in a real run."""
+    emulator, session = emulator_for(function, kind, every), Session()
     emulator.start()
     session.start()
     try:
@@ -31,9 +31,9 @@ def emulating(function, way, every=0):
         emulator.stop()
 
 
-def emulated(function: Callable[[], Any], way: Way, every: int = 0) -> tuple[Any, int]:
-    """What the function gives, and how many of its calls were not made as they are written."""
-    with emulating(function, way, every) as emulator:
+def emulated(function: Callable[[], Any], kind: EmulationKind, every: int = 0) -> tuple[Any, int]:
+    """Return the result of the function, and the number of calls that were not made as written."""
+    with emulating(function, kind, every) as emulator:
         result = function()
     assert emulator.notes == ()
     return result, emulator.replaced

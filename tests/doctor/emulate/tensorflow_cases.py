@@ -1,4 +1,4 @@
-"""What a cure's emulation does to TensorFlow and to Keras on it, on the line that is accused and nowhere else."""
+"""Emulations of cures for TensorFlow and to Keras on it."""
 
 from operator import methodcaller
 
@@ -10,7 +10,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import constant_op
 from tests.doctor.emulate.emulated import emulated, emulating
 
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
@@ -23,37 +23,37 @@ def different(values):
 @pytest.mark.parametrize("convert", [tf.constant, tf.convert_to_tensor, tf.Variable])
 def test_the_same_data_is_uploaded_once(convert):
     def loop():
-        return [convert(DATA) for _ in range(20)]  # accused
+        return [convert(DATA) for _ in range(20)]  # target
 
-    tensors, replaced = emulated(loop, Way.REMEMBER)
+    tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert replaced == 19
     assert tensors[0].numpy().tolist() == DATA.tolist()
 
 
-def test_other_data_and_other_lines_are_left_alone():
+def test_other_data_and_other_lines_are_uploaded():
     def loop():
-        first = [tf.constant(data) for data in OTHERS]  # accused
+        first = [tf.constant(data) for data in OTHERS]  # target
         return first + [tf.constant(OTHERS[0]) for _ in range(4)]
 
-    tensors, replaced = emulated(loop, Way.REMEMBER)
+    tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [float(tensor[0]) for tensor in tensors] == [0, 1, 2, 3, 0, 0, 0, 0]
     assert (different(tensors), replaced) == (8, 0)
 
 
-def test_whatever_its_data_one_upload_stands_for_all_of_its_kind():
+def test_reuse_replaces_all_uploads_of_the_same_kind():
     def loop():
-        return [tf.constant(data) for data in (*OTHERS, OTHERS[0][:10])]  # accused
+        return [tf.constant(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 
-    tensors, replaced = emulated(loop, Way.REUSE)
+    tensors, replaced = emulated(loop, EmulationKind.REUSE)
     assert [len(tensor) for tensor in tensors] == [4096] * 4 + [10]
     assert (different(tensors), replaced) == (2, 3)
 
 
-def test_arrays_that_operations_are_given_are_uploaded_once():
+def test_array_inputs_of_operations_are_uploaded_once():
     def loop():
-        return [tf.raw_ops.Mul(x=data, y=data) for data in OTHERS]  # accused
+        return [tf.raw_ops.Mul(x=data, y=data) for data in OTHERS]  # target
 
-    products, replaced = emulated(loop, Way.REUSE)
+    products, replaced = emulated(loop, EmulationKind.REUSE)
     assert [float(product[0]) for product in products] == [0, 0, 0, 0]
     assert replaced == 7
 
@@ -67,9 +67,9 @@ def test_compiled_functions_are_traced_once():
         return tf.reduce_sum(batch)
 
     def loop():
-        return [float(step(data)) for data in OTHERS]  # accused
+        return [float(step(data)) for data in OTHERS]  # target
 
-    assert emulated(loop, Way.REUSE) == ([0, 0, 0, 0], 3)
+    assert emulated(loop, EmulationKind.REUSE) == ([0, 0, 0, 0], 3)
     assert len(traces) == 1
 
 
@@ -77,43 +77,43 @@ def test_numbers_are_narrowed_before_they_are_uploaded():
     doubles = [data.astype("float64") for data in OTHERS]
 
     def loop():
-        return [tf.constant(data) for data in doubles]  # accused
+        return [tf.constant(data) for data in doubles]  # target
 
-    tensors, replaced = emulated(loop, Way.NARROW)
+    tensors, replaced = emulated(loop, EmulationKind.NARROW)
     assert ({tensor.dtype for tensor in tensors}, replaced) == ({tf.float32}, 4)
 
 
-def test_an_upload_is_made_a_step_ahead():
+def test_an_upload_starts_one_step_early():
     def loop():
-        return [float(tf.constant(data)[0]) for data in OTHERS]  # accused
+        return [float(tf.constant(data)[0]) for data in OTHERS]  # target
 
-    assert emulated(loop, Way.AHEAD) == ([0, 0, 1, 2], 3)
+    assert emulated(loop, EmulationKind.PREFETCH) == ([0, 0, 1, 2], 3)
 
 
 @pytest.mark.parametrize("read", [float, int, bool, str, methodcaller("numpy")])
-def test_every_way_to_read_is_put_off(read):
+def test_every_kind_of_read_is_deferred(read):
     def loop():
-        return [read(tf.constant(float(number))) for number in range(4)]  # accused
+        return [read(tf.constant(float(number))) for number in range(4)]  # target
 
-    values, replaced = emulated(loop, Way.DEFER)
+    values, replaced = emulated(loop, EmulationKind.DEFER)
     assert values[0] == values[1] == values[2] == values[3]
     assert replaced >= 3
 
 
 @pytest.mark.parametrize("read", ["asarray", "array"])
-def test_numpy_is_given_what_it_was_given_before(read):
+def test_numpy_reads_are_deferred(read):
     def loop():
-        return [getattr(np, read)(tf.constant(float(number))) for number in range(4)]  # accused
+        return [getattr(np, read)(tf.constant(float(number))) for number in range(4)]  # target
 
-    values, replaced = emulated(loop, Way.DEFER)
+    values, replaced = emulated(loop, EmulationKind.DEFER)
     assert (different(values), replaced) == (1, 3)
 
 
-def test_values_are_read_now_and_then():
+def test_one_read_in_every_n_is_made():
     def loop():
-        return [float(tf.constant(float(number))) for number in range(10)]  # accused
+        return [float(tf.constant(float(number))) for number in range(10)]  # target
 
-    assert emulated(loop, Way.DEFER, every=5)[0] == [0, 0, 0, 0, 4, 4, 4, 4, 4, 9]
+    assert emulated(loop, EmulationKind.DEFER, every=5)[0] == [0, 0, 0, 0, 4, 4, 4, 4, 4, 9]
 
 
 def counted(made):
@@ -125,26 +125,26 @@ def counted(made):
     return rows.map(lambda row: tf.ensure_shape(tf.numpy_function(count, [row], tf.float32), (8,)))
 
 
-def test_a_pipeline_gives_its_first_batch_as_often_as_it_has_any():
+def test_a_pipeline_returns_its_first_batch_for_every_batch():
     made = []
 
     def loop():
         dataset = counted(made).batch(4)
-        return [batch for _ in range(3) for batch in dataset]  # accused
+        return [batch for _ in range(3) for batch in dataset]  # target
 
-    batches, replaced = emulated(loop, Way.RESIDENT)
+    batches, replaced = emulated(loop, EmulationKind.RESIDENT)
     assert (len(batches), different(batches), replaced) == (30, 1, 29)
     assert len(made) < 40  # the first batch, and what was on its way
 
 
-def test_an_iterator_that_is_asked_ends_as_tensorflow_does():
+def test_get_next_raises_the_error_of_tensorflow_at_the_end():
     def loop():
         iterator = iter(counted([]).batch(10))
         for _ in range(10):
-            iterator.get_next()  # accused
+            iterator.get_next()  # target
 
     with pytest.raises(tf.errors.OutOfRangeError):
-        emulated(loop, Way.RESIDENT)
+        emulated(loop, EmulationKind.RESIDENT)
 
 
 class Batches(keras.utils.PyDataset):
@@ -168,23 +168,23 @@ def fitted(*data, **options):
     ended = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(batch))
 
     def loop():
-        model.fit(*data, verbose=0, callbacks=[ended], **options)  # accused
+        model.fit(*data, verbose=0, callbacks=[ended], **options)  # target
 
-    assert emulated(loop, Way.RESIDENT)[1] > 0
+    assert emulated(loop, EmulationKind.RESIDENT)[1] > 0
     return len(ends)
 
 
 def test_fit_makes_the_first_batch_only():
     batches = Batches()
     assert fitted(batches, epochs=2) == 40
-    assert batches.made < 10  # those that were on their way
+    assert batches.made < 10  # the others were prefetched
 
 
-def test_fit_is_given_as_many_batches_of_arrays():
+def test_fit_gets_the_same_number_of_batches_from_arrays():
     assert fitted(np.ones((80, 8), "float32"), np.ones((80, 1), "float32"), batch_size=8, epochs=2) == 20
 
 
-def test_fit_is_given_as_many_batches_of_a_generator():
+def test_fit_gets_the_same_number_of_batches_from_a_generator():
     def generator():
         while True:
             yield np.ones((4, 8), "float32"), np.ones((4, 1), "float32")
@@ -192,29 +192,29 @@ def test_fit_is_given_as_many_batches_of_a_generator():
     assert fitted(generator(), steps_per_epoch=10, epochs=2, shuffle=False) == 20
 
 
-def test_a_model_is_given_the_same_arrays_once():
+def test_train_on_batch_uploads_equal_arrays_once():
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     x, y = np.ones((64, 8), "float32"), np.ones((64, 1), "float32")
 
     def loop():
         for _ in range(10):
-            model.train_on_batch(x, y)  # accused
+            model.train_on_batch(x, y)  # target
 
-    assert emulated(loop, Way.REMEMBER)[1] >= 18
+    assert emulated(loop, EmulationKind.REMEMBER)[1] >= 18
 
 
-def test_everything_is_undone():
+def test_all_replacements_are_removed():
     def state():
         owners = (constant_op, pywrap_tfe, np, tf.Tensor.__mro__[0])
         names = ("convert_to_eager_tensor", "TFE_Py_FastPathExecute", "asarray", "__bool__")
         return [getattr(owner, name) for owner, name in zip(owners, names, strict=True)]
 
     def loop():
-        return float(tf.constant(DATA)[0])  # accused
+        return float(tf.constant(DATA)[0])  # target
 
     before = state()
-    for way in Way:
-        with emulating(loop, way):
+    for kind in EmulationKind:
+        with emulating(loop, kind):
             loop()
     assert state() == before

@@ -1,6 +1,5 @@
-"""Cures emulated while a script runs: what one line of it calls is done in another way, and all the rest as ever.
+"""Emulates a cure while a script runs: calls of one line are replaced, and all other calls run as written.
 
-A file for what each cure does (`batches`, `uploads`, `substitutes`, `ahead`, `reads`), and one for each framework that
-says which of its calls are meant. They lie under the hooks: what a line asks for is still seen, and steps are found as
-before.
+`batches` and `transfers` hold what each kind of emulation does. One module for each framework says which of its calls
+are replaced. Emulations lie below the hooks, so the hooks still record the calls of the script and find its steps.
 """

@@ -1,4 +1,4 @@
-"""CuPy: which of its calls upload, read or wait, and how each is made otherwise."""
+"""Emulations for CuPy: which of its calls upload, read or wait, and how each is replaced."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
@@ -19,12 +19,12 @@ _READS = (
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
 _WAITS = ("Stream", "ExternalStream", "Event")
 
-Function = Callable[..., Any]  # of CuPy's
-Make = Callable[[Emulator, Function], Function]
+Function = Callable[..., Any]  # a function of CuPy
+MakeHook = Callable[[Emulator, Function], Function]
 
 
 def install(emulator: Emulator) -> None:
-    for owner, name, make in _CALLS[emulator.way]:
+    for owner, name, make in _CALLS[emulator.kind]:
         emulator.patches.replace(owner, name, partial(make, emulator), api=name)
 
 
@@ -32,35 +32,36 @@ def wait() -> None:
     cupy.cuda.runtime.deviceSynchronize()
 
 
-def _converting(emulator: Emulator, convert: Function) -> Function:
-    def hook(data: Any, *asked: Any, **kwargs: Any) -> Any:
-        again = partial(convert, data, *asked, **kwargs)
+def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
+    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
+        run_original = partial(convert, data, *options, **kwargs)
         if hasattr(data, "__cuda_array_interface__"):
-            return again()
-        return emulator.uploads.instead(again, data, convert, *asked, *kwargs.items())
+            return run_original()
+        return emulator.uploads.upload(run_original, data, convert, *options, *kwargs.items())
 
     return hook
 
 
-def _setting(emulator: Emulator, put: Function) -> Function:
-    """`array.set(data)`: what is there already need not come again."""
+def _reuse_set(emulator: Emulator, put: Function) -> Function:
+    """Skip `array.set(data)` if the array holds the data already."""
 
-    def hook(array: Any, data: Any, *asked: Any, **kwargs: Any) -> None:
-        def again() -> bool:
-            put(array, data, *asked, **kwargs)
+    def hook(array: Any, data: Any, *options: Any, **kwargs: Any) -> None:
+        def run_original() -> bool:
+            put(array, data, *options, **kwargs)
             return True
 
-        emulator.uploads.instead(again, data, put, id(array))
+        emulator.uploads.upload(run_original, data, put, id(array))
 
     return hook
 
 
-def _sending(emulator: Emulator, convert: Function) -> Function:
-    """A conversion of what was locked or narrowed before."""
+def _convert_prepared(emulator: Emulator, convert: Function) -> Function:
+    """Convert data that was page-locked or narrowed before."""
 
-    def hook(data: Any, *asked: Any, **kwargs: Any) -> Any:
-        sent = emulator.substitutes.instead(data, _PREPARATIONS[emulator.way]) if type(data) is np.ndarray else data
-        return convert(sent, *asked, **kwargs)
+    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
+        prepare = _PREPARATIONS[emulator.kind]
+        sent = emulator.prepared.substitute(data, prepare) if type(data) is np.ndarray else data
+        return convert(sent, *options, **kwargs)
 
     return hook
 
@@ -76,64 +77,66 @@ def _narrow(data: Any) -> Any:
     return data.astype("float32") if data.dtype == "float64" else data
 
 
-_PREPARATIONS = {Way.LOCK: _lock, Way.NARROW: _narrow}
+_PREPARATIONS = {EmulationKind.LOCK: _lock, EmulationKind.NARROW: _narrow}
 
 
-def _converting_ahead(emulator: Emulator, convert: Function) -> Function:
-    def hook(data: Any, *asked: Any, **kwargs: Any) -> Any:
-        again = partial(convert, data, *asked, **kwargs)
-        return emulator.ahead.instead(again, data, _begin) if type(data) is np.ndarray else again()
+def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:
+    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
+        run_original = partial(convert, data, *options, **kwargs)
+        if type(data) is not np.ndarray:
+            return run_original()
+        return emulator.prefetch.upload(run_original, data, _start_copy)
 
     return hook
 
 
-def _begin(convert: Function) -> Function:
-    """On a stream of its own; whoever takes the array has his stream wait for it."""
-    with _copies():
+def _start_copy(convert: Function) -> Function:
+    """Copy on a separate stream; the stream that takes the array waits for the copy."""
+    with _copy_stream():
         array, arrived = convert(), cupy.cuda.Event()
         arrived.record()
-    return partial(_taken, array, arrived)
+    return partial(_take, array, arrived)
 
 
-def _taken(array: Any, arrived: Any) -> Any:
+def _take(array: Any, arrived: Any) -> Any:
     cupy.cuda.get_current_stream().wait_event(arrived)
     return array
 
 
 @cache
-def _copies() -> Any:
+def _copy_stream() -> Any:
     return cupy.cuda.Stream(non_blocking=True)
 
 
-def _reading(name: str, emulator: Emulator, read: Function) -> Function:
-    def hook(array: Any, *asked: Any, **kwargs: Any) -> Any:
-        return emulator.reads.instead(partial(read, array, *asked, **kwargs), name, array)
+def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
+    def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
+        return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
 
     return hook
 
 
-def _waiting(emulator: Emulator, wait: Function) -> Function:
+def _skip_wait(emulator: Emulator, wait: Function) -> Function:
     def hook(*args: Any, **kwargs: Any) -> Any:
-        return emulator.reads.waited(partial(wait, *args, **kwargs), "synchronize")
+        return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
 
     return hook
 
 
-_UPLOADS: list[tuple[Any, str, Make]] = [(cupy, name, _converting) for name in _CONVERSIONS]
-_UPLOADS += [(cupy.ndarray, "set", _setting)]
-_CALLS: dict[Way, list[tuple[Any, str, Make]]] = {
-    Way.RESIDENT: _UPLOADS,
-    Way.REMEMBER: _UPLOADS,
-    Way.REUSE: _UPLOADS,
-    Way.DEFER: [
-        *((cupy.ndarray, name, partial(_reading, name)) for name in _READS),
-        (cupy, "asnumpy", partial(_reading, "asnumpy")),
+_UPLOADS: list[tuple[Any, str, MakeHook]] = [(cupy, name, _reuse_conversion) for name in _CONVERSIONS]
+_UPLOADS += [(cupy.ndarray, "set", _reuse_set)]
+_CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
+    EmulationKind.RESIDENT: _UPLOADS,
+    EmulationKind.REMEMBER: _UPLOADS,
+    EmulationKind.REUSE: _UPLOADS,
+    EmulationKind.DEFER: [
+        *((cupy.ndarray, name, partial(_skip_read, name)) for name in _READS),
+        (cupy, "asnumpy", partial(_skip_read, "asnumpy")),
     ],
-    Way.SKIP: [
-        *((getattr(cupy.cuda, owner), "synchronize", _waiting) for owner in _WAITS),
-        *((cupy.cuda.runtime, name, _waiting) for name in ("deviceSynchronize", "streamSynchronize")),
+    EmulationKind.SKIP: [
+        *((getattr(cupy.cuda, owner), "synchronize", _skip_wait) for owner in _WAITS),
+        *((cupy.cuda.runtime, name, _skip_wait) for name in ("deviceSynchronize", "streamSynchronize")),
     ],
-    Way.LOCK: [(cupy, name, _sending) for name in _CONVERSIONS],
-    Way.NARROW: [(cupy, name, _sending) for name in _CONVERSIONS],
-    Way.AHEAD: [(cupy, name, _converting_ahead) for name in _CONVERSIONS],
+    EmulationKind.LOCK: [(cupy, name, _convert_prepared) for name in _CONVERSIONS],
+    EmulationKind.NARROW: [(cupy, name, _convert_prepared) for name in _CONVERSIONS],
+    EmulationKind.PREFETCH: [(cupy, name, _prefetch_conversion) for name in _CONVERSIONS],
 }

@@ -1,4 +1,4 @@
-"""JAX: which of its calls upload, read or wait, and how each is made otherwise. Jitted functions stay jitted."""
+"""Emulations for JAX: which of its calls upload, read or wait, and how each is replaced. Jitted code stays jitted."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,11 +10,11 @@ from jax import numpy as jnp
 from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
-from forebay.doctor.capture.hooks.jax.arrays import has_data
-from forebay.doctor.capture.hooks.jax.jit import is_traced
-from forebay.doctor.capture.hooks.proxy import StandIn
+from forebay.doctor.capture.hooks.jax.arrays import has_host_array
+from forebay.doctor.capture.hooks.jax.jit import is_tracing
+from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
@@ -23,32 +23,32 @@ _READS = (
     *("__format__", "__repr__", "__str__"),
 )
 
-Function = Callable[..., Any]  # of JAX's
-Make = Callable[[Emulator, Function], Function]
+Function = Callable[..., Any]  # a function of JAX
+MakeHook = Callable[[Emulator, Function], Function]
 
-_asarray = jnp.asarray  # as it is without us
+_asarray = jnp.asarray  # the original, before any hook
 
 
 def install(emulator: Emulator) -> None:
-    for owner, name, make in _CALLS.get(emulator.way, ()):
+    for owner, name, make in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make, emulator), api=name)
 
 
 def wait() -> None:
-    """Where it is used at all: to ask is to take the device."""
+    """Wait for all arrays, if JAX is in use; asking for arrays earlier would start the device."""
     for array in jax.live_arrays() if xla_bridge.backends_are_initialized() else ():
         if not array.is_deleted():
             array.block_until_ready()
 
 
-def _preparing(emulator: Emulator, upload: Function) -> Function:
-    """Conversions and puts of arrays that are narrowed before, or on their way a step ahead."""
+def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
+    """Convert or put arrays that were narrowed before or that are uploaded one step early."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        if not args or type(args[0]) is not np.ndarray or is_traced():
+        if not args or type(args[0]) is not np.ndarray or is_tracing():
             return upload(*args, **kwargs)
-        data = emulator.substitutes.instead(args[0], _narrow)
-        return emulator.ahead.instead(partial(upload, data, *args[1:], **kwargs), data, _begin)
+        data = emulator.prepared.substitute(args[0], _narrow)
+        return emulator.prefetch.upload(partial(upload, data, *args[1:], **kwargs), data, _start_upload)
 
     return hook
 
@@ -57,129 +57,132 @@ def _narrow(data: Any) -> Any:
     return data.astype("float32") if data.dtype == "float64" else data
 
 
-def _begin(upload: Function) -> Function:
-    """It is on its way by itself, and whoever computes on it waits for it."""
+def _start_upload(upload: Function) -> Function:
+    """JAX uploads asynchronously, and a computation on the array waits for it."""
     array = upload()
     return lambda: array
 
 
-def _converting(emulator: Emulator, convert: Function) -> Function:
-    """`jnp.asarray` and the like."""
+def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
+    """Replace `jnp.asarray` and `jnp.array`."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        again = partial(convert, *args, **kwargs)
-        if not args or isinstance(args[0], jax.Array) or is_traced():
-            return again()
-        data, *asked = args
-        return emulator.uploads.instead(again, data, convert, *asked, *kwargs.items(), keep=_is_there)
+        run_original = partial(convert, *args, **kwargs)
+        if not args or isinstance(args[0], jax.Array) or is_tracing():
+            return run_original()
+        data, *options = args
+        return emulator.uploads.upload(run_original, data, convert, *options, *kwargs.items(), may_keep=_is_usable)
 
     return hook
 
 
-def _putting(emulator: Emulator, put: Function) -> Function:
-    """`jax.device_put`, where all that is put goes to one place."""
+def _reuse_put(emulator: Emulator, put: Function) -> Function:
+    """Replace `jax.device_put`, if the whole tree goes to one place."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        if not args or is_traced() or isinstance(args[1] if len(args) > 1 else None, dict | list | tuple):
+        if not args or is_tracing() or isinstance(args[1] if len(args) > 1 else None, dict | list | tuple):
             return put(*args, **kwargs)
-        tree, *asked = args
+        tree, *options = args
 
-        def one(leaf: Any) -> Any:
-            again = partial(put, leaf, *asked, **kwargs)
+        def put_leaf(leaf: Any) -> Any:
+            run_original = partial(put, leaf, *options, **kwargs)
             if isinstance(leaf, jax.Array):
-                return again()
-            return emulator.uploads.instead(again, leaf, put, *asked, *kwargs.items(), keep=_is_there)
+                return run_original()
+            return emulator.uploads.upload(run_original, leaf, put, *options, *kwargs.items(), may_keep=_is_usable)
 
-        return jax.tree_util.tree_map(one, tree)
+        return jax.tree_util.tree_map(put_leaf, tree)
 
     return hook
 
 
-def _jitting(emulator: Emulator, jit: Function) -> Function:
-    """A `jit` whose functions are given arrays of JAX's in place of NumPy's; without a function it is a decorator."""
+def _replace_jit(emulator: Emulator, jit: Function) -> Function:
+    """Make a `jit` whose functions get JAX arrays instead of NumPy arrays. Without a function it is a decorator."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        made = jit(*args, **kwargs)
-        if hasattr(made, "lower"):
-            return _Jitted(made, emulator)
-        return lambda function: _Jitted(made(function), emulator)
+        jitted = jit(*args, **kwargs)
+        if hasattr(jitted, "lower"):
+            return _EmulatedJit(jitted, emulator)
+        return lambda function: _EmulatedJit(jitted(function), emulator)
 
     return hook
 
 
-class _Jitted(StandIn):
-    """In the place of a jitted function."""
+class _EmulatedJit(FunctionProxy):
+    """Replaces a jitted function."""
 
     def __init__(self, original: Any, emulator: Emulator) -> None:
         super().__init__(original)
         self._emulator = emulator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if is_traced() or not has_data(jax.tree_util.tree_leaves((args, kwargs))):
+        if is_tracing() or not has_host_array(jax.tree_util.tree_leaves((args, kwargs))):
             return self._original(*args, **kwargs)
-        given, named = jax.tree_util.tree_map(self._there, (args, kwargs))
+        given, named = jax.tree_util.tree_map(self._replace_leaf, (args, kwargs))
         return self._original(*given, **named)
 
-    def _there(self, leaf: Any) -> Any:
-        """The array on the device, where it is to be known again; else whatever was given."""
+    def _replace_leaf(self, leaf: Any) -> Any:
+        """Return the array on the device, if its upload may be skipped; otherwise the argument."""
         if type(leaf) is not np.ndarray:
             return leaf
-        leaf = self._emulator.substitutes.instead(leaf, _narrow)
-        if not self._emulator.uploads.are_meant(leaf):
+        leaf = self._emulator.prepared.substitute(leaf, _narrow)
+        if not self._emulator.uploads.applies(leaf):
             return leaf
-        return self._emulator.uploads.instead(partial(_asarray, leaf), leaf, "jit", keep=_is_there)
+        return self._emulator.uploads.upload(partial(_asarray, leaf), leaf, "jit", may_keep=_is_usable)
 
 
-def _is_there(array: Any) -> bool:
-    """A function that was given it may have taken its memory for its result."""
+def _is_usable(array: Any) -> bool:
+    """Whether the array still has memory; a jitted function may have taken it by donation."""
     return isinstance(array, ArrayImpl) and not array.is_deleted()
 
 
-def _reading(name: str, emulator: Emulator, read: Function) -> Function:
-    def hook(array: Any, *asked: Any, **kwargs: Any) -> Any:
-        return emulator.reads.instead(partial(read, array, *asked, **kwargs), name, array)
+def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
+    def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
+        return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
 
     return hook
 
 
-def _getting(emulator: Emulator, get: Function) -> Function:
-    """`jax.device_get`, of a tree."""
+def _skip_device_get(emulator: Emulator, get: Function) -> Function:
+    """Replace `jax.device_get` for each leaf of a tree."""
 
     def hook(tree: Any) -> Any:
-        def one(leaf: Any) -> Any:
-            return emulator.reads.instead(partial(get, leaf), "device_get", leaf)
+        def get_leaf(leaf: Any) -> Any:
+            return emulator.reads.read(partial(get, leaf), "device_get", leaf)
 
-        return jax.tree_util.tree_map(one, tree)
+        return jax.tree_util.tree_map(get_leaf, tree)
 
     return hook
 
 
-def _waiting(emulator: Emulator, wait: Function) -> Function:
+def _skip_wait(emulator: Emulator, wait: Function) -> Function:
     def hook(*args: Any) -> Any:
-        return emulator.reads.waited(partial(wait, *args), "block_until_ready", args[0] if args else None)
+        return emulator.reads.wait(partial(wait, *args), "block_until_ready", args[0] if args else None)
 
     return hook
 
 
-_UPLOADS: list[tuple[Any, str, Make]] = [
-    (jnp, "asarray", _converting),
-    (jnp, "array", _converting),
-    (jax, "device_put", _putting),
-    (jax, "jit", _jitting),
+_UPLOADS: list[tuple[Any, str, MakeHook]] = [
+    (jnp, "asarray", _reuse_conversion),
+    (jnp, "array", _reuse_conversion),
+    (jax, "device_put", _reuse_put),
+    (jax, "jit", _replace_jit),
 ]
-_CALLS: dict[Way, list[tuple[Any, str, Make]]] = {
-    Way.RESIDENT: _UPLOADS,
-    Way.REMEMBER: _UPLOADS,
-    Way.REUSE: _UPLOADS,
-    Way.DEFER: [
-        *((ArrayImpl, name, partial(_reading, name)) for name in _READS),
-        (jax, "device_get", _getting),
+_CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
+    EmulationKind.RESIDENT: _UPLOADS,
+    EmulationKind.REMEMBER: _UPLOADS,
+    EmulationKind.REUSE: _UPLOADS,
+    EmulationKind.DEFER: [
+        *((ArrayImpl, name, partial(_skip_read, name)) for name in _READS),
+        (jax, "device_get", _skip_device_get),
     ],
-    Way.NARROW: [*((owner, name, _preparing) for owner, name, _ in _UPLOADS[:3]), (jax, "jit", _jitting)],
-    Way.AHEAD: [(owner, name, _preparing) for owner, name, _ in _UPLOADS[:3]],
-    Way.SKIP: [
-        (jax, "block_until_ready", _waiting),
-        (jax, "effects_barrier", _waiting),
-        (ArrayImpl, "block_until_ready", _waiting),
+    EmulationKind.NARROW: [
+        *((owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS[:3]),
+        (jax, "jit", _replace_jit),
+    ],
+    EmulationKind.PREFETCH: [(owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS[:3]],
+    EmulationKind.SKIP: [
+        (jax, "block_until_ready", _skip_wait),
+        (jax, "effects_barrier", _skip_wait),
+        (ArrayImpl, "block_until_ready", _skip_wait),
     ],
 }

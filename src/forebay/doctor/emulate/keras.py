@@ -1,4 +1,4 @@
-"""Keras: batches that `fit` takes, on any backend. What it uploads and reads is the backend's."""
+"""Emulations for Keras: batches that `fit` takes, on any backend. Uploads and reads belong to the backend."""
 
 import sys
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from keras.src.trainers.data_adapters import (
     tf_dataset_adapter,
 )
 
-from forebay.doctor.emulate.batches import MOST_BATCHES
+from forebay.doctor.emulate.batches import MAX_BATCHES
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
@@ -26,52 +26,52 @@ _ADAPTERS = (
     tf_dataset_adapter.TFDatasetAdapter,
 )
 
-AHEAD = 2  # batches
-_UNKNOWN = -2  # as tf.data says it; -1 is a dataset without an end
+PREFETCH_BATCHES = 2
+_UNKNOWN_LENGTH = -2  # of a tf.data dataset; -1 is an endless dataset
 
-Function = Callable[..., Any]  # of Keras's
+Function = Callable[..., Any]  # a function of Keras
 
 
 def install(emulator: Emulator) -> None:
-    """With PyTorch the batches come out of a DataLoader, which is PyTorch's."""
-    if emulator.way is not Way.RESIDENT:
+    """Replace the batches of `fit`. With PyTorch they come from a DataLoader, which the PyTorch module replaces."""
+    if emulator.kind is not EmulationKind.RESIDENT:
         return
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
     if keras.backend.backend() == "jax" and trainer is not None:
-        make = partial(_iterating, emulator)
+        make = partial(_replace_iterator, emulator)
         emulator.patches.replace(trainer.JAXEpochIterator, "_get_iterator", make, api="fit")
     for adapter in _ADAPTERS if keras.backend.backend() == "tensorflow" else ():
-        emulator.patches.replace(adapter, "get_tf_dataset", partial(_making, emulator), api="fit")
+        emulator.patches.replace(adapter, "get_tf_dataset", partial(_replace_dataset, emulator), api="fit")
 
 
 def wait() -> None:
-    """The backend's part."""
+    """Nothing to do: the module of the backend waits."""
 
 
-def _iterating(emulator: Emulator, iterate: Function) -> Function:
+def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
     def hook(epoch: Any) -> Any:
-        batches, adapter = iterate(epoch), epoch.data_adapter
-        if not emulator.batches.is_asked_for():
+        batches, adapter = get_iterator(epoch), epoch.data_adapter
+        if not emulator.batches.applies():
             return batches
-        return emulator.batches.repeated(iter(batches), id(adapter), adapter.num_batches)
+        return emulator.batches.repeat_first(iter(batches), id(adapter), adapter.num_batches)
 
     return hook
 
 
-def _making(emulator: Emulator, make: Function) -> Function:
-    """A compiled function takes the batches, so the pipeline itself is made to give the first of them only."""
+def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
+    """Let the pipeline itself repeat its first batch, because a compiled function takes the batches."""
 
     def hook(adapter: Any) -> Any:
-        dataset = make(adapter)
-        if not emulator.batches.is_asked_for() or not hasattr(dataset, "take"):
-            return dataset  # somebody else's, or spread over devices
+        dataset = get_dataset(adapter)
+        if not emulator.batches.applies() or not hasattr(dataset, "take"):
+            return dataset  # not the emulated line, or a distributed dataset
         emulator.batches.replaced += 1
-        return dataset.take(1).cache().repeat(_length(dataset)).prefetch(AHEAD)
+        return dataset.take(1).cache().repeat(_length_of(dataset)).prefetch(PREFETCH_BATCHES)
 
     return hook
 
 
-def _length(dataset: Any) -> int:
-    """How many batches it has, as `repeat` takes it; more than are needed, where it does not know."""
+def _length_of(dataset: Any) -> int:
+    """Return the number of batches in the form that `repeat` takes."""
     count = int(dataset.cardinality())
-    return count if count > 0 else MOST_BATCHES if count == _UNKNOWN else -1
+    return count if count > 0 else MAX_BATCHES if count == _UNKNOWN_LENGTH else -1

@@ -1,89 +1,90 @@
-"""The script once more with a cure emulated, until enough steps were timed."""
+"""Runs the script again with a cure emulated, until enough steps were timed."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
-from forebay.doctor.capture.run_watched import Run, run_watched
+from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
 from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.source_lines import Lines
-from forebay.doctor.capture.step_detector import Site, Stepping
+from forebay.doctor.capture.source_lines import SourceLines
+from forebay.doctor.capture.step_detector import SiteKey, StepDetector
 from forebay.doctor.emulate.emulator import Emulator
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.emulation import Emulation
 
-__all__ = ["BLOCK_STEPS", "StepEnd", "TimedStepping", "rerun"]
+__all__ = ["BLOCK_STEPS", "StepEnd", "TimedStepDetector", "rerun"]
 
-StepEnd = tuple[str, str, str, int]  # kind, api, file and number of the line that ends a step
+StepEnd = tuple[str, str, str, int]  # kind, API, file and line number of the site that ends a step
 
 
-def rerun(run: Run, emulation: Emulation, end: StepEnd) -> Capture:
-    """What was seen; how many calls were not made as written is among its facts."""
+def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
+    """Return the capture; its facts hold the number of calls that were not made as written."""
     emulator = Emulator(emulation)
-    stepping = TimedStepping(warm_up=run.warm_up, wait=emulator.wait)
-    session = Session(stepping, done=lambda: sys.exit(0))
-    stepping.is_end = _is_end(session.ledger.lines, end)
+    detector = TimedStepDetector(warm_up=run.warm_up, wait=emulator.wait)
+    session = Session(detector, on_enough=lambda: sys.exit(0))
+    detector.is_end = _make_is_end(session.ledger.lines, end)
     emulator.start()
     try:
-        capture = run_watched(run, session)
+        capture = run_profiled(run, session)
     finally:
         emulator.stop()
-    told = {"replaced": emulator.replaced, "notes": list(emulator.notes)}
-    return replace(capture, facts=capture.facts | {"emulated": told})
+    facts = {"replaced": emulator.replaced, "notes": list(emulator.notes)}
+    return replace(capture, facts=capture.facts | {"emulated": facts})
 
 
-def _is_end(lines: Lines, end: StepEnd) -> Callable[[Site], bool]:
-    def is_end(site: Site) -> bool:
+def _make_is_end(lines: SourceLines, end: StepEnd) -> Callable[[SiteKey], bool]:
+    def is_end(site: SiteKey) -> bool:
         kind, api, line = site
-        file, number = lines.found[line][:2] if line >= 0 else ("", 0)
+        file, number = lines.locations[line][:2] if line >= 0 else ("", 0)
         return (kind, api, file, number) == end
 
     return is_end
 
 
-BLOCK_STEPS = 40  # to wait after so many costs a step hardly anything
+BLOCK_STEPS = 40  # waiting for the device after this many steps adds almost nothing to a step
 
 
 @dataclass(slots=True)
-class TimedStepping(Stepping):
-    """Looks at one line only; nothing is recorded on the device.
+class TimedStepDetector(StepDetector):
+    """Times the steps that end at one known site, without device records.
 
-    Where nothing waits for the device any more, Python queues steps faster than they are done. So the device is waited
-    for after each block of steps, and a step takes what its block took for each.
+    If the script no longer waits for the device, Python queues steps faster than the device executes them. So the
+    detector waits for the device after each block of steps, and each step gets the mean time of its block.
     """
 
-    is_end: Callable[[Site], bool] = lambda site: True  # of a step
+    is_end: Callable[[SiteKey], bool] = lambda site: True  # whether a site ends a step
     wait: Callable[[], None] = lambda: None  # for the device
     steps: int = 5
     untraced_steps: int = 3 * BLOCK_STEPS
-    patience_seconds: float = 0.0
-    glance_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    sample_seconds: float = 0.0
     short_seconds: float = 0.0
-    _settled: int = 0  # marks up to here
+    _settled: int = 0  # index of the last step end that is final
 
-    def note(self, site: Site, count: int, now: int) -> bool:
-        if self.phase == "over" or not self.is_end(site):
+    def on_site(self, site: SiteKey, count: int, now: int) -> bool:
+        if self.phase == "done" or not self.is_end(site):
             return False
-        changed = Stepping.note(self, site, count, now)
+        has_changed = StepDetector.on_site(self, site, count, now)
         if self.phase == "tracing":
             self.skip_tracing()
-        elif self.phase != "watching" and (changed or len(self.marks) % BLOCK_STEPS == 1):
+        elif self.phase != "profiling" and (has_changed or len(self.step_ends) % BLOCK_STEPS == 1):
             self.wait()
             self._settle(perf_counter_ns())
-        return changed
+        return has_changed
 
     def finish(self, now: int) -> None:
-        if self.phase == "timing" and self.marks:
+        if self.phase == "timing" and self.step_ends:
             since = perf_counter_ns()
             self.wait()
-            self._settle(self.marks[-1] + perf_counter_ns() - since)  # what came after the last step is none of it
-        Stepping.finish(self, now)
+            # Time that passed after the last step does not belong to it.
+            self._settle(self.step_ends[-1] + perf_counter_ns() - since)
+        StepDetector.finish(self, now)
 
     def _settle(self, done: int) -> None:
-        """The block that ends with the last mark was done by then."""
-        first, last = self._settled, len(self.marks) - 1
-        begun = self.marks[first] if last else done
+        """Spread the last block, which the device has executed by `done`, evenly over its steps."""
+        first, last = self._settled, len(self.step_ends) - 1
+        start = self.step_ends[first] if last else done
         for number in range(first, last + 1):
-            self.marks[number] = begun + (done - begun) * (number - first) // max(1, last - first)
+            self.step_ends[number] = start + (done - start) * (number - first) // max(1, last - first)
         self._settled = last

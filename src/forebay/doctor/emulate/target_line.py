@@ -1,37 +1,37 @@
-"""Whether it is one certain line of the user's that asks."""
+"""The emulated line: whether it is the one that makes the current call."""
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from forebay.doctor.capture.source_lines import Lines
+from forebay.doctor.capture.source_lines import SourceLines
 
-__all__ = ["Place"]
-
-
-class _Thread(threading.local):
-    calling = False  # as it is written
+__all__ = ["TargetLine"]
 
 
-class Place:
-    """One line of the user's."""
+class _BypassThread(threading.local):
+    is_active = False  # calls of this thread run as written
+
+
+class TargetLine:
+    """One line of user code."""
 
     def __init__(self, file: str, number: int) -> None:
-        self._line = file, number
-        self._lines = Lines()
-        self._thread = _Thread()
+        self._location = file, number
+        self._lines = SourceLines()
+        self._bypass = _BypassThread()
 
-    def is_here(self) -> bool:
-        """Whether that line is the innermost of the user's on the stack, and it is not let through."""
-        if self._thread.calling:
+    def is_calling(self) -> bool:
+        """Whether this line is the innermost user line on the stack, outside of `bypass`."""
+        if self._bypass.is_active:
             return False
-        found = self._lines.here()
-        return found >= 0 and self._lines.found[found][:2] == self._line
+        line = self._lines.current_line()
+        return line >= 0 and self._lines.locations[line][:2] == self._location
 
-    def let_through(self, call: Callable[[], Any]) -> Any:
-        """Make a call as it is written, with all that it calls in turn."""
-        before, self._thread.calling = self._thread.calling, True
+    def bypass(self, call: Callable[[], Any]) -> Any:
+        """Make a call, and all calls inside it, as written."""
+        before, self._bypass.is_active = self._bypass.is_active, True
         try:
             return call()
         finally:
-            self._thread.calling = before
+            self._bypass.is_active = before

@@ -1,4 +1,4 @@
-"""PyTorch: which of its calls upload, read, wait or give batches, and how each is made otherwise."""
+"""Emulations for PyTorch: which of its calls upload, read, wait or return batches, and how each is replaced."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch.utils.data import dataloader
 
-from forebay.doctor.capture.data_fingerprint import key_of
-from forebay.doctor.capture.hooks.torch.fingerprint import key_of_tensor
-from forebay.doctor.capture.hooks.torch.watcher import Hook, Watcher
+from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks
+from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Way
+from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
@@ -24,14 +24,14 @@ _READS = (
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
 _MOVES = ("to", "cuda")
 
-Function = Callable[..., Any]  # of torch's
-Call = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], Any]
+Function = Callable[..., Any]  # a function of PyTorch
+EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def install(emulator: Emulator) -> None:
-    watcher = Watcher(emulator.patches)
-    for owner, name, call in _CALLS[emulator.way]:
-        watcher.replace(owner, name, name, partial(_Called, emulator=emulator, call=call))
+    hooks = TorchHooks(emulator.patches)
+    for owner, name, call in _CALLS[emulator.kind]:
+        hooks.replace(owner, name, name, partial(_EmulatedFunction, emulator=emulator, call=call))
 
 
 def wait() -> None:
@@ -39,94 +39,106 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-class _Called(Hook):
-    """In the place of a function of torch's; what is being traced is left alone."""
+class _EmulatedFunction(TorchHook):
+    """Replaces a function of PyTorch, except while it is traced."""
 
-    def __init__(self, original: Any, place: str, watcher: Watcher, *, emulator: Emulator, call: Call) -> None:
-        super().__init__(original, place, watcher)
+    def __init__(self, original: Any, name: str, hooks: TorchHooks, *, emulator: Emulator, call: EmulatedCall) -> None:
+        super().__init__(original, name, hooks)
         self._emulator, self._call = emulator, call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not self.on or torch._C._is_tracing():
+        if not self.is_on or torch._C._is_tracing():
             return self._original(*args, **kwargs)
         return self._call(self._emulator, self._original, args, kwargs)
 
 
-def _take(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     iterator = args[0]
-    length = partial(_length, iterator)
-    return emulator.batches.instead(partial(take, iterator), iterator, id(iterator._dataset), length=length)
+    length = partial(_length_of, iterator)
+    return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)
 
 
-def _length(iterator: Any) -> int | None:
-    with suppress(TypeError, NotImplementedError):  # what a loader of a stream says, having no length
+def _length_of(iterator: Any) -> int | None:
+    with suppress(TypeError, NotImplementedError):  # raised by the loader of a stream, which has no length
         return len(iterator)
     return None
 
 
 def _convert(emulator: Emulator, convert: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Data of NumPy's or Python's becomes a tensor."""
+    """Convert NumPy or Python data to a tensor."""
     if not args:
         return convert(**kwargs)
-    data, *asked = args
-    sample = key_of_tensor if isinstance(data, torch.Tensor) else key_of
-    again = partial(convert, *args, **kwargs)
-    return emulator.uploads.instead(
-        again, data, convert, *asked, *kwargs.items(), sample=sample, keep=lambda made: not made.requires_grad
+    data, *options = args
+    return emulator.uploads.upload(
+        partial(convert, *args, **kwargs),
+        data,
+        convert,
+        *options,
+        *kwargs.items(),
+        take_fingerprint=fingerprint_of_tensor if isinstance(data, torch.Tensor) else fingerprint,
+        may_keep=lambda tensor: not tensor.requires_grad,
     )
 
 
 def _move(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor of the host's goes to a device; others may be part of what is computed."""
-    tensor, *asked = args
-    again = partial(move, *args, **kwargs)
-    if not _is_hosts(tensor):
-        return again()
-    return emulator.uploads.instead(
-        again, tensor, move, *asked, *kwargs.items(), sample=key_of_tensor, keep=lambda moved: not moved.is_cpu
+    """Move a host tensor to a device. Other tensors may be part of the computation."""
+    tensor, *options = args
+    run_original = partial(move, *args, **kwargs)
+    if not _is_host_data(tensor):
+        return run_original()
+    return emulator.uploads.upload(
+        run_original,
+        tensor,
+        move,
+        *options,
+        *kwargs.items(),
+        take_fingerprint=fingerprint_of_tensor,
+        may_keep=lambda moved: not moved.is_cpu,
     )
 
 
-def _send(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same out of page-locked memory, where it need not be waited for."""
-    tensor, *asked = args
-    sent = emulator.substitutes.instead(tensor, _lock) if _is_hosts(tensor) else tensor
+def _move_locked(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Move from page-locked memory, without waiting for the copy."""
+    tensor, *options = args
+    sent = emulator.prepared.substitute(tensor, _lock) if _is_host_data(tensor) else tensor
     if sent is tensor:
         return move(*args, **kwargs)
-    if bool not in map(type, asked):
-        return move(sent, *asked, **kwargs | {"non_blocking": True})
-    return move(sent, *(True if type(value) is bool else value for value in asked), **kwargs)
+    if bool not in map(type, options):
+        return move(sent, *options, **kwargs | {"non_blocking": True})
+    return move(sent, *(True if type(value) is bool else value for value in options), **kwargs)
 
 
-def _narrow(emulator: Emulator, upload: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A conversion or a move of numbers that were narrowed before."""
-    if not args or (isinstance(args[0], torch.Tensor) and not _is_hosts(args[0])):
+def _upload_narrowed(emulator: Emulator, upload: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Convert or move numbers that were narrowed before."""
+    if not args or (isinstance(args[0], torch.Tensor) and not _is_host_data(args[0])):
         return upload(*args, **kwargs)
-    return upload(emulator.substitutes.instead(args[0], _narrowed), *args[1:], **kwargs)
+    return upload(emulator.prepared.substitute(args[0], _narrow), *args[1:], **kwargs)
 
 
-def _narrowed(data: Any) -> Any:
+def _narrow(data: Any) -> Any:
     if isinstance(data, torch.Tensor):
         return data.float() if data.dtype is torch.float64 else data
     return data.astype("float32") if isinstance(data, np.ndarray) and data.dtype == "float64" else data
 
 
-def _move_ahead(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    again = partial(move, *args, **kwargs)
-    return emulator.ahead.instead(again, args[0], _begin) if _is_hosts(args[0]) else again()
+def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    run_original = partial(move, *args, **kwargs)
+    if not _is_host_data(args[0]):
+        return run_original()
+    return emulator.prefetch.upload(run_original, args[0], _start_copy)
 
 
-def _begin(move: Function) -> Function:
-    """On a stream of its own; whoever takes the tensor has his stream wait for it."""
+def _start_copy(move: Function) -> Function:
+    """Copy on a separate stream; the stream that takes the tensor waits for the copy."""
     if not torch.cuda.is_initialized():
-        return partial(_taken, move())
-    with torch.cuda.stream(_copies()):
+        return partial(_take_copy, move())
+    with torch.cuda.stream(_copy_stream()):
         tensor, arrived = move(), torch.cuda.Event()
         arrived.record()
-    return partial(_taken, tensor, arrived)
+    return partial(_take_copy, tensor, arrived)
 
 
-def _taken(tensor: Any, arrived: Any = None) -> Any:
+def _take_copy(tensor: Any, arrived: Any = None) -> Any:
     if arrived is not None and tensor.is_cuda:
         current = torch.cuda.current_stream()
         current.wait_event(arrived)
@@ -135,39 +147,39 @@ def _taken(tensor: Any, arrived: Any = None) -> Any:
 
 
 @cache
-def _copies() -> Any:
+def _copy_stream() -> Any:
     return torch.cuda.Stream()
 
 
-def _is_hosts(tensor: Any) -> bool:
+def _is_host_data(tensor: Any) -> bool:
     return bool(tensor.is_cpu and not tensor.requires_grad)
 
 
 def _lock(tensor: Any) -> Any:
-    """The same tensor where its memory is locked already."""
+    """Page-lock a tensor; returns the same tensor if its memory is page-locked already."""
     return tensor.pin_memory() if torch.cuda.is_available() else tensor.clone()
 
 
 def _read(name: str, emulator: Emulator, read: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    again = partial(read, *args, **kwargs)
+    run_original = partial(read, *args, **kwargs)
     if name == "cpu" and args[0].requires_grad:
-        return again()  # it is computed on with gradients, which can be had once
-    return emulator.reads.instead(again, name, args[0])
+        return run_original()  # gradients can flow through a result only once
+    return emulator.reads.read(run_original, name, args[0])
 
 
 def _wait(emulator: Emulator, wait: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return emulator.reads.waited(partial(wait, *args, **kwargs), "synchronize")
+    return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
 
 
-_UPLOADS: list[tuple[Any, str, Call]] = [(torch, name, _convert) for name in _CONVERSIONS]
+_UPLOADS: list[tuple[Any, str, EmulatedCall]] = [(torch, name, _convert) for name in _CONVERSIONS]
 _UPLOADS += [(torch.Tensor, name, _move) for name in _MOVES]
-_CALLS: dict[Way, list[tuple[Any, str, Call]]] = {
-    Way.RESIDENT: [(dataloader._BaseDataLoaderIter, "__next__", _take), *_UPLOADS],
-    Way.REMEMBER: _UPLOADS,
-    Way.REUSE: _UPLOADS,
-    Way.DEFER: [(torch.Tensor, name, partial(_read, name)) for name in _READS],
-    Way.SKIP: [(owner, "synchronize", _wait) for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event)],
-    Way.LOCK: [(torch.Tensor, name, _send) for name in _MOVES],
-    Way.NARROW: [(owner, name, _narrow) for owner, name, _ in _UPLOADS],
-    Way.AHEAD: [(torch.Tensor, name, _move_ahead) for name in _MOVES],
+_CALLS: dict[EmulationKind, list[tuple[Any, str, EmulatedCall]]] = {
+    EmulationKind.RESIDENT: [(dataloader._BaseDataLoaderIter, "__next__", _take_batch), *_UPLOADS],
+    EmulationKind.REMEMBER: _UPLOADS,
+    EmulationKind.REUSE: _UPLOADS,
+    EmulationKind.DEFER: [(torch.Tensor, name, partial(_read, name)) for name in _READS],
+    EmulationKind.SKIP: [(owner, "synchronize", _wait) for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event)],
+    EmulationKind.LOCK: [(torch.Tensor, name, _move_locked) for name in _MOVES],
+    EmulationKind.NARROW: [(owner, name, _upload_narrowed) for owner, name, _ in _UPLOADS],
+    EmulationKind.PREFETCH: [(torch.Tensor, name, _move_early) for name in _MOVES],
 }
