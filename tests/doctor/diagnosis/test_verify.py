@@ -1,14 +1,28 @@
-"""Cures tried by emulation: what it does in each framework, which one belongs to a finding, and what is told of it."""
+"""Verification by emulation: which emulation belongs to a finding, how steps are timed, and what is reported."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
+import jsonschema
 import pytest
 from tests.doctor.report import report_samples as samples
+from tests.doctor.report.test_document import SCHEMA
+from tests.doctor.rules.rule_faults import FAULTS
 from tests.support.paths import DOCTOR
 
-pytestmark = pytest.mark.timeout(600)  # frameworks are imported, twice in some
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.emulate.rerun import BLOCK_STEPS, TimedStepDetector
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.emulation import Emulation, EmulationKind, Verification
+from forebay.doctor.report.document import to_document
+from forebay.doctor.report.html import render_page
+from forebay.doctor.report.terminal import render
+
+pytestmark = pytest.mark.timeout(600)  # some tests import a framework twice
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "NO_COLOR": "1"}
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "COLUMNS": "80"}
 STALE_VALUES_FAIL = """
@@ -29,7 +43,7 @@ cupy.asarray([1.0])
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """With a stand-in for CuPy, in a folder by whose name it is no code of the user's."""
+    """Put a stand-in for CuPy into a folder named site-packages, which the doctor takes for library code."""
     libraries = tmp_path_factory.mktemp("libraries") / "site-packages"
     libraries.symlink_to(DOCTOR / "stand_in")
     return os.environ | SETTINGS | {"PYTHONPATH": str(libraries)}
@@ -44,6 +58,161 @@ def run(*arguments, environment, cwd):
 
 def verify(*arguments, environment, cwd):
     return run("-m", "forebay", "doctor", "--verify", *arguments, environment=environment, cwd=cwd)
+
+
+def emulation_for(fault):
+    rule, capture, _ = FAULTS[fault]
+    diagnosis = diagnose(capture)
+    return choose_emulation(diagnosis.view, next(finding for finding in diagnosis.findings if finding.rule == rule))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "line", "every"),
+    [
+        ("the same array every step", EmulationKind.REMEMBER, 3, 0),
+        ("fresh arrays converted", EmulationKind.REUSE, 5, 0),
+        ("a hundred little uploads", EmulationKind.REUSE, 20, 100),
+        ("a large copy out of pageable memory", EmulationKind.LOCK, 6, 0),
+        ("a loader that cannot keep up", EmulationKind.RESIDENT, 9, 0),
+        ("a wait asked for", EmulationKind.SKIP, 27, 100),
+        ("doubles that arrive as floats", EmulationKind.NARROW, 21, 0),
+    ],
+)
+def test_a_finding_has_its_emulation(fault, kind, line, every):
+    assert emulation_for(fault) == Emulation(kind, "train.py", line, every)
+
+
+def test_a_copy_that_blocks_is_prefetched():
+    finding = replace(samples.UPLOAD, rule="copy_not_overlapped")
+    assert choose_emulation(samples.ordinary().view, finding) == Emulation(
+        EmulationKind.PREFETCH, "/home/me/project/train.py", 34
+    )
+
+
+@pytest.mark.parametrize("fault", ["an eager step", "shapes that keep changing"])
+def test_a_cure_that_cannot_be_emulated_says_why(fault):
+    assert isinstance(emulation_for(fault), str)
+
+
+def test_an_emulation_is_written_and_read():
+    emulation = Emulation(EmulationKind.DEFER, "train.py", 7, 100)
+    assert Emulation.from_json(json.loads(json.dumps(emulation.to_json()))) == emulation
+
+
+def phase_after(detector, count):
+    """Return the phase after `count` steps of one millisecond."""
+    for number in range(1, count + 1):
+        detector.on_site(("step", "optimizer.step", 3), number, number * 1_000_000)
+    return detector.phase
+
+
+def test_the_detector_waits_for_the_device_after_each_block_of_steps():
+    waits = []
+    detector = TimedStepDetector(warm_up=2, wait=lambda: waits.append(1), steps=5, untraced_steps=3 * BLOCK_STEPS)
+    assert phase_after(detector, 2 + 5 + 1 + 3 * BLOCK_STEPS) == "done"
+    assert (len(waits), len(detector.step_ends)) == (4, 3 * BLOCK_STEPS + 1)
+
+
+def test_each_step_gets_the_mean_time_of_its_block():
+    detector = TimedStepDetector(warm_up=2, untraced_steps=BLOCK_STEPS)
+    phase_after(detector, 2 + 5 + 1 + BLOCK_STEPS)
+    lengths = [after - before for before, after in zip(detector.step_ends, detector.step_ends[1:], strict=False)]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_a_script_that_ends_early_has_its_last_block_timed():
+    detector = TimedStepDetector(warm_up=2)
+    assert phase_after(detector, 15) == "timing"
+    detector.finish(16_000_000)
+    assert (detector.phase, len(detector.step_ends)) == ("done", 8)
+
+
+def test_only_the_known_line_ends_a_step():
+    detector = TimedStepDetector(warm_up=2, is_end=lambda site: site[0] == "run")
+    assert phase_after(detector, 100) == "profiling"
+
+
+def verified(**fields):
+    return replace(samples.ordinary(), verification=Verification(**fields))
+
+
+MEASURED = {"kind": EmulationKind.REMEMBER, "predicted": (0.005, 0.0056), "measured": 0.0052}
+FAILED = {"kind": EmulationKind.DEFER, "trouble": "the run with the emulated cure ended too early: ValueError: no"}
+
+
+def test_the_measured_step_is_shown_with_the_predicted_one():
+    text = render(verified(**MEASURED)).plain
+    assert "Measured with the cure emulated: 5.20 ms per step" in text
+    assert "The results of that run are wrong" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_failed_verification_says_why():
+    assert "The cure was not tried: the run with the emulated cure ended too early: ValueError: no." in " ".join(
+        render(verified(**FAILED)).plain.split()
+    )
+
+
+def test_without_verify_nothing_is_reported():
+    assert "emulated:" not in render(samples.ordinary()).plain
+    assert to_document(samples.ordinary())["verification"] is None
+
+
+@pytest.mark.parametrize("fields", [MEASURED, FAILED, {"trouble": "it is not emulated"}])
+def test_the_document_and_the_page_contain_the_verification(fields):
+    document = to_document(verified(**fields))
+    jsonschema.validate(document, SCHEMA)
+    assert document["verification"]["step_seconds_measured"] == fields.get("measured")
+    page = render_page(verified(**fields))
+    assert ("Measured with the cure emulated: 5.20 ms per step" in page) is ("measured" in fields)
+
+
+def test_the_second_run_prints_nothing(environment, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text((DOCTOR / "scripts" / "cupy" / "repeated_upload.py").read_text() + "print('heard')\n")
+    done = verify("--json", "a.json", "--capture", "a.gz", script, environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.count("heard"), done.stdout.count("Measured with the cure emulated: ")) == (1, 1)
+    assert "running the script again" in done.stderr
+    told = json.loads((tmp_path / "a.json").read_text())["verification"]
+    assert (told["emulated"], told["trouble"]) == (EmulationKind.REMEMBER.description, None)
+    assert told["step_seconds_measured"] > 0
+    assert "emulated" not in Capture.load(tmp_path / "a.gz").facts
+
+
+def test_a_failing_second_run_is_reported_and_the_command_succeeds(environment, tmp_path):
+    (tmp_path / "train.py").write_text(STALE_VALUES_FAIL)
+    done = verify("train.py", environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ended too early: ValueError: it does not grow" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("rebuilt", "this cure cannot be emulated, because it changes the code or the settings of the script"),
+        ("repeated_upload_healthy", "there is no finding with a cure"),
+    ],
+)
+def test_a_cure_that_cannot_be_emulated_is_reported(environment, tmp_path, script, why):
+    done = verify(DOCTOR / "scripts" / "cupy" / f"{script}.py", environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert why in " ".join(done.stdout.split())
+    assert "running the script again" not in done.stderr
+
+
+def test_a_script_without_a_loop_is_not_run_again(environment, tmp_path):
+    (tmp_path / "train.py").write_text(NO_LOOP)
+    done = verify("train.py", environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Let the script run for more steps." in " ".join(done.stdout.split())
+
+
+def test_a_script_that_fails_by_itself_gives_its_exit_code(environment, tmp_path):
+    (tmp_path / "train.py").write_text("raise ValueError('no such column')\n")
+    done = verify("train.py", environment=environment, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no such column" in done.stderr
 
 
 def test_a_capture_cannot_be_run_again(environment, tmp_path):
