@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.gpu.fault_expectations import expect_fault, expect_healthy, told
+from tests.gpu.fault_expectations import expect_fault, expect_healthy, format_findings
 from tests.gpu.fault_lines import LINES
 
 from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
@@ -45,7 +45,7 @@ def keep(folder, name, diagnosis):
     diagnosis.view.capture.save(folder / f"{name}.capture")
     (folder / f"{name}.json").write_text(json.dumps(to_document(diagnosis), indent=1))
     with (folder / "verdicts.txt").open("a") as diagnoses:
-        diagnoses.write(f"{name}\n{told(diagnosis)}\n\n")
+        diagnoses.write(f"{name}\n{format_findings(diagnosis)}\n\n")
 
 
 def leave_nothing():

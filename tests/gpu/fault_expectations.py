@@ -3,7 +3,7 @@
 import pytest
 from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
 
-__all__ = ["expect_fault", "expect_healthy", "told"]
+__all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
 
 def expect_fault(framework, rule, diagnosis):
@@ -24,7 +24,7 @@ def expect_healthy(rule, diagnosis):
     assert diagnosis.failures == ()
 
 
-def told(diagnosis):
+def format_findings(diagnosis):
     """Return all findings as lines, for the message of a failed test."""
     case = diagnosis.view
     capture, view = case.capture, case.device
@@ -46,7 +46,7 @@ def told(diagnosis):
 def _expect(right, diagnosis):
     """Fail with all findings and without a traceback, because a GPU run is expensive."""
     if not right:
-        pytest.fail(told(diagnosis), pytrace=False)
+        pytest.fail(format_findings(diagnosis), pytrace=False)
 
 
 def _text_of(finding):

@@ -2,7 +2,7 @@
 
 A rule that is missing for a framework cannot be at fault there, or not on one GPU:
 
-    collectives       there is nobody to exchange anything with
+    collectives       there is no other process to communicate with
     eager, tiny_ops   operations of PyTorch's and CuPy's are not counted one by one: `launch_bound` tells of them
     launch_bound      JAX's steps are found by its compiled calls, so that a step of many calls is many steps
     low_occupancy     XLA's own kernels have many blocks
