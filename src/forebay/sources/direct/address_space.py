@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, find_parts
 from forebay.core.source import FileExtent
 
 __all__ = ["AddressSpace", "Addresses", "RowRun"]
@@ -98,7 +98,7 @@ class _LeafExtents:
     def addresses(self, rows: Addresses) -> Addresses:
         extents: Any = 0
         if len(self.first_rows) > 1:
-            extents = np.searchsorted(self.first_rows, rows, side="right") - 1
+            extents = find_parts(rows, self.first_rows)
         found: Addresses = self.bases[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
         return found
 

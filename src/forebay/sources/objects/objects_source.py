@@ -12,7 +12,7 @@ import numpy as np
 
 from forebay.core.chunk_policy import ShuffleBlocks
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, row_count, split_runs
+from forebay.core.rows import Rows, find_parts, row_count, split_runs
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, format_nbytes
 from forebay.errors import SourceError
@@ -189,7 +189,7 @@ def _copy_slice(
 
 def _copy_each(column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, target: Array) -> None:
     nbytes = column.record.itemsize
-    owners = np.searchsorted(ranges.first_rows, rows, side="right") - 1
+    owners = find_parts(rows, ranges.first_rows)
     starts = (rows - ranges.first_rows[owners]) * nbytes + np.asarray(ranges.offsets)[owners]
     sources, out = [one.array().data for one in held], target.reshape(-1).view(np.uint8).data
     for position, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist(), strict=True)):
@@ -204,7 +204,7 @@ def _copy_scattered(
     ordered = rows[order]
     opaque = np.dtype((np.void, column.record.itemsize))
     scratch = np.empty(len(rows), opaque)
-    for owner, part in split_runs(np.searchsorted(ranges.first_rows, ordered, side="right") - 1):
+    for owner, part in split_runs(find_parts(ordered, ranges.first_rows)):
         first, count = ranges.first_rows[owner], int(ranges.stop_rows[owner] - ranges.first_rows[owner])
         records = np.ndarray((count,), opaque, held[owner].array(), ranges.offsets[owner])
         # mode="clip" lets take() write to `out` directly; the default mode writes to a temporary array first.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.rows import find_parts
 from forebay.core.spec import Array
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
@@ -46,7 +47,7 @@ class RangeSet:
 
     def covers(self, rows: Array) -> bool:
         """Return whether the ranges contain all these rows."""
-        which = np.searchsorted(self.first_rows, rows, side="right") - 1
+        which = find_parts(rows, self.first_rows)
         return bool(which.min() >= 0 and (rows < self.stop_rows[which]).all())
 
 
@@ -83,7 +84,7 @@ class RangePlanner:
 
     def blocks_of(self, rows: Array) -> Array:
         """Return the block of each row."""
-        return np.searchsorted(self._block_starts, rows, side="right") - 1
+        return find_parts(rows, self._block_starts)
 
     def block_nbytes(self, blocks: Array) -> Array:
         """Return the size of each block."""

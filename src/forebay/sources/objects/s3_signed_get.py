@@ -4,7 +4,17 @@ URL, credentials, signature and connections come from botocore. This module leav
 request: it costs 1 ms of CPU time, and the threads wait for each other there. A response that is not the requested
 range, and not a busy store, is no result: the caller repeats the request with botocore's client.
 
-MEASURED_FIGURES
+Measured on 2026-11-17 at commit 1482c34 (`docs/measurements.md`, section "S3 requests"): two ARM cores shared with
+other work, a server on loopback, 5 ms latency, 16 threads. Requests per second relative to this module:
+
+    range      botocore   s3fs   obstore 0.12.1
+    64 KiB     0.51       0.46   1.67
+    1 MiB      0.53       0.47   1.60
+    8 MiB      0.82       0.46   1.06
+
+obstore is faster for small ranges, but cannot replace this module yet. Its responses have no encryption header, so an
+ETag cannot be recognised as an MD5. It raises an error for a redirect to another region, so botocore's client would
+have to stay as well.
 """
 
 import re
