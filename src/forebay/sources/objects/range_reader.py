@@ -74,7 +74,7 @@ class RangeReader:
         return byte_range in self._held or any(tier.contains(stored, byte_range) for tier in self._tiers)
 
     def hold(self, ranges: Sequence[ByteRange]) -> list[HeldRange]:
-        """Hold ranges. Request those that nobody holds yet."""
+        """Hold ranges. Request those that no group holds yet."""
         with self.changed:
             return [self._hold(byte_range) for byte_range in ranges]
 
