@@ -69,7 +69,7 @@ class ReadRanges:
 
     def locate(self, addresses: Addresses) -> Addresses:
         """Return the buffer offset of each address. If several ranges contain it, the last one counts."""
-        which = np.searchsorted(self.starts, addresses, side="right") - 1
+        which = find_parts(addresses, self.starts)
         found: Addresses = addresses + (self.buffer_offsets - self.starts)[which]
         return found
 
