@@ -10,9 +10,9 @@ from jax._src import core, monitoring
 from jax._src.array import ArrayImpl
 from tests.doctor.capture.hooks.hook_scripts import bare_script, watched
 
-from forebay.doctor.capture.device.ledger import profiler_at_work
+from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.capture.hooks import op_counter
-from forebay.doctor.capture.hooks.op_counter import Counts
+from forebay.doctor.capture.hooks.op_counter import ThreadOps
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 
@@ -258,12 +258,12 @@ def test_an_operation_that_was_imported_by_its_name_is_silent_after_the_watch():
 
 
 def test_counting_ends_when_there_is_enough(monkeypatch):
-    monkeypatch.setattr(op_counter, "MOST_SPANS", 1)
-    monkeypatch.setattr(op_counter, "TOGETHER_NS", 0)
+    monkeypatch.setattr(op_counter, "MAX_SPANS", 1)
+    monkeypatch.setattr(op_counter, "SPAN_NS", 0)
     x = jnp.ones(3)
     seen = watched(lambda: [x * 2 for _ in range(10)])
     assert operations_in(seen) < 10
-    assert any("counted until there were enough" in note for note in seen.notes)
+    assert any("were counted only in the first" in note for note in seen.notes)
 
 
 def test_what_an_operation_reads_is_still_seen():
@@ -272,17 +272,17 @@ def test_what_an_operation_reads_is_still_seen():
 
 
 def test_a_hook_that_fails_is_a_note(monkeypatch):
-    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
+    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     seen = watched(lambda: jnp.ones(3) * 2)
     assert seen.result.tolist() == [2.0, 2.0, 2.0]
-    assert "jax operations is seen in part only: ZeroDivisionError: division by zero" in seen.notes
+    assert "jax operations is recorded only in part: ZeroDivisionError: division by zero" in seen.notes
 
 
 @pytest.mark.parametrize(
     ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
 )
 def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
-    monkeypatch.setattr(op_counter, "TOGETHER_NS", 10**12)  # or on a slow machine the lines before the loop are one too
+    monkeypatch.setattr(op_counter, "SPAN_NS", 10**12)  # or on a slow machine the lines before the loop are one too
     at_once = {"wait_seconds": 0.0, "sample_seconds": 0.0, "short_seconds": 0.0}
     session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
@@ -294,10 +294,10 @@ def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
     assert {(event.kind, event.api) for event in late} == {mark}
 
 
-def test_a_profiler_at_work_is_known(tmp_path):
+def test_a_active_profiler_is_known(tmp_path):
     with jax.profiler.trace(tmp_path):
-        name = profiler_at_work()
-    assert (name, profiler_at_work()) == ("jax.profiler", None)
+        name = active_profiler()
+    assert (name, active_profiler()) == ("jax.profiler", None)
 
 
 def _over_two_devices():

@@ -17,8 +17,8 @@ from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.training import optimizer as first_optimizers
 from tests.doctor.capture.hooks.tensorflow_watched import attributes, in_thread, watched
 
-from forebay.doctor.capture.device.ledger import profiler_at_work
-from forebay.doctor.capture.hooks.op_counter import Counts
+from forebay.doctor.capture.device.ledger import active_profiler
+from forebay.doctor.capture.hooks.op_counter import ThreadOps
 from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
 from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
 from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
@@ -142,13 +142,13 @@ def test_an_error_in_a_pipelines_own_python_comes_out_as_without_the_doctor():
 
 
 def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(tensorflow_values, "key_of", lambda array: 1 / 0)
-    monkeypatch.setattr(Counts, "belong", lambda *_: 1 / 0)
+    monkeypatch.setattr(tensorflow_values, "fingerprint", lambda array: 1 / 0)
+    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
     assert sorted(seen.notes) == [
-        "tf operations is seen in part only: ZeroDivisionError: division by zero",
-        "tf.convert_to_tensor is seen in part only: ZeroDivisionError: division by zero",
+        "tf operations is recorded only in part: ZeroDivisionError: division by zero",
+        "tf.convert_to_tensor is recorded only in part: ZeroDivisionError: division by zero",
     ]
 
 
@@ -156,7 +156,7 @@ def test_a_version_without_a_function_is_a_note(monkeypatch):
     monkeypatch.delattr(tracing_compilation, "_create_concrete_function")
     with watched() as seen:
         tf.constant(DATA)
-    assert [note.split(":")[0] for note in seen.notes] == ["tracing of tf.function is not watched"]
+    assert [note.split(":")[0] for note in seen.notes] == ["tracing of tf.function is not recorded"]
     assert seen.of("upload")
 
 
@@ -374,8 +374,8 @@ def test_the_optimizers_of_the_first_version_end_a_step():
     assert [event.api for event in seen.of("step")] == ["Optimizer.apply_gradients"] * 3
 
 
-def test_a_profiler_at_work_is_known(tmp_path):
+def test_a_active_profiler_is_known(tmp_path):
     tf.profiler.experimental.start(str(tmp_path))
-    name = profiler_at_work()
+    name = active_profiler()
     tf.profiler.experimental.stop(save=False)
-    assert (name, profiler_at_work()) == ("tf.profiler", None)
+    assert (name, active_profiler()) == ("tf.profiler", None)

@@ -205,7 +205,7 @@ def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
     optimizer.step()
     session.stop()
     assert (len(calls), len(_global_optimizer_post_hooks)) == (6, 0)
-    assert session.detector.phase == "over"
+    assert session.detector.phase == "done"
     assert len([event for event in session.ledger.events if event.kind == EventKind.STEP]) == 4
 
 

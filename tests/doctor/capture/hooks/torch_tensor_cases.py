@@ -238,9 +238,9 @@ def test_a_replayed_graph_is_a_run(monkeypatch):
 
 
 def test_trouble_of_ours_is_a_note_and_not_the_users(seen, monkeypatch):
-    monkeypatch.setattr(torch_tensors, "key_of_tensor", lambda tensor: 1 / 0)
+    monkeypatch.setattr(torch_tensors, "fingerprint_of_tensor", lambda tensor: 1 / 0)
     assert torch.ones(1000).to("meta").device.type == "meta"
-    assert seen.ledger.notes == ["Tensor.to is seen in part only: ZeroDivisionError: division by zero"]
+    assert seen.ledger.notes == ["Tensor.to is recorded only in part: ZeroDivisionError: division by zero"]
 
 
 def calls_made_by(work):
@@ -276,7 +276,7 @@ def test_a_version_without_loaders_we_know_is_still_watched(monkeypatch):
         torch.ones(()).item()
     assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]
     assert len(seen.ledger.notes) == 1
-    assert seen.ledger.notes[0].startswith("DataLoader is seen in part only: AttributeError")
+    assert seen.ledger.notes[0].startswith("DataLoader is recorded only in part: AttributeError")
 
 
 def test_nothing_is_missing_in_this_version(seen):

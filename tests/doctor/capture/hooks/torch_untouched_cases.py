@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
-from forebay.doctor.capture.device.ledger import profiler_at_work
+from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.model.events import EventKind
 
 OWNERS = (
@@ -74,7 +74,7 @@ def scripted_later(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.float64) - torch.tensor([1.0, 2.0])
 
 
-def traced_step_ends(x):
+def traced(x):
     return x.to(torch.float64)[0].cpu() + x.to(x.device).to("meta").shape[0]
 
 
@@ -273,7 +273,7 @@ def test_an_exported_graph_is_what_it_was():
     assert found == plain
 
 
-def test_a_profiler_at_work_is_known():
+def test_a_active_profiler_is_known():
     with torch.profiler.profile():
-        name = profiler_at_work()
-    assert (name, profiler_at_work()) == ("torch.profiler", None)
+        name = active_profiler()
+    assert (name, active_profiler()) == ("torch.profiler", None)
