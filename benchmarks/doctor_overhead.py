@@ -1,13 +1,13 @@
-"""What the doctor costs the loop it watches: by a stopwatch, and beside that by its own account.
+"""Measure how much profiling by the doctor slows a loop, and compare with the doctor's own estimate.
 
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
-Every framework that is installed has a process of its own, CuPy only where there is a GPU. Loops that start many tiny
-operations are watched, and ordinary ones of some 5 ms a step, on one thread where there is no GPU. Turns with all hooks
-in and turns without them alternate; of each turn the slowest twentieth of steps is left out, where something else ran,
-and the shortest turns are compared: whatever else the machine does only makes them longer. That is what a watched step
-costs. Then a whole run is made twice, half of the bare one before the watched one and half after it. Hooks go out once
-enough was seen, so what a run loses is the same for a longer one: it is told as a share of a minute.
+Every installed framework runs in its own process; CuPy needs a GPU. The loops either start many tiny operations, or
+take about 5 ms per step. Without a GPU they use one thread. Turns with all hooks and turns without hooks alternate.
+The slowest 5 % of the steps of each turn do not count, because something else ran then. The fastest turns are
+compared, because other load can only slow a turn down. The difference is the cost of a profiled step. Then a whole run
+is measured with the doctor, and without it half before and half after. The doctor removes its hooks after enough
+steps, so a longer run loses the same time. This time is shown as a share of one minute.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
 TURNS, TURN_SECONDS = 15, 0.1
-KEPT = 0.95  # of a turn's steps
+COUNTED_SHARE = 0.95  # of the steps of a turn; the slowest steps do not count
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-ORDINARY_SECONDS = 0.005  # of a step
+ORDINARY_STEP_SECONDS = 0.005
 WARM_UP_SECONDS = 0.3
 MINUTE = 60.0
-FOR_EVER: dict[str, Any] = {"steps": 10**9, "seconds": 1e9, "patience_seconds": 1e9}  # all hooks stay in
+NEVER_STOP: dict[str, Any] = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}  # all hooks stay installed
 
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
@@ -45,30 +45,30 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A loop to be watched: `make` gives its step, and is called when the hooks are in."""
+class ProfiledLoop:
+    """A loop to profile. `make` returns its step, and is called after the hooks are installed."""
 
     name: str
-    operations: int  # of a step
+    operations: int  # per step
     make: Callable[[], Step]
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was measured of one loop."""
+class LoopResult:
+    """The measurements of one loop. The field names are keys of the JSON file."""
 
     loop: str
     operations: int
-    bare_us: float  # of an operation
+    bare_us: float  # per operation, without hooks
     hooked_us: float
-    spread_us: float  # between the quartiles of bare turns
-    watched_share: float  # by which a watched step is longer
-    minute_share: float  # of a run of a minute
-    said_share: float | None  # by which a watched step is longer, as the doctor says
+    spread_us: float  # between the quartiles of turns without hooks
+    watched_share: float  # by which a profiled step is longer
+    minute_share: float  # time lost by a run, as a share of one minute
+    said_share: float | None  # by which a profiled step is longer, as the doctor estimates
 
     @property
     def line(self) -> str:
-        said = "not said" if self.said_share is None else f"{self.said_share:8.1%}"
+        said = "none" if self.said_share is None else f"{self.said_share:8.1%}"
         return (
             f"{self.loop:34}{self.operations:4}{self.bare_us:10.2f}{self.hooked_us - self.bare_us:+8.2f}"
             f"{self.watched_share:9.1%}{said:>9}{self.minute_share:9.2%}"
@@ -76,21 +76,23 @@ class Row:
 
 
 def main() -> None:
-    asked = parse_arguments()
-    if asked.rows:
-        rows = [measured(loop, asked.run_seconds, CLOCKS[asked.clock]) for loop in LOOPS[asked.only]()]
-        Path(asked.rows).write_text(json.dumps([asdict(row) for row in rows]))
+    arguments = parse_arguments()
+    if arguments.rows:
+        rows = [measure_loop(loop, arguments.run_seconds, CLOCKS[arguments.clock]) for loop in LOOPS[arguments.only]()]
+        Path(arguments.rows).write_text(json.dumps([asdict(row) for row in rows]))
         return
-    report({name: rows_of(name, asked) for name in frameworks(asked.only)}, asked)
+    report({name: measure_framework(name, arguments) for name in frameworks(arguments.only)}, arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=FRAMEWORKS)
-    parser.add_argument("--run-seconds", type=float, default=3.6, help="of a whole run, bare (default: 3.6)")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="thread: where others keep the machine busy")
+    parser.add_argument(
+        "--run-seconds", type=float, default=3.6, help="duration of a whole run without hooks (default: 3.6)"
+    )
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="use thread on a busy machine")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--rows", help=argparse.SUPPRESS)  # where the process of a framework writes what it measured
+    parser.add_argument("--rows", help=argparse.SUPPRESS)  # result file of the process of a framework
     return parser.parse_args()
 
 
@@ -99,69 +101,71 @@ def frameworks(only: str | None) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is not None]
 
 
-def rows_of(framework: str, asked: argparse.Namespace) -> list[Row]:
-    """Measured in a process of its own: frameworks clash in one."""
+def measure_framework(framework: str, arguments: argparse.Namespace) -> list[LoopResult]:
+    """Measure in a new process, because frameworks clash in one process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
-        options = ["--only", framework, "--run-seconds", str(asked.run_seconds), "--clock", asked.clock]
+        options = ["--only", framework, "--run-seconds", str(arguments.run_seconds), "--clock", arguments.clock]
         command = [sys.executable, __file__, *options, "--rows", file]
         done = subprocess.run(command, env=ONE_THREAD | os.environ, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             sys.stderr.write(f"{framework}: {done.stderr.strip().splitlines()[-1]}\n")
             return []
-        return [Row(**row) for row in json.loads(file.read_text())]
+        return [LoopResult(**row) for row in json.loads(file.read_text())]
 
 
-def report(found: dict[str, list[Row]], asked: argparse.Namespace) -> None:
+def report(found: dict[str, list[LoopResult]], arguments: argparse.Namespace) -> None:
     machine, versions = Machine.detect(), installed_versions()
     print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; {TURNS} turns of {TURN_SECONDS} s, medians")
-    print(f"by the {asked.clock} clock; whole runs of {asked.run_seconds} s")
-    print(f"\n{'loop':34}{'ops':>4}{'us an op':>10}{'cost':>8}{'watched':>9}{'it says':>9}{'a minute':>9}")
+    print(f"by the {arguments.clock} clock; whole runs of {arguments.run_seconds} s")
+    print(f"\n{'loop':34}{'ops':>4}{'us per op':>10}{'cost':>8}{'profiled':>9}{'estimate':>9}{'minute':>9}")
     for framework, rows in found.items():
         for row in rows:
             print(f"{row.line}  {framework} {versions.get(framework, '')}")
-    if asked.json is not None:
-        told = {name: [asdict(row) for row in rows] for name, rows in found.items()}
-        asked.json.write_text(json.dumps({"machine": asdict(machine), "versions": versions, "loops": told}, indent=1))
+    if arguments.json is not None:
+        loops = {name: [asdict(row) for row in rows] for name, rows in found.items()}
+        arguments.json.write_text(
+            json.dumps({"machine": asdict(machine), "versions": versions, "loops": loops}, indent=1)
+        )
 
 
-def measured(loop: Loop, run_seconds: float, clock: Clock) -> Row:
-    bare, hooked = alternating(loop, clock)
-    each, watched = min(bare), min(hooked)  # whatever else the machine does makes a turn longer, never shorter
-    lost, said = whole_run(loop, max(200, int(run_seconds / each)), clock)
+def measure_loop(loop: ProfiledLoop, run_seconds: float, clock: Clock) -> LoopResult:
+    bare, hooked = measure_turns(loop, clock)
+    bare_seconds, hooked_seconds = min(bare), min(hooked)  # other load can only slow a turn down
+    lost, said = measure_run(loop, max(200, int(run_seconds / bare_seconds)), clock)
     quartiles = statistics.quantiles(bare, n=4)
-    return Row(
+    return LoopResult(
         loop=loop.name,
         operations=loop.operations,
-        bare_us=each / loop.operations * 1e6,
-        hooked_us=watched / loop.operations * 1e6,
+        bare_us=bare_seconds / loop.operations * 1e6,
+        hooked_us=hooked_seconds / loop.operations * 1e6,
         spread_us=(quartiles[2] - quartiles[0]) / loop.operations * 1e6,
-        watched_share=watched / each - 1,
+        watched_share=hooked_seconds / bare_seconds - 1,
         minute_share=lost / MINUTE,
         said_share=said,
     )
 
 
-def alternating(loop: Loop, clock: Clock) -> tuple[list[float], list[float]]:
-    """Seconds of a step, turn by turn, without hooks and with them."""
+def measure_turns(loop: ProfiledLoop, clock: Clock) -> tuple[list[float], list[float]]:
+    """Return seconds per step of each turn, without hooks and with hooks."""
     bare, hooked = [], []
     step = loop.make()
-    count = calibrated(step)
+    count = steps_per_turn(step)
     for _ in range(TURNS):
-        bare.append(kept_seconds(step, count, clock))
-        session = Session(StepDetector(**FOR_EVER))
+        bare.append(seconds_per_step(step, count, clock))
+        session = Session(StepDetector(**NEVER_STOP))
         session.start()
         try:
             watched = loop.make()
             seconds_of(watched, max(10, count // 2))
-            hooked.append(kept_seconds(watched, count, clock))
+            hooked.append(seconds_per_step(watched, count, clock))
         finally:
             session.stop()
     return bare, hooked
 
 
-def calibrated(step: Step) -> int:
-    """How many steps a turn has."""
+def steps_per_turn(step: Step) -> int:
+    """Return how many steps fit into a turn."""
     count, until = 0, time.perf_counter() + WARM_UP_SECONDS
     while time.perf_counter() < until:
         step()
@@ -171,8 +175,8 @@ def calibrated(step: Step) -> int:
     return max(10, int(TURN_SECONDS / ((time.perf_counter() - started) / max(1, count // 3))))
 
 
-def whole_run(loop: Loop, steps: int, clock: Clock) -> tuple[float, float | None]:
-    """Seconds that a run loses by being watched, and by how much a watched step is longer as the doctor says."""
+def measure_run(loop: ProfiledLoop, steps: int, clock: Clock) -> tuple[float, float | None]:
+    """Return the seconds that profiling costs a run, and the doctor's estimate of the cost per step."""
     before = seconds_of(loop.make(), steps // 2, clock)
     session = Session()
     session.start()
@@ -191,29 +195,29 @@ def seconds_of(step: Step, count: int, clock: Clock = time.perf_counter) -> floa
     return clock() - began
 
 
-def kept_seconds(step: Step, count: int, clock: Clock) -> float:
-    """Of a step, without the slowest."""
+def seconds_per_step(step: Step, count: int, clock: Clock) -> float:
+    """Return the mean seconds per step without the slowest steps."""
     found = []
     for _ in range(count):
         began = clock()
         step()
         found.append(clock() - began)
-    return statistics.mean(sorted(found)[: max(1, int(count * KEPT))])
+    return statistics.mean(sorted(found)[: max(1, int(count * COUNTED_SHARE))])
 
 
-def sized(cost: Callable[[int], Step]) -> int:
-    """The size at which a step takes about as long as an ordinary one."""
+def find_size(cost: Callable[[int], Step]) -> int:
+    """Return the size at which a step takes about as long as an ordinary step."""
     size = 64
     while size < 1 << 14:
         step = cost(size)
         seconds_of(step, 3)
-        if seconds_of(step, 5) / 5 >= ORDINARY_SECONDS / 2:
+        if seconds_of(step, 5) / 5 >= ORDINARY_STEP_SECONDS / 2:
             return size
         size *= 2
     return size
 
 
-def torch_loops() -> list[Loop]:
+def torch_loops() -> list[ProfiledLoop]:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -244,16 +248,16 @@ def torch_loops() -> list[Loop]:
 
         return step
 
-    size = sized(lambda size: training(size, 256))
+    size = find_size(lambda size: training(size, 256))
     return [
-        Loop("eager additions, item() each 10th", 12, chained),
-        Loop("tiny training step", 20, lambda: training(16, 8)),
-        Loop("training step, 16 small layers", 180, lambda: training(16, 8, layers=16)),
-        Loop("training step", 20, lambda: training(size, 256)),
+        ProfiledLoop("eager additions, item() each 10th", 12, chained),
+        ProfiledLoop("tiny training step", 20, lambda: training(16, 8)),
+        ProfiledLoop("training step, 16 small layers", 180, lambda: training(16, 8, layers=16)),
+        ProfiledLoop("training step", 20, lambda: training(size, 256)),
     ]
 
 
-def tensorflow_loops() -> list[Loop]:
+def tensorflow_loops() -> list[ProfiledLoop]:
     import tensorflow as tf
 
     def chained() -> Step:
@@ -281,15 +285,15 @@ def tensorflow_loops() -> list[Loop]:
 
         return step
 
-    size = sized(compiled)
+    size = find_size(compiled)
     return [
-        Loop("eager additions, float() each 10th", 12, chained),
-        Loop("tiny tf.function", 1, lambda: compiled(8)),
-        Loop("tf.function", 1, lambda: compiled(size)),
+        ProfiledLoop("eager additions, float() each 10th", 12, chained),
+        ProfiledLoop("tiny tf.function", 1, lambda: compiled(8)),
+        ProfiledLoop("tf.function", 1, lambda: compiled(size)),
     ]
 
 
-def jax_loops() -> list[Loop]:
+def jax_loops() -> list[ProfiledLoop]:
     import jax
     import jax.numpy as jnp
 
@@ -317,15 +321,15 @@ def jax_loops() -> list[Loop]:
         update, batch = jax.jit(lambda x: (x @ x).mean()), jnp.ones((size, size))
         return lambda: float(update(batch)) and None
 
-    size = sized(read)
+    size = find_size(read)
     return [
-        Loop("eager additions", 10, chained),
-        Loop("tiny jit", 1, lambda: compiled(8)),
-        Loop("jit and float()", 1, lambda: read(size)),
+        ProfiledLoop("eager additions", 10, chained),
+        ProfiledLoop("tiny jit", 1, lambda: compiled(8)),
+        ProfiledLoop("jit and float()", 1, lambda: read(size)),
     ]
 
 
-def cupy_loops() -> list[Loop]:
+def cupy_loops() -> list[ProfiledLoop]:
     import cupy
 
     def multiplied(size: int) -> Step:
@@ -343,8 +347,11 @@ def cupy_loops() -> list[Loop]:
 
         return step
 
-    size = sized(multiplied)
-    return [Loop("additions, item() each 10th", 12, chained), Loop("product", 2, lambda: multiplied(size))]
+    size = find_size(multiplied)
+    return [
+        ProfiledLoop("additions, item() each 10th", 12, chained),
+        ProfiledLoop("product", 2, lambda: multiplied(size)),
+    ]
 
 
 LOOPS = {"torch": torch_loops, "tensorflow": tensorflow_loops, "jax": jax_loops, "cupy": cupy_loops}

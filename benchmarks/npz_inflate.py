@@ -1,10 +1,10 @@
-"""A feed of compressed `.npz` files beside the inflate of its own library on all cores, of the same members.
+"""Compare a feed of compressed `.npz` files with plain decompression of the same members on all cores.
 
     python benchmarks/npz_inflate.py [--files 24] [--turns 5] [--json FILE]
 
-Threads, one a core, inflate member after member with isal and throw the bytes away: that is the ceiling. The feed
-opens, inflates, checks, gathers and hands over the rows, each epoch anew, since it may hold a fourth of them. Files
-are in the page cache. Turns alternate.
+The ceiling is one thread per core that decompresses member after member with isal and discards the bytes. The feed
+opens, decompresses, checks, gathers and hands off the rows. It decompresses them again in each epoch, because its
+memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn.
 """
 
 import argparse
@@ -28,37 +28,37 @@ from forebay.core.machine import Machine
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.zip_index import list_members
 
-EPOCHS = 6  # by the feed, which unpacks the next one ahead; a single one would be charged with that
+EPOCHS = 6  # of the feed, which already decompresses for the next epoch; a single epoch would pay for that
 CEILING = "isal on all cores"
 ROWS, ROW_SHAPE = 1024, (64, 64, 3)
-HELD_SHARE = 4  # of all bytes; and a little more, for headers
-RAW = -15
+BUDGET_DIVISOR = 4  # divides the data; the budget is this part and a little more for headers
+RAW_DEFLATE = -15  # wbits of zlib for data without a header
 
 
 def main() -> None:
-    asked = parse_arguments()
+    arguments = parse_arguments()
     with tempfile.TemporaryDirectory() as folder:
-        nbytes = write_files(Path(folder), asked.files)
-        report(measure(Path(folder), nbytes, asked.turns), nbytes, asked.json)
+        nbytes = write_files(Path(folder), arguments.files)
+        report(measure(Path(folder), nbytes, arguments.turns), nbytes, arguments.json)
 
 
 def measure(folder: Path, nbytes: int, turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Megabytes a second of each contender, and seconds of CPU a gigabyte, turn by turn."""
+    """Return MB/s and CPU seconds per GB of each contender and turn."""
     contenders: dict[str, Callable[[], int]] = {
         CEILING: partial(inflate_all, folder),
         "np.load, one thread": partial(load_all, folder),
         "feed in order": partial(feed, folder, nbytes, shuffled=False),
         "feed shuffled by file": partial(feed, folder, nbytes, shuffled=True),
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):  # the first is not counted
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for turn in range(turns + 1):  # the first turn is a warm-up
         for name, contender in contenders.items():
-            began, used = time.perf_counter(), time.process_time()
-            given = contender()
-            seconds, busy = time.perf_counter() - began, time.process_time() - used
+            start, cpu_start = time.perf_counter(), time.process_time()
+            loaded = contender()
+            seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
             if turn:
-                found[name].append((given / seconds / 1e6, busy / given * 1e9))
-    return found
+                samples[name].append((loaded / seconds / 1e6, cpu_seconds / loaded * 1e9))
+    return samples
 
 
 def inflate_all(folder: Path) -> int:
@@ -70,7 +70,7 @@ def inflate_file(path: Path) -> int:
     file, nbytes = MappedFile(path), 0
     for member in list_members(file):
         packed = file.read(member.offset, member.stored_nbytes)
-        nbytes += len(isal_zlib.decompress(packed, wbits=RAW, bufsize=member.nbytes))
+        nbytes += len(isal_zlib.decompress(packed, wbits=RAW_DEFLATE, bufsize=member.nbytes))
     return nbytes
 
 
@@ -83,14 +83,14 @@ def load_all(folder: Path) -> int:
 
 
 def feed(folder: Path, nbytes: int, *, shuffled: bool) -> int:
-    pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=nbytes // HELD_SHARE + (1 << 20))
+    pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=nbytes // BUDGET_DIVISOR + (1 << 20))
     pipeline = pipeline.shuffle(seed=0) if shuffled else pipeline
     with pipeline.batch(128).feed("numpy") as running:
         return sum(batch["image"].nbytes for batch in chain.from_iterable(running for _ in range(EPOCHS)))
 
 
 def write_files(folder: Path, files: int) -> int:
-    """Images of a random walk, which deflate to some six tenths; their bytes."""
+    """Write images of random walks, which compress to about 60 %, and return their uncompressed bytes."""
     for number in range(files):
         steps = np.random.default_rng(number).integers(-2, 3, (ROWS, int(np.prod(ROW_SHAPE))), np.int8)
         image = np.cumsum(steps, axis=1, dtype=np.int8).view(np.uint8).reshape(ROWS, *ROW_SHAPE)
@@ -98,17 +98,17 @@ def write_files(folder: Path, files: int) -> int:
     return files * ROWS * int(np.prod(ROW_SHAPE))
 
 
-def report(found: dict[str, list[tuple[float, float]]], nbytes: int, path: str | None) -> None:
-    ceilings = [speed for speed, _ in found[CEILING]]
+def report(samples: dict[str, list[tuple[float, float]]], nbytes: int, path: str | None) -> None:
+    ceilings = [speed for speed, _ in samples[CEILING]]
     print(f"{Machine.detect().cores} cores, Python {platform.python_version()}, {nbytes >> 20} MiB; medians of turns")
-    for name, turns in found.items():
-        speed, used = (statistics.median(column) for column in zip(*turns, strict=True))
+    for name, turns in samples.items():
+        speed, cpu_seconds = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))
-        told = f"{statistics.median(ratios):.2f} x isal ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        print(f"  {name:<22} {speed:6.0f} MB/s  {used:5.2f} s of CPU a GB  {told}")
+        ratio = f"{statistics.median(ratios):.2f} x isal ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"  {name:<22} {speed:6.0f} MB/s  {cpu_seconds:5.2f} CPU s per GB  {ratio}")
     if path is not None:
-        told = {"turns": found, "nbytes": nbytes, "load": os.getloadavg()}
-        Path(path).write_text(json.dumps(told, indent=1) + "\n")
+        document = {"turns": samples, "nbytes": nbytes, "load": os.getloadavg()}
+        Path(path).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,8 +1,8 @@
-"""An epoch on a Ray cluster while random workers are killed: every row once, in the order of an undisturbed epoch?
+"""Check that an epoch on Ray has every row once and in order, although random workers are killed.
 
     python benchmarks/ray_kills.py [--kills 100] [--cpus 2] [--nodes 2] [--every 0.5]
 
-Prints one JSON document, and ends with 1 if a row was lost, repeated, changed or moved.
+The script prints one JSON document. It exits with 1 if a row is lost, repeated, changed or moved.
 """
 
 import argparse
@@ -30,54 +30,54 @@ TASK_SECONDS, BATCH_ROWS = 0.05, 16
 
 
 def main() -> None:
-    asked = parse_arguments()
-    out, sys.stdout = sys.stdout, sys.stderr  # Ray's own talk goes where talk belongs
+    arguments = parse_arguments()
+    out, sys.stdout = sys.stdout, sys.stderr  # messages of Ray go to stderr
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(asked.nodes):
-        cluster.add_node(num_cpus=asked.cpus)
+    for _ in range(arguments.nodes):
+        cluster.add_node(num_cpus=arguments.cpus)
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     try:
-        told = measure(asked)
+        result = measure(arguments)
     finally:
         ray.shutdown()
         cluster.shutdown()
-    print(json.dumps(told, indent=1), file=out)
-    sys.exit(0 if told["same"] else 1)
+    print(json.dumps(result, indent=1), file=out)
+    sys.exit(0 if result["same"] else 1)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--cpus", type=int, default=2, help="of each node")
+    parser.add_argument("--cpus", type=int, default=2, help="CPUs per node")
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--every", type=float, default=0.5, help="seconds between two kills")
     return parser.parse_args()
 
 
-def measure(asked: argparse.Namespace) -> dict[str, Any]:
-    workers = asked.cpus * asked.nodes
-    batches = int(1.3 * asked.kills * asked.every * workers / TASK_SECONDS)
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    workers = arguments.cpus * arguments.nodes
+    batches = int(1.3 * arguments.kills * arguments.every * workers / TASK_SECONDS)
     rows = {"number": np.arange(batches * BATCH_ROWS)}
-    began = time.monotonic()
-    with epoch(rows, "ray", slow) as far:
-        killer = Killer(asked.kills, asked.every)
+    start = time.monotonic()
+    with make_feed(rows, "ray", slow) as ray_feed:
+        killer = Killer(arguments.kills, arguments.every)
         killer.start()
-        digest, count = digest_of(far)
+        digest, count = digest_of(ray_feed)
         killer.stopped.set()
         killer.join()
-        counted = far.stats()["ray"]
-    with epoch(rows, "thread", plain) as near:
-        expected = digest_of(near)
+        ray_stats = ray_feed.stats()["ray"]
+    with make_feed(rows, "thread", plain) as thread_feed:
+        expected = digest_of(thread_feed)
     return {
         "same": (digest, count) == expected,
         "rows": count,
         "kills": killer.killed,
-        "seconds": round(time.monotonic() - began, 1),
-        "ray": counted,
+        "seconds": round(time.monotonic() - start, 1),
+        "ray": ray_stats,
     }
 
 
-def epoch(rows: dict[str, Any], where: str, function: Any) -> Any:
+def make_feed(rows: dict[str, Any], where: str, function: Any) -> Any:
     return fb.from_arrays(rows).shuffle(seed=0).batch(BATCH_ROWS).map(function, where=where).feed()
 
 
@@ -100,7 +100,7 @@ def digest_of(batches: Iterable[dict[str, Any]]) -> tuple[str, int]:
 
 
 class Killer(threading.Thread):
-    """Kills one of the feed's workers, of whichever node, now and then."""
+    """Kills a random worker of the feed, on any node, at regular intervals."""
 
     def __init__(self, kills: int, every: float) -> None:
         super().__init__(daemon=True)
@@ -109,9 +109,9 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         while self.killed < self._kills and not self.stopped.wait(self._every):
-            found = [one for one in psutil.Process().children(recursive=True) if is_worker(one)]
-            if found:
-                self._random.choice(found).kill()
+            workers = [child for child in psutil.Process().children(recursive=True) if is_worker(child)]
+            if workers:
+                self._random.choice(workers).kill()
                 self.killed += 1
 
 

@@ -1,11 +1,11 @@
-"""A CPU-bound map on a Ray cluster beside the same in local processes, and beside Ray Data: one JSON document.
+"""Compare a CPU-bound map on a Ray cluster with local processes and with Ray Data.
 
     python benchmarks/ray_map.py [--cpus 4] [--nodes 1,2] [--row-ms 3] [--seconds 8] [--turns 3] [--only map,empty,data]
 
-The cluster is real, on this machine: a raylet and an object store for each node, and a head without CPUs of its own,
-where the trainer is. `map` is pure Python; its ways take turns, and each is given rows for about so many seconds.
-`empty` returns what it is given, so that only the way there and back is left. `data` shuffles rows at the same memory.
-What was measured is told even where the rest could not be, or was not waited for.
+The Ray cluster runs on this machine: a raylet and an object store for each node, and a head node without CPUs, which
+runs the trainer. `map` is pure Python; its contenders run in turn, each for about --seconds. `empty` returns its
+input, so that only the transfer is measured. `data` shuffles rows with the same memory. The script prints one JSON
+document. It also prints the results so far if a later measurement fails or is interrupted.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# The nodes' own processes look for forebay and Ray where this one does.
+# The processes of the nodes import forebay and Ray from the same paths as this process.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path[1:]]))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -33,24 +33,24 @@ import forebay as fb
 
 BATCH_ROWS, ROW_FLOATS = 32, 100
 DATA_BATCH_ROWS = 256
-STORE_NBYTES = 512 << 20  # of each node
-Turn = Callable[[], float]  # rows a second
+STORE_NBYTES = 512 << 20  # per node
+Turn = Callable[[], float]  # returns rows per second
 
 
 def main() -> None:
     asked = parse_arguments()
-    out, sys.stdout = sys.stdout, sys.stderr  # Ray's own talk goes where talk belongs
+    out, sys.stdout = sys.stdout, sys.stderr  # messages of Ray go to stderr
     nodes = [int(count) for count in asked.nodes.split(",")]
     wanted = asked.only.split(",")
-    busy = Busy.taking(asked.row_ms / 1e3)  # once, so that all of them do the same
+    busy = BusyMap.lasting(asked.row_ms / 1e3)  # calibrated once, so that all contenders do the same work
     result: dict[str, Any] = {"machine": machine(), "asked": vars(asked), "rounds": busy.rounds}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside: the rest was not measured"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the remaining cases were not measured"))
     try:
         for count in nodes:
             with cluster(count, asked.cpus):
                 workers = count * asked.cpus
                 if "map" in wanted:
-                    add(result, f"map, {count} nodes", compare_maps(workers, busy, asked))
+                    add_turns(result, f"map, {count} nodes", compare_maps(workers, busy, asked))
                 if "empty" in wanted and "empty" not in result:
                     result["empty"] = compare_empty(workers, asked)
                 if "data" in wanted and count == nodes[-1] and "data" not in result:
@@ -60,8 +60,8 @@ def main() -> None:
         print(json.dumps(result, indent=1), file=out)
 
 
-def add(result: dict[str, Any], name: str, found: dict[str, Any]) -> None:
-    """What was measured again, later, joins what was: a machine is not the same all the time."""
+def add_turns(result: dict[str, Any], name: str, found: dict[str, Any]) -> None:
+    """Add later turns to earlier ones of the same name."""
     before = result.setdefault(name, found)
     if before is not found:
         before["stolen"] += found["stolen"]
@@ -72,15 +72,13 @@ def add(result: dict[str, Any], name: str, found: dict[str, Any]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpus", type=int, default=4, help="of each node")
-    parser.add_argument(
-        "--nodes", default="1,2", help="numbers of nodes, one after the other: 1,2,1,2 comes back to each"
-    )
-    parser.add_argument("--row-ms", type=float, default=3.0, help="what the map takes for a row")
-    parser.add_argument("--seconds", type=float, default=8.0, help="a turn takes, about")
+    parser.add_argument("--cpus", type=int, default=4, help="CPUs per node")
+    parser.add_argument("--nodes", default="1,2", help="numbers of nodes, in order; 1,2,1,2 measures each number twice")
+    parser.add_argument("--row-ms", type=float, default=3.0, help="time of the map per row")
+    parser.add_argument("--seconds", type=float, default=8.0, help="approximate duration of a turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--data-rows", type=int, default=1_000_000)
-    parser.add_argument("--data-mib", type=int, default=64, help="memory to shuffle in")
+    parser.add_argument("--data-mib", type=int, default=64, help="memory for the shuffle")
     parser.add_argument("--only", default="map,empty,data")
     return parser.parse_args()
 
@@ -114,8 +112,8 @@ def cluster(nodes: int, cpus: int) -> Iterator[None]:
 # Maps
 
 
-class Busy:
-    """So many rounds of pure Python on a row."""
+class BusyMap:
+    """A map that runs a pure Python loop for each row."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -127,8 +125,8 @@ class Busy:
         return {"x": row["x"] + np.float32(number & 1), "number": row["number"]}
 
     @classmethod
-    def taking(cls, seconds: float) -> "Busy":
-        """Measured here, best of five."""
+    def lasting(cls, seconds: float) -> "BusyMap":
+        """Make a map that takes this long per row; the fastest of five runs counts."""
         row, rounds = {"x": np.zeros(ROW_FLOATS, np.float32), "number": 0}, 20_000
         return cls(max(1, int(rounds * seconds / min(timed(lambda: cls(rounds)(row)) for _ in range(5)))))
 
@@ -138,34 +136,34 @@ def empty(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     call()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def rows_of(count: int) -> dict[str, Any]:
     return {"x": np.ones((count, ROW_FLOATS), np.float32), "number": np.arange(count)}
 
 
-def compare_maps(workers: int, busy: Busy, asked: argparse.Namespace) -> dict[str, Any]:
+def compare_maps(workers: int, busy: BusyMap, asked: argparse.Namespace) -> dict[str, Any]:
     batches = max(workers * 2, int(asked.seconds * workers / (asked.row_ms / 1e3) / BATCH_ROWS))
     rows = rows_of(batches * BATCH_ROWS)
     feeds = {
         where: fb.from_arrays(rows).shuffle(seed=0).map(busy, where=where, workers=workers).batch(BATCH_ROWS).feed()
         for where in ("process", "ray")
     }
-    stolen = Stolen()
+    stolen = CpuSteal()
     found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, asked.turns)
-    told = {"workers": workers, "batches": batches, "rows_per_second": found, "stolen": [stolen.cores()]}
-    told["ray"] = [feeds["ray"].stats()["ray"]]
+    result = {"workers": workers, "batches": batches, "rows_per_second": found, "stolen": [stolen.cores()]}
+    result["ray"] = [feeds["ray"].stats()["ray"]]
     for feed in feeds.values():
         feed.close()
-    return told
+    return result
 
 
 def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
-    """What a batch costs that nothing is done to: all workers at once, and one alone."""
-    told = {}
+    """Measure the time per batch of a map that does nothing, with all workers and with one."""
+    result = {}
     for count in (workers, 1):
         feeds = {
             where: fb.from_arrays(rows_of(BATCH_ROWS * 2000)).batch(BATCH_ROWS).map(empty, where=where, workers=count)
@@ -174,20 +172,20 @@ def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
         running = {where: pipeline.feed() for where, pipeline in feeds.items()}
         found = take_turns({where: epoch_turn(feed) for where, feed in running.items()}, asked.turns)
         per_batch = {where: BATCH_ROWS / statistics.median(turns) * 1e3 for where, turns in found.items()}
-        told[f"{count} workers"] = {"ms_per_batch": per_batch, "ray_minus_process_ms": minus(per_batch)}
+        result[f"{count} workers"] = {"ms_per_batch": per_batch, "ray_minus_process_ms": minus(per_batch)}
         for feed in running.values():
             feed.close()
-    return told
+    return result
 
 
-class Stolen:
-    """How many of a virtual machine's processors its host gave to others, from now on."""
+class CpuSteal:
+    """Measures how many CPUs of this virtual machine the host gave to other machines."""
 
     def __init__(self) -> None:
-        self._began, self._before = time.perf_counter(), self._seconds()
+        self._start, self._before = time.perf_counter(), self._seconds()
 
     def cores(self) -> float:
-        return (self._seconds() - self._before) / (time.perf_counter() - self._began)
+        return (self._seconds() - self._before) / (time.perf_counter() - self._start)
 
     @staticmethod
     def _seconds() -> float:
@@ -200,13 +198,13 @@ def minus(per_batch: dict[str, float]) -> float:
 
 
 def epoch_turn(feed: Any) -> Turn:
-    sum(1 for _ in zip(feed, range(4), strict=False))  # workers are there
+    sum(1 for _ in zip(feed, range(4), strict=False))  # wait until the workers have started
 
     def turn() -> float:
-        began, rows = time.perf_counter(), 0
+        start, rows = time.perf_counter(), 0
         for batch in feed:
             rows += len(batch["number"])
-        return rows / (time.perf_counter() - began)
+        return rows / (time.perf_counter() - start)
 
     return turn
 
@@ -215,22 +213,22 @@ def epoch_turn(feed: Any) -> Turn:
 
 
 def compare_data(asked: argparse.Namespace) -> dict[str, Any]:
-    """Shuffled batches for PyTorch: rows in memory, and rows that a map on the cluster was at."""
+    """Measure shuffled batches for PyTorch, without a map and with a map on the cluster."""
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows, nbytes = rows_of(asked.data_rows), asked.data_mib << 20
     dataset = ray.data.from_numpy([rows["x"][start : start + 50_000] for start in range(0, asked.data_rows, 50_000)])
     plain = fb.from_arrays(rows["x"]).shuffle(seed=0).batch(DATA_BATCH_ROWS)
-    ways = {
+    contenders = {
         "forebay": feed_turn(plain, nbytes),
         "forebay, map on ray": feed_turn(plain.map(doubled, where="ray"), nbytes),
         "ray data": dataset_turn(dataset, nbytes),
         "ray data, map": dataset_turn(dataset.map_batches(doubled_column), nbytes),
     }
-    for turn in ways.values():
-        turn()  # once unmeasured
-    found = take_turns(ways, asked.turns)
+    for turn in contenders.values():
+        turn()  # warm-up
+    found = take_turns(contenders, asked.turns)
     return {"rows": asked.data_rows, "shuffled_in_mib": asked.data_mib, "rows_per_second": found}
 
 
@@ -244,7 +242,9 @@ def doubled_column(batch: dict[str, Any]) -> dict[str, Any]:
 
 def feed_turn(pipeline: fb.Pipeline, nbytes: int) -> Turn:
     def turn() -> float:
-        with pipeline.feed("torch", device="cpu", host_bytes=nbytes) as feed:  # closed: Ray Data needs the CPUs, too
+        with pipeline.feed(
+            "torch", device="cpu", host_bytes=nbytes
+        ) as feed:  # closed after the turn, because Ray Data needs the CPUs too
             next(iter(feed))
             return speed(feed)
 
@@ -264,42 +264,42 @@ def dataset_turn(dataset: Any, nbytes: int) -> Turn:
 
 
 def speed(batches: Iterable[Any]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     rows = sum(len(batch) for batch in batches)
-    return rows / (time.perf_counter() - began)
+    return rows / (time.perf_counter() - start)
 
 
-# All of them
+# Turns and ratios
 
 
-def take_turns(ways: dict[str, Turn], turns: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in ways}
+def take_turns(contenders: dict[str, Turn], turns: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(turns):
-        for name, turn in ways.items():
+        for name, turn in contenders.items():
             found[name].append(turn())
     return found
 
 
 def ratios(result: dict[str, Any], nodes: list[int]) -> dict[str, float]:
-    told, found = {}, {}
+    computed, found = {}, {}
     for count in sorted(set(nodes)):
         speeds = result.get(f"map, {count} nodes", {}).get("rows_per_second")
         if speeds:
             found[count] = {where: statistics.median(turns) for where, turns in speeds.items()}
-            told[f"ray beside processes, {count} nodes"] = found[count]["ray"] / found[count]["process"]
+            computed[f"ray beside processes, {count} nodes"] = found[count]["ray"] / found[count]["process"]
     for count in found:
         if count * 2 in found:
-            told[f"{count * 2} nodes beside {count}"] = found[count * 2]["ray"] / found[count]["ray"]
-            told[f"as many processes here: {count * 2} beside {count}"] = (
+            computed[f"{count * 2} nodes beside {count}"] = found[count * 2]["ray"] / found[count]["ray"]
+            computed[f"as many processes here: {count * 2} beside {count}"] = (
                 found[count * 2]["process"] / found[count]["process"]
             )
     data = {name: statistics.median(turns) for name, turns in result.get("data", {}).get("rows_per_second", {}).items()}
     if data:
-        told["forebay beside ray data"] = data["forebay"] / data["ray data"]
-        told["forebay beside ray data, both with a map on the cluster"] = (
+        computed["forebay beside ray data"] = data["forebay"] / data["ray data"]
+        computed["forebay beside ray data, both with a map on the cluster"] = (
             data["forebay, map on ray"] / data["ray data, map"]
         )
-    return told
+    return computed
 
 
 if __name__ == "__main__":

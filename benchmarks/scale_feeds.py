@@ -1,6 +1,6 @@
-"""Feeds that `scale_check.py` measures, each in a process of its own, and what it measures apart from them.
+"""Feeds that `scale_check.py` measures, each in its own process, and the separate measurements of their parts.
 
-python benchmarks/scale_feeds.py '{"kind": "process", "workers": 2, ...}'     prints what was measured as JSON
+python benchmarks/scale_feeds.py '{"kind": "process", "workers": 2, ...}'     prints the measurements as JSON
 """
 
 import json
@@ -20,38 +20,41 @@ import numpy as np
 import forebay as fb
 from forebay.measure.simulate.simulate import WARM_UP
 
-ROW_LOOPS = 2500  # of pure Python for a row
-WAIT_SECONDS = 0.004  # of a map that waits, for a batch
-UNEVEN = 0.5  # the standard deviation of a map that waits unevenly, as a share of its mean
+ROW_LOOPS = 2500  # Python loops per row
+WAIT_SECONDS = 0.004  # per batch, of a map that waits
+WAIT_JITTER = 0.5  # standard deviation of the wait as a share of its mean, for the uneven map
 ROW_NBYTES = 4096
 FILE_ROWS, BLOCK_ROWS = 1 << 18, 512
 READ_NBYTES, READERS = 1 << 20, 8
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Steps of one feed, and what its plan says."""
-    if case["kind"] in ("process", "waiting", "uneven"):  # beside threads, the loop has a core of its own
+    """Measure the steps of one feed, and return them with numbers of its plan."""
+    if case["kind"] in ("process", "waiting", "uneven"):  # besides threads, the loop has its own core
         cores = case["workers"] + (case["kind"] != "process")
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    slept = lasting(lambda: time.sleep(case["loop_seconds"])) if case["loop_seconds"] else 0.0
-    with nodes(case["nodes"], case["workers"]), pipeline(case).feed("numpy", host_bytes=case["host_bytes"]) as feed:
+    slept = measure_sleep(lambda: time.sleep(case["loop_seconds"])) if case["loop_seconds"] else 0.0
+    with (
+        ray_nodes(case["nodes"], case["workers"]),
+        make_pipeline(case).feed("numpy", host_bytes=case["host_bytes"]) as feed,
+    ):
         plan, taken = feed.plan, []
         for _ in feed:
             taken.append(time.perf_counter())
             if case["loop_seconds"]:
                 time.sleep(case["loop_seconds"])
     if plan.group_batches > 1:
-        raise SystemExit(f"batches go in groups of {plan.group_batches}, which is not what is predicted")
-    warm = round(len(taken) * WARM_UP)
-    step = (taken[-1] - taken[warm - 1]) / (len(taken) - warm)
+        raise SystemExit(f"batches are in groups of {plan.group_batches}, but the prediction needs groups of 1")
+    warm_up = round(len(taken) * WARM_UP)
+    step = (taken[-1] - taken[warm_up - 1]) / (len(taken) - warm_up)
     workers = case["nodes"] * case["workers"] or plan.processes or plan.threads
-    told = {"slots": plan.slots, "threads": plan.threads, "workers": workers}
-    return told | {"step": step, "slept": slept, "waited": lasting(wait)}
+    planned = {"slots": plan.slots, "threads": plan.threads, "workers": workers}
+    return planned | {"step": step, "slept": slept, "waited": measure_sleep(wait)}
 
 
 @contextmanager
-def nodes(count: int, workers: int) -> Iterator[None]:
-    """A Ray cluster of so many nodes on this machine; none for 0."""
+def ray_nodes(count: int, workers: int) -> Iterator[None]:
+    """Start a Ray cluster with this many nodes on this machine; start none for 0."""
     if not count:
         yield
         return
@@ -69,19 +72,24 @@ def nodes(count: int, workers: int) -> Iterator[None]:
         cluster.shutdown()
 
 
-def pipeline(case: dict[str, Any]) -> fb.Pipeline:
+def make_pipeline(case: dict[str, Any]) -> fb.Pipeline:
     kind, batch_rows, steps = case["kind"], case["batch_rows"], case["steps"]
     if kind == "disk":
-        forget(Path(case["path"]))
+        drop_from_page_cache(Path(case["path"]))
         return fb.from_files(case["path"]).shuffle(seed=0, block=BLOCK_ROWS).batch(batch_rows).take(steps)
     batches = fb.from_arrays(np.zeros((steps * batch_rows, ROW_NBYTES), np.uint8)).batch(batch_rows)
-    functions = {"process": work, "ray": work, "ray empty": give_back, "uneven": wait_unevenly}
+    functions = {
+        "process": run_python_loops,
+        "ray": run_python_loops,
+        "ray empty": return_batch,
+        "uneven": wait_unevenly,
+    }
     where = "ray" if kind.startswith("ray") else "process" if kind == "process" else "thread"
     return batches.map(functions.get(kind, wait_evenly), where=where)
 
 
-def work(batch: Any) -> Any:
-    """Pure Python, so many loops a row."""
+def run_python_loops(batch: Any) -> Any:
+    """Run a pure Python loop for each row."""
     for _ in range(len(batch)):
         total = 0
         for number in range(ROW_LOOPS):
@@ -89,7 +97,7 @@ def work(batch: Any) -> Any:
     return batch
 
 
-def give_back(batch: Any) -> Any:
+def return_batch(batch: Any) -> Any:
     return batch
 
 
@@ -106,37 +114,37 @@ _random = np.random.default_rng()
 
 
 def wait_unevenly(batch: Any) -> Any:
-    """Log-normal, as the simulator has it, but drawn by itself."""
-    sigma = np.sqrt(np.log1p(UNEVEN**2))
+    """Wait for a log-normal time, as in the simulation, but from a different generator."""
+    sigma = np.sqrt(np.log1p(WAIT_JITTER**2))
     time.sleep(WAIT_SECONDS * _random.lognormal(-(sigma**2) / 2, sigma))
     return batch
 
 
-# What is measured apart
+# Separate measurements of the parts
 
 
-def row_seconds(batches: int = 60) -> float:
-    """Of the map in a plain loop, in the mean: as in a feed, whatever else runs here slows it too."""
+def measure_row_seconds(batches: int = 60) -> float:
+    """Return the mean seconds per row of the map in a plain loop; other load slows it as it slows a feed."""
     batch = np.zeros((32, 1), np.uint8)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     for _ in range(batches):
-        work(batch)
-    return (time.perf_counter() - began) / (batches * len(batch))
+        run_python_loops(batch)
+    return (time.perf_counter() - start_time) / (batches * len(batch))
 
 
-def lasting(action: Callable[[], Any]) -> float:
-    """Seconds of an action that sleeps: the median of some."""
-    found = []
+def measure_sleep(action: Callable[[], Any]) -> float:
+    """Return the median seconds of an action that sleeps."""
+    samples = []
     for _ in range(15):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         action()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        samples.append(time.perf_counter() - start_time)
+    return statistics.median(samples)
 
 
-def disk_speed(path: Path) -> float:
-    """Bytes a second to threads of plain reads past the page cache, from front to back."""
-    forget(path)
+def measure_disk_speed(path: Path) -> float:
+    """Return bytes per second of sequential reads by several threads, without the page cache."""
+    drop_from_page_cache(path)
     file, lock = os.open(path, os.O_RDONLY | os.O_DIRECT), threading.Lock()
     offsets = iter(range(0, path.stat().st_size - READ_NBYTES, READ_NBYTES))
     counts: list[int] = []
@@ -151,26 +159,26 @@ def disk_speed(path: Path) -> float:
             counts.append(os.preadv(file, buffer, offset))
 
     threads = [threading.Thread(target=read) for _ in range(READERS)]
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     os.close(file)
-    return sum(counts) / (time.perf_counter() - began)
+    return sum(counts) / (time.perf_counter() - start_time)
 
 
 def write_rows(path: Path) -> None:
-    """A file of random rows, on the disk."""
+    """Write a file of random rows to the disk."""
     rows = np.lib.format.open_memmap(path, "w+", np.uint8, (FILE_ROWS, ROW_NBYTES))
-    piece = np.random.default_rng(0).integers(0, 256, (1 << 12, ROW_NBYTES), np.uint8)
-    for start in range(0, FILE_ROWS, len(piece)):
-        rows[start : start + len(piece)] = piece
+    block = np.random.default_rng(0).integers(0, 256, (1 << 12, ROW_NBYTES), np.uint8)
+    for start in range(0, FILE_ROWS, len(block)):
+        rows[start : start + len(block)] = block
     rows.flush()
 
 
-def forget(path: Path) -> None:
-    """Have the page cache forget a file."""
+def drop_from_page_cache(path: Path) -> None:
+    """Drop a file from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

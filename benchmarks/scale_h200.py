@@ -1,8 +1,9 @@
-"""The simulator of `forebay scale` beside what was measured on an H200: streamed images, and a step fed with them.
+"""Compare the simulation of `forebay scale` with results of an H200: streamed images and training steps.
 
     python benchmarks/scale_h200.py
 
-It is told the link's peak, measured in the same run as the images, and the step on a batch that stays on the GPU.
+The inputs of the simulation are the peak of the link, measured in the same run as the images, and the step time on a
+batch that stays on the GPU.
 """
 
 import json
@@ -21,23 +22,23 @@ def main() -> None:
     cases = {case["case"]["name"]: case["rows"] for case in json.loads(RESULTS.read_text())["cases"]}
     streamed = {row["label"]: medians(row) for row in cases["gpu-images"]}
     peak = streamed["page-locked DMA peak"]["speed"] * 1e9
-    print("| what | measured ms | predicted ms | predicted / measured |\n|---|---|---|---|")
-    for name, measured, predicted in [*streaming(streamed, peak), *training(cases["gpu-step"], peak)]:
+    print("| case | measured ms | predicted ms | predicted / measured |\n|---|---|---|---|")
+    for name, measured, predicted in [*predict_streaming(streamed, peak), *predict_training(cases["gpu-step"], peak)]:
         print(f"| {name} | {measured * 1e3:.3f} | {predicted * 1e3:.3f} | {predicted / measured:.2f} |")
 
 
-def streaming(rows: dict[str, dict[str, float]], peak: float) -> Iterator[tuple[str, float, float]]:
-    """A batch, with nothing to compute."""
+def predict_streaming(rows: dict[str, dict[str, float]], peak: float) -> Iterator[tuple[str, float, float]]:
+    """Yield measured and predicted seconds per batch without compute."""
     for label, row in rows.items():
         if label.startswith("forebay"):
             yield f"a batch, {label}", BATCH_ROWS * ROW_NBYTES / (row["speed"] * 1e9), step_seconds(0.0, peak)
 
 
-def training(rows: list[dict[str, Any]], peak: float) -> Iterator[tuple[str, float, float]]:
-    """A step that takes little longer than the copy of its batch."""
+def predict_training(rows: list[dict[str, Any]], peak: float) -> Iterator[tuple[str, float, float]]:
+    """Yield measured and predicted seconds of a step that takes slightly longer than the copy of its batch."""
     for row in rows:
-        found = medians(row)
-        yield f"a step, {row['label']}", found["fed"] / 1e3, step_seconds(found["alone"] / 1e3, peak)
+        columns = medians(row)
+        yield f"a step, {row['label']}", columns["fed"] / 1e3, step_seconds(columns["alone"] / 1e3, peak)
 
 
 def step_seconds(compute_seconds: float, link_bytes_per_second: float) -> float:
