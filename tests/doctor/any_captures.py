@@ -1,4 +1,4 @@
-"""Any capture at all, as hypothesis draws them: events at random; faults that are mixed, stretched and half told."""
+"""Hypothesis strategies for captures: random events, and mixed, scaled or incomplete faults."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def _marks(number):
 
 
 def _mixed(first, second, **given):
-    """Two runs as one: what the second does is done beside the first, as far as it is told."""
+    """Merge two captures: the events of the second run at the same time as the first."""
     return capture_of([*first.events, *second.events], facts=first.facts | second.facts, **given)
 
 

@@ -1,4 +1,4 @@
-"""Captures made up for the rules: a loop of so many steps, and what happens in each, one thing after the other."""
+"""Synthetic captures for the rule tests: a loop of steps with the same sequence of events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ JAX = {"jax": {"gpus": 0, "devices": 1, "jit_disabled": False}}
 
 
 def fresh(number: int) -> str:
-    """A key that no other data has."""
+    """Return a key that no other data has."""
     return f"key {number}"
 
 
@@ -38,7 +38,7 @@ def by_turns(different: int) -> Callable[[int], str]:
 
 @dataclass(frozen=True)
 class Happening:
-    """Something that a step does. A detail that can be called is asked with the number of the event."""
+    """An event in each step. A callable detail is called with the number of the event."""
 
     kind: EventKind
     api: str
@@ -46,10 +46,10 @@ class Happening:
     line: int
     nbytes: int
     detail: dict
-    times: int = 1  # in a step
-    every: int = 1  # steps
+    times: int = 1  # per step
+    every: int = 1  # n-th step
     thread: int = LOOP
-    inside: tuple["Happening", ...] = ()  # within its time, from its beginning
+    inside: tuple["Happening", ...] = ()  # nested events, from its start
 
     def containing(self, *inside: "Happening") -> "Happening":
         return replace(self, inside=inside)
@@ -108,9 +108,9 @@ def sync(api="torch.cuda.synchronize", ms=1.0, **given):
 def loop(
     *happenings, ms=10.0, steps=50, marked=True, before=(), frameworks=None, facts=None, machine=None, untraced=()
 ):
-    """A run: what came before the loop, then steps of so many milliseconds, or as many as their happenings take.
+    """Build a capture: events before the loop, then steps of at least `ms` milliseconds.
 
-    Where none is marked, each happening is what the doctor takes for a step.
+    Without marks, the doctor takes a repeated event for a step.
     """
     numbers = count()
     events, now = [], 0
@@ -142,14 +142,14 @@ def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None
 
 
 def _add(events, happened, now, numbers):
-    """When the last of its times ended."""
+    """Add an event as often as it occurs in a step; return the end of the last one."""
     for _ in range(happened.times):
         now = _add_once(events, happened, now, numbers)
     return now
 
 
 def _add_once(events, happened, now, numbers):
-    """What happens on another thread takes no time of this one."""
+    """Add one event; an event of another thread takes no time of the loop."""
     end = now + int(happened.ms * MS)
     within = now
     for part in happened.inside:

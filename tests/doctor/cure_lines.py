@@ -1,4 +1,4 @@
-"""Which line of each script in `cures` is to be named, by how it begins, as what, and what its cured twin does."""
+"""The expected line and rules of each script in `cures`, and the cure of its twin."""
 
 from typing import NamedTuple
 
@@ -6,50 +6,50 @@ __all__ = ["CURES", "FAULTS", "HELD_OUT", "UNRECORDED"]
 
 
 class Fault(NamedTuple):
-    """What may be accused, and where."""
+    """The expected finding."""
 
-    line: str  # how it begins
+    line: str  # beginning of the source line
     rules: set[str]
 
 
-# A batch that is put together on the host and sent from there is all of these: whose cure wins most is told.
+# All of these apply to a batch that the host assembles and uploads; the largest gain decides.
 SENT = {"pageable_upload", "made_in_loop", "fits_on_device"}
 
 FAULTS = {
-    # Rows are drawn from an array that would fit on the device. JAX does not tell from what memory it sends.
+    # Rows of an array that fits on the device. JAX does not report the kind of its host memory.
     "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", SENT),
     "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", SENT),
     "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", SENT | {"conversion_in_loop"}),
     "tensorflow/conversion_in_loop": Fault(
         "batch = tf.convert_to_tensor(images[drawn])", SENT | {"conversion_in_loop"}
     ),
-    # The same array crosses at every step.
+    # The same array is uploaded in every step.
     "torch/repeated_upload": Fault("offsets = torch.from_numpy(positions).to(device)", {"repeated_upload"}),
     "jax/repeated_upload": Fault("offsets = jnp.asarray(positions)", {"repeated_upload"}),
     "cupy/repeated_upload": Fault("offsets = cupy.asarray(positions)", {"repeated_upload"}),
-    # A number is asked for at every step, and the loop waits for all that was queued before.
+    # A number is read in every step, and the loop waits for all queued work.
     "torch/read_back": Fault("losses.append(loss.item())", {"read_back"}),
     "jax/read_back": Fault("losses.append(float(loss))", {"read_back"}),
     "cupy/read_back": Fault("residuals.append(float(state.mean()))", {"read_back"}),
     "tensorflow/read_back": Fault("losses.append(loss.numpy())", {"read_back"}),
-    # A copy and the computing that wants it take turns; page-locked or not, it is the turns that cost.
+    # Copies and computation take turns; this costs time with any kind of memory.
     "torch/overlap": Fault("window = recording[start : start + batch_rows].to(", {"copy_not_overlapped"}),
     "jax/overlap": Fault("return jax.device_put(recording[start : start + ba", {"copy_not_overlapped"}),
-    # A slice of a tensor that nobody has page-locked.
+    # A slice of a tensor in pageable memory.
     "torch/pageable_upload": Fault("window = recording[start : start + batch_rows].to(", {"pageable_upload"}),
-    # float64 that is made float32 when it has arrived: half of what crosses is thrown away.
+    # float64 that becomes float32 on the device: half of the uploaded bytes are discarded.
     "torch/wide_dtype": Fault("window = recording[start : start + batch_rows].to(", {"wide_dtype"}),
     # No workers, nothing pinned: the loop makes its batches itself.
     "torch/loader": Fault("loader = DataLoader(Pictures(), batch_size=batch_r", {"loader"}),
-    # Keras fetches the batch inside its compiled step, which computes nothing until that has crossed.
+    # Keras fetches the batch inside its compiled step, which waits for the upload.
     "tensorflow/fit_arrays": Fault("model.fit(x, y", {"copy_not_overlapped"}),
     # One operation of several is placed on the CPU.
     "tensorflow/placement": Fault("hidden = tf.clip_by_value(hidden, 0.0, 6.0)", {"placement"}),
-    # Five hundred operations a step, one by one from Python.
+    # Five hundred operations per step, called one by one from Python.
     "tensorflow/eager": Fault("optimizer.apply_gradients(", {"eager"}),
     # Two hundred kernels of a few microseconds each.
     "torch/launch_bound": Fault("optimizer.step()", {"launch_bound"}),
-    # The same faults once more, in other scripts.
+    # The same faults in other scripts.
     "torch/loader_convolutions": Fault("loader = DataLoader(Photos(), batch_rows, shuffle=True", {"loader"}),
     "torch/pageable_upload_embedding": Fault(
         "clicks = log[start : start + batch_rows].to(device)", {"pageable_upload"}
@@ -61,14 +61,14 @@ FAULTS = {
     "tensorflow/repeated_upload_graph": Fault("loss = train(roads, traffic[step % 8])", {"repeated_upload"}),
     "jax/conversion_in_loop_mixer": Fault("weights, loss = train(weights, batch)", SENT | {"conversion_in_loop"}),
     "jax/read_back_waves": Fault("moved.append(float(change))", {"read_back"}),
-    # Much comes back for NumPy to make one number of.
+    # NumPy reduces large downloads to one number.
     "cupy/host_check_layers": Fault("broken += int(np.isnan(cupy.asnumpy(state)).sum())", {"host_check"}),
     "torch/host_check_gradients": Fault("norms.append(np.linalg.norm(model.weight_hh_l0.grad", {"host_check"}),
     "jax/host_check_field": Fault("now = jax.device_get(food)", {"host_check"}),
     "tensorflow/host_check_codes": Fault("in_use.append(np.count_nonzero(np.bincount(", {"host_check"}),
     "cupy/host_check_spectrum": Fault("power = cupy.asnumpy(even * even + odd * odd)", {"host_check"}),
 }
-# What the twin does, as the cure that does it begins.
+# The cure of each twin, by the beginning of its title.
 CURES = {
     "torch/resident": "if all data fits",
     "torch/repeated_upload": "convert it",
@@ -104,8 +104,8 @@ CURES = {
     "tensorflow/host_check_codes": "reduce it",
     "cupy/host_check_spectrum": "reduce it",
 }
-# Those that the model of the predictions was not made with. One more, cupy/host_check_layers, was missed by 119 %, and
-# is none of them any more, as the model was changed after it; the last four were written after that change.
+# Scripts that were not used to develop the prediction model. cupy/host_check_layers, with an error of 119 %, led to a
+# change of the model and is no longer one of them. The last four were written after that change.
 HELD_OUT = [
     "torch/loader_convolutions",
     "torch/pageable_upload_embedding",
@@ -121,4 +121,4 @@ HELD_OUT = [
     "tensorflow/host_check_codes",
     "cupy/host_check_spectrum",
 ]
-UNRECORDED = {"jax/read_back_waves", "tensorflow/repeated_upload_graph"}  # over before it was the device's turn
+UNRECORDED = {"jax/read_back_waves", "tensorflow/repeated_upload_graph"}  # they ended before the device was recorded

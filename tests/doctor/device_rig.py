@@ -1,7 +1,6 @@
-"""A machine on paper that runs a known program and leaves the two ledgers of it: events and the device's records.
+"""A simulated machine that runs a known program and records its events and device operations.
 
-What the analysis says of a capture can be held against what the program truly did; and what it predicts of a cure,
-against the cured program run on the same machine.
+Tests compare the analysis of a capture with the program, and a prediction with the cured program on the same machine.
 """
 
 from dataclasses import replace
@@ -15,14 +14,14 @@ from forebay.doctor.model.device_records import RECORD, CopyKind, DeviceRecords,
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
 US = 1_000  # nanoseconds
-PAGEABLE, PINNED = 8e9, 55e9  # bytes a second
-LITTLE = 64 << 10  # bytes, which CUDA takes along
+PAGEABLE, PINNED = 8e9, 55e9  # bytes per second
+LITTLE = 64 << 10  # bytes; CUDA stages smaller uploads without blocking
 STREAM, COPY_STREAM, BACK_STREAM = 7, 13, 14
-WATCHED, TRACED, UNTRACED = 20, 10, 20  # steps
+PROFILED, TRACED, UNTRACED = 20, 10, 20  # steps
 
 
 class ApiCall(IntEnum):
-    """CUPTI's numbers of some calls of the runtime."""
+    """CUPTI numbers of runtime calls."""
 
     MEMCPY_ASYNC = 41
     STREAM_SYNCHRONIZE = 131
@@ -30,17 +29,17 @@ class ApiCall(IntEnum):
     LAUNCH_KERNEL = 211
 
 
-WAITS = {ApiCall.STREAM_SYNCHRONIZE: 3, ApiCall.DEVICE_SYNCHRONIZE: 4}  # as CUPTI counts what is waited for
+WAITS = {ApiCall.STREAM_SYNCHRONIZE: 3, ApiCall.DEVICE_SYNCHRONIZE: 4}  # CUPTI synchronization types
 
 
 class Rig:
-    """The host's clock goes on as it works; the device has streams, each done at some time."""
+    """A host clock that advances with work, and device streams with their end times."""
 
     def __init__(self, *, launch_cost=0):
         self.now, self.launch_cost = 0, launch_cost
         self.streams, self.events, self.rows = {}, [], []
         self.tracing, self._correlation = False, 0
-        self.ready = 0  # when what another thread sends is
+        self.ready = 0  # when the data of another thread is ready
 
     def python(self, us):
         self.now += us * US
@@ -52,7 +51,7 @@ class Rig:
         return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
 
     def wait_for_room(self, us):
-        """A launch that stands still, because the device's queue is full."""
+        """Launch with a full device queue, so that the call waits."""
         self.launch(0, host_us=us)
 
     def wait_for_input(self, us, *, line=1):
@@ -63,8 +62,7 @@ class Rig:
     def upload(
         self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0, early_us=-1
     ):
-        """From ordinary memory the call ends about when the copy does; from page-locked memory at once, and so it does
-        where there is little to copy."""
+        """Upload; only a large copy from pageable memory blocks the call until its end."""
         began = self.now
         self.now += (5 + conversion_us) * US
         called = self.now
@@ -96,7 +94,7 @@ class Rig:
         self._event(EventKind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
 
     def send_by_another(self, nbytes, *, ready_us, line=2):
-        """The call returns at once; another thread makes the data ready, for so long, and only then copies it."""
+        """Return at once; another thread prepares the data for `ready_us` and then copies it."""
         began = self.now
         self.now += 20 * US
         ready = max(self.now, self.ready) + ready_us * US
@@ -109,25 +107,24 @@ class Rig:
         self._event(EventKind.UPLOAD, "jax.device_put", line, began, nbytes, {"device": "cuda:0"})
 
     def call_compiled(self, us, *, line=5):
-        """A program that waits, on the host, until what was sent is on its way."""
+        """Call a program that waits on the host until the upload has started."""
         began = self.now
         self.now = max(self.now, self.ready) + 30 * US
         self.stream_waits(STREAM, COPY_STREAM)
         self.launch(us, host_us=20)
         self._event(EventKind.RUN, "train(x)", line, began)
 
-    def call_fetching(self, nbytes, us, *, line=5, ahead=False):
-        """A compiled function whose executor, on a thread of its own, takes the batch to the device and computes on it;
-        nothing has to be taken there where that was done ahead."""
+    def call_fetching(self, nbytes, us, *, line=5, prefetched=False):
+        """Call a compiled function whose executor thread uploads the batch, unless it was prefetched."""
         began = self.now
         self.python(200)
-        if not ahead:
+        if not prefetched:
             self.upload(nbytes, thread=OTHER, told=False, stream=COPY_STREAM)
         self.launch(us, thread=OTHER)
         self._event(EventKind.RUN, "tf.function", line, began)
 
     def read_by_another(self, *, line=3):
-        """Another thread asks for the value once it is there, and wakes the loop."""
+        """Read a value through another thread, which wakes the loop."""
         began = self.now
         there = max(self.now, self.streams.get(STREAM, 0)) + 100 * US
         self._correlation += 1
@@ -143,7 +140,7 @@ class Rig:
         self._event(EventKind.SYNC, "torch.cuda.synchronize", line, began)
 
     def stream_waits(self, stream, other):
-        """What comes next on this stream waits for what the other has been given."""
+        """Let the next operation of a stream wait for the other stream."""
         self._row(self.now, self.now, kind=RecordKind.SYNCHRONIZATION, what=2, stream=stream)
         self.streams[stream] = max(self.streams.get(stream, 0), self.streams.get(other, 0))
 
@@ -179,9 +176,9 @@ class Rig:
 
 
 def run(program, *, launch_cost=0, frameworks=None):
-    """The capture of a program: some steps watched, some recorded on the device, some timed only."""
+    """Return the capture of a program: profiled, then recorded, then only timed steps."""
     rig = Rig(launch_cost=launch_cost)
-    edges = _steps(rig, program, WATCHED + 1)
+    edges = _steps(rig, program, PROFILED + 1)
     rig.tracing = True
     traced = _steps(rig, program, TRACED + 1)
     rig.tracing = False
@@ -192,13 +189,13 @@ def run(program, *, launch_cost=0, frameworks=None):
 
 
 def without_calls(capture):
-    """The same where CUPTI told nothing of CUDA's calls."""
+    """Return the capture without records of CUDA calls."""
     records = capture.device.records
     return replace(capture, device=replace(capture.device, records=records[records["kind"] != RecordKind.RUNTIME]))
 
 
 def step_seconds(program):
-    """How long a step of it takes when nobody watches, with the device's share of it."""
+    """Return the duration of an unprofiled step, including the work of the device."""
     rig = Rig()
     _steps(rig, program, 50)
     half = _done(rig)
@@ -214,7 +211,7 @@ def recorded(rows):
 
 
 def _done(rig):
-    """When host and device are."""
+    """Return when host and device are done."""
     return max(rig.now, *rig.streams.values(), 0)
 
 
@@ -227,7 +224,7 @@ def _steps(rig, program, count):
 
 
 def many(steps, kernels):
-    """Records of so many kernels in each of some steps of a millisecond, each a microsecond after its launch."""
+    """Return a capture of steps of one millisecond with `kernels` kernels each."""
     edges = np.arange(steps + 1, dtype=np.int64) * 1_000 * US + 1_000 * US
     gap = 900 * US // kernels
     starts = (edges[:-1, None] + np.arange(kernels) * gap).ravel()

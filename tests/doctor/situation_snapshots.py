@@ -51,9 +51,9 @@ def seen(folder: Path, settings: dict[str, str]) -> dict[str, Told]:
 
 
 def compared(told: Told, snapshot: Told) -> Told:
-    """A verdict in a snapshot's words: without rules that come and go, with one name for what has two."""
-    same_as, beside = snapshot.get("same_as", {}), snapshot.get("beside", ())
-    findings = [(same_as.get(rule, rule), line) for rule, line in told["findings"] if rule not in beside]
+    """Convert a result to the form of a snapshot: without optional rules, and with one name per cause."""
+    same_as, optional = snapshot.get("same_as", {}), snapshot.get("optional", ())
+    findings = [(same_as.get(rule, rule), line) for rule, line in told["findings"] if rule not in optional]
     rules = [rule for rule, _ in findings]
     return snapshot | {"loop": told["loop"], "rules": rules, "line": findings[0][1] if findings else None}
 

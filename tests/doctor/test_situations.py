@@ -1,11 +1,11 @@
-"""Situations that people ask about, one a script of situations/: the doctor says of each what was decided by hand.
+"""Frequent situations, one script of situations/ each: the diagnosis equals a snapshot that was decided by hand.
 
-Compared are whether a loop was found, the rules in their order and the text of the main line; never a time. Beside its
-`why`, a snapshot may name rules that come and go with the machine (`beside`), and two names for one cause (`same_as`).
-After a change that makes verdicts better, read them and write them down; what stands under `why` is yours to mend:
+The tests compare whether a loop was found, the rules in order and the text of the main line, never a time. A snapshot
+has a `why`, and may list rules that depend on the machine (`optional`) and two names for one cause (`same_as`). After a
+change that improves diagnoses, check the differences, write the snapshots and edit each `why`:
 
-    python -m tests.doctor.situation_snapshots           # what differs
-    python -m tests.doctor.situation_snapshots --write   # and make it the snapshot of this kind of machine
+    python -m tests.doctor.situation_snapshots           # show the differences
+    python -m tests.doctor.situation_snapshots --write   # write the snapshots for this kind of machine
 """
 
 import pytest
@@ -22,12 +22,12 @@ def on_cpu(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_verdict_is_the_one_decided_by_hand(on_cpu, name):
+def test_the_diagnosis_equals_its_snapshot(on_cpu, name):
     assert compared(on_cpu[name], kept()[name]["cpu"]) == kept()[name]["cpu"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_script_runs_to_its_end_and_every_rule_was_asked(on_cpu, name):
+def test_the_script_ends_normally_and_no_rule_fails(on_cpu, name):
     assert (on_cpu[name]["ended"], on_cpu[name]["silent"]) == ("done", [])
 
 

@@ -54,7 +54,7 @@ def by_another_thread(machine):
     machine.read(4, line=3, thread=OTHER)
 
 
-def test_without_records_there_is_no_view():
+def test_without_records_there_is_no_device_view():
     assert CaptureView(rig.capture_of([])).device is None
 
 
@@ -65,7 +65,7 @@ def test_whole_steps_are_taken_and_their_operations_counted():
     assert seen.is_launch.sum() == 20
 
 
-def test_copies_are_told_by_line_direction_and_memory():
+def test_copies_are_grouped_by_line_direction_and_memory():
     up, back = view(uploads_and_reads).copies
     assert (up.line, up.direction, up.pageable, up.per_step, up.nbytes) == (2, "host to device", True, 1.0, 8 * MB)
     assert up.seconds == pytest.approx(1e-3)
@@ -78,7 +78,7 @@ def test_every_byte_is_some_lines():
     assert seen.coverage("device to device") is None
 
 
-def test_a_copy_that_nobody_told_of_is_not_explained():
+def test_a_copy_without_an_event_has_no_line():
     assert view(lambda machine: machine.upload(8 * MB, told=False)).coverage("host to device") == 0.0
 
 
@@ -109,7 +109,7 @@ def test_a_step_is_no_shorter_than_what_its_device_does():
     assert view.step_seconds == pytest.approx(800e-6)
 
 
-def test_a_device_that_does_all_that_it_is_asked_for_has_done_every_step():
+def test_a_device_without_lag_has_done_every_step():
     assert view(uploads_and_reads).steps_done == len(view(uploads_and_reads)) == 10
 
 
@@ -136,19 +136,19 @@ def test_the_device_is_busy_while_it_copies_or_computes():
     assert seen.busy_share == pytest.approx(2.001 / (seen.seconds * 1e3))
 
 
-def test_standing_still_is_charged_to_the_wait_that_made_it_so():
+def test_idle_time_belongs_to_the_wait_that_caused_it():
     gaps = {(gap.cause, gap.line): gap.seconds for gap in view(uploads_and_reads).idle_times}
     assert gaps["device to host", 3] == pytest.approx(200e-6, rel=0.1)
     assert ("Python", -1) not in gaps
 
 
-def test_standing_still_for_input_is_charged_to_the_input():
+def test_idle_time_during_an_input_wait_belongs_to_the_input():
     first = view(waits_for_input).idle_times[0]
     assert (first.cause, first.line) == ("waiting for input", 1)
     assert first.seconds == pytest.approx(700e-6)
 
 
-def test_a_launch_bound_loop_is_charged_for_launching():
+def test_idle_time_of_a_launch_bound_loop_belongs_to_launching():
     gaps = {gap.cause: gap.seconds for gap in view(launch_bound).idle_times}
     assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of them until the device begins
 
@@ -261,7 +261,7 @@ def test_no_part_is_less_than_nothing_however_short_the_step(factor):
     assert min(split_recorded_step(view.device, factor * view.device.seconds).values()) >= 0.0
 
 
-def test_it_is_told_where_recorded_steps_were_not_like_the_others():
+def test_the_report_states_a_differing_duration_of_recorded_steps():
     capture = rig.run(uploads_and_reads)
     slow = replace(capture.window, untraced=tuple(2 * seconds for seconds in capture.window.untraced))
     assert ", which took " in parts_introduction(diagnose(replace(capture, window=slow)))

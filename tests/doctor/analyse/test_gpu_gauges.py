@@ -29,37 +29,37 @@ SAMPLE = {
 }
 
 
-def case_of(*samples, frameworks=None, **gpu):
-    told = [GPU | gpu | {"samples": [SAMPLE | sample for sample in samples]}]
-    return CaptureView(loop(facts={"gauges": told}, frameworks=frameworks))
+def view_of(*samples, frameworks=None, **gpu):
+    gauges = [GPU | gpu | {"samples": [SAMPLE | sample for sample in samples]}]
+    return CaptureView(loop(facts={"gauges": gauges}, frameworks=frameworks))
 
 
 def remarks(*samples, **gpu):
-    (gauges,) = read_gauges(case_of(*samples, **gpu))
+    (gauges,) = read_gauges(view_of(*samples, **gpu))
     return [*gauge_remarks(gauges)]
 
 
 def test_samples_of_the_loop_count_and_those_before_it_do_not():
-    view = case_of({"at": 1, "busy": 0.0}, {"at": 2, "busy": 0.2}, {"at": 3, "busy": 0.4})
+    view = view_of({"at": 1, "busy": 0.0}, {"at": 2, "busy": 0.2}, {"at": 3, "busy": 0.4})
     view.capture.facts["gauges"][0]["samples"][0]["at"] = view.capture.window.start - 1
     (gauges,) = read_gauges(view)
     assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
 
 
 def test_a_loop_too_short_for_a_sample_has_those_that_there_are():
-    (gauges,) = read_gauges(case_of({"at": -5, "busy": 0.2}))
+    (gauges,) = read_gauges(view_of({"at": -5, "busy": 0.2}))
     assert (gauges.samples, gauges.busy) == (1, 0.2)
 
 
 def test_a_script_that_sees_no_gpu_has_no_gauges():
-    assert read_gauges(case_of({}, frameworks=TORCH)) == ()
+    assert read_gauges(view_of({}, frameworks=TORCH)) == ()
 
 
 def test_a_gpu_as_it_should_be_has_no_remark():
     assert remarks({}, {}) == []
 
 
-def test_heat_is_told_with_the_clock_it_leaves():
+def test_a_thermal_limit_is_reported_with_the_clock():
     hot = {"held_back": 0x40, "clock_mhz": 1200}
     assert remarks(hot, hot | {"held_back": 0x20}, {"clock_mhz": 1200}, {"clock_mhz": 1200}) == [
         "heat limited its clock in 50% of the samples (1,200 of 1,980 MHz)"
@@ -74,14 +74,14 @@ def test_a_single_dip_is_no_remark():
     assert remarks({"held_back": 0x40, "clock_mhz": 300}, *[{}] * 9) == []
 
 
-def test_lanes_and_generation_below_what_they_could_be_are_told():
+def test_missing_lanes_and_a_lower_generation_are_reported():
     assert remarks({"link_width": 8, "link_generation": 3}) == [
         "its link has 8 of 16 lanes; check the slot and the BIOS settings",
         "its link runs at PCIe 3 although PCIe 5 is possible",
     ]
 
 
-def test_a_link_that_is_full_is_told():
+def test_a_full_link_is_reported():
     assert remarks({"received_bytes_per_second": 57e9}) == ["its link is 90% full; only fewer bytes would help"]
 
 
@@ -94,12 +94,12 @@ def test_an_idle_gpu_saves_power_and_is_no_remark():
 
 
 def test_one_sentence_says_it():
-    assert side_notes.describe_gpus(case_of({}, {"link_width": 16})) == [
+    assert side_notes.describe_gpus(view_of({}, {"link_width": 16})) == [
         "H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x16, 3.0 GB/s received and 0.1 GB/s sent, 400 of 700 W, 2 samples"
     ]
 
 
-def test_a_gpu_that_tells_little_is_described_by_what_it_tells():
+def test_unknown_readings_are_omitted():
     nothing = dict.fromkeys(SAMPLE) | {"at": 5}
     unknown = dict.fromkeys(GPU) | {"name": "GPU"}
-    assert side_notes.describe_gpus(case_of(nothing, **unknown)) == ["GPU: utilization unknown, 1 sample"]
+    assert side_notes.describe_gpus(view_of(nothing, **unknown)) == ["GPU: utilization unknown, 1 sample"]

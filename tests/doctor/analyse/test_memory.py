@@ -110,13 +110,13 @@ def test_what_is_mapped_from_files_is_not_the_process_s_own():
     assert warnings(files) == []
 
 
-def test_a_device_whose_size_its_framework_does_not_tell_is_as_large_as_its_driver_says():
+def test_the_driver_gives_the_memory_size_that_a_framework_does_not_report():
     view = read_as(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
     view.capture.facts["gauges"] = [{"total_nbytes": 80 * GiB}]
     assert memory_usage(view).levels[1].total_nbytes == 80 * GiB
 
 
-def test_without_readings_nothing_is_said():
+def test_without_readings_there_is_no_memory_sentence():
     assert memory_usage(CaptureView(loop())).levels == ()
     assert side_notes.describe_memory(CaptureView(loop())) == ""
 
@@ -141,7 +141,7 @@ def test_memory_that_goes_up_and_down_or_grows_by_nothing_is_let_pass(readings):
     assert warnings(read_as(*readings)) == []
 
 
-def test_the_peak_of_every_device_is_asked():
+def test_the_peak_of_every_device_is_checked():
     full = reading(60, GiB) | {"devices": [{"framework": "jax", "device": "gpu:3", "used_nbytes": GiB}]}
     full["devices"][0] |= {"peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}
     assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]
@@ -166,11 +166,11 @@ def test_the_process_is_read_without_any_framework():
 
 def test_a_reading_is_larger_by_what_the_process_has_taken():
     readings = MemorySampler()
-    readings.take("before")
+    readings.sample("before")
     kept = mmap.mmap(-1, 64 * MiB)  # never what was taken before and given back
     kept.write(bytes([1]) * len(kept))
-    readings.take("after", steps=7)
-    before, after = readings.taken
+    readings.sample("after", steps=7)
+    before, after = readings.samples
     assert after["host_nbytes"] - before["host_nbytes"] > 0.9 * len(kept)
     assert (after["when"], after["steps"]) == ("after", 7)
 
@@ -186,7 +186,7 @@ def cuda(*, initialized):
     )
 
 
-def test_pytorch_tells_of_devices_and_of_what_it_has_page_locked(monkeypatch):
+def test_pytorch_reports_devices_and_page_locked_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda(initialized=True)))
     found = read_memory()
     told = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9}
@@ -194,7 +194,7 @@ def test_pytorch_tells_of_devices_and_of_what_it_has_page_locked(monkeypatch):
     assert (found["pinned_nbytes"], found["pinned_peak_nbytes"]) == (5, 6)
 
 
-def test_a_framework_that_has_started_no_device_is_not_asked(monkeypatch):
+def test_a_framework_without_a_started_device_is_not_read(monkeypatch):
     asleep = cuda(initialized=False)
     asleep.memory_stats = asleep.host_memory_stats = pytest.fail
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=asleep))

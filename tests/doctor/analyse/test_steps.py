@@ -31,7 +31,7 @@ def test_a_short_script_has_the_steps_it_has():
     assert steps.edges == tuple(range(20, 100, 10))
 
 
-def test_without_marks_a_line_that_comes_again_is_a_step():
+def test_without_marks_a_repeated_line_is_a_step():
     uploads = [LedgerEvent("upload", "tf.constant", 5, MAIN, at, at + 2) for at in range(0, 100, 10)]
     other = [LedgerEvent("download", "Tensor.numpy", 6, MAIN, at, at + 2) for at in range(0, 40, 10)]
     assert find_steps(capture(uploads + other)).anchor == ("upload", "tf.constant", 5)

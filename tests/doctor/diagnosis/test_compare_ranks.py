@@ -57,13 +57,13 @@ def test_ranks_that_do_the_same_have_no_remark():
     assert [rank.number for rank in ranks.ranks] == [0, 1, 2]
 
 
-def test_a_rank_that_lags_is_named_with_how_much():
+def test_a_slow_rank_is_named_with_its_excess():
     ranks = ranks_of(loop(ms=10), loop(ms=15), loop(ms=10))
     assert ranks.slowest.number == 1
     assert ranks.remarks[0] == "rank 1 is much slower than the others: 15.0 ms per step, 50% more"
 
 
-def test_a_rank_that_others_wait_for_is_the_one_that_waits_least():
+def test_the_rank_that_waits_least_is_the_slowest():
     """All steps take the same time, since all ranks meet in each; the slow one has the shortest collectives."""
     ranks = ranks_of(meets(200), meets(900), meets(200))
     steps = [rank.step_seconds for rank in ranks.ranks]
@@ -73,14 +73,14 @@ def test_a_rank_that_others_wait_for_is_the_one_that_waits_least():
     assert "per step without collectives" in ranks.remarks[0]
 
 
-def test_a_rank_whose_data_lies_elsewhere_is_named():
+def test_a_rank_with_its_data_on_another_device_is_named():
     there, here = upload(line=3, ms=0.1, device="cuda:0"), upload(line=3, ms=0.1, device="cpu")
     ranks = ranks_of(loop(there), loop(upload(line=3, ms=0.1, device="cuda:1")), loop(here))
     told = "rank 2 has the data of torch.tensor (train.py:3) on the host; the other ranks have it on cuda"
     assert ranks.remarks == (told,)
 
 
-def test_a_rank_that_moves_data_its_peers_do_not_is_named():
+def test_a_rank_with_additional_moves_is_named():
     plain, moving = loop(frameworks=TENSORFLOW_GPU), loop(move(ms=0.01, line=4), frameworks=TENSORFLOW_GPU)
     (told,) = ranks_of(plain, plain, moving).remarks
     assert told == "rank 2 moves the data of NonZero to the host (train.py:4), unlike the other ranks"
@@ -99,7 +99,7 @@ def test_a_rank_that_runs_fewer_kernels_is_named():
     assert told == "rank 2 runs 8 kernels per step; the others run 20, so some of its operations run elsewhere"
 
 
-def test_a_rank_that_is_held_back_by_something_else_is_named():
+def test_a_rank_with_another_main_finding_is_named():
     ranks = ranks_of(loop(download(ms=3)), loop(download(ms=3)), loop(upload(ms=3, key=same)))
     assert ranks.remarks[-1].startswith("rank 2 has another main finding: torch.tensor uploads the same 1.0 MiB")
 
@@ -108,7 +108,7 @@ def test_only_the_first_rank_that_logs_is_no_remark():
     assert ranks_of(loop(download(ms=0.1, line=3)), loop(), loop()).remarks == ()
 
 
-def test_captures_without_numbers_are_numbered_in_their_row():
+def test_captures_without_rank_numbers_are_numbered_in_order():
     assert [rank.number for rank in ranks_of(loop(), loop(), numbered=False).ranks] == [0, 1]
 
 
@@ -124,7 +124,7 @@ def test_the_table_fits_and_has_a_row_for_each():
     assert "  4 more ranks. Use --json FILE to see all." in lines
 
 
-def test_the_document_of_ranks_is_as_the_schema_says():
+def test_the_document_of_ranks_fits_the_schema():
     ranks = ranks_of(loop(ms=10), loop(download(ms=3), ms=15))
     document = json.loads(json.dumps(to_document(ranks.slowest.diagnosis, ranks), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
@@ -155,13 +155,13 @@ def test_the_document_of_ranks_is_as_the_schema_says():
         ({"TF_CONFIG": "not json"}, None),
     ],
 )
-def test_a_rank_is_what_its_launcher_says(monkeypatch, environment, rank):
+def test_the_launcher_gives_the_rank(monkeypatch, environment, rank):
     monkeypatch.setattr(launchers.os, "environ", environment)
     monkeypatch.delitem(sys.modules, "jax._src.distributed", raising=False)
     assert detect_process_rank() == rank
 
 
-def test_jax_tells_its_rank_once_it_was_started(monkeypatch):
+def test_jax_gives_the_rank_after_its_start(monkeypatch):
     monkeypatch.setattr(launchers.os, "environ", {})
     state = SimpleNamespace(client=object(), num_processes=2, process_id=1)
     monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))

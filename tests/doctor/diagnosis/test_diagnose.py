@@ -4,7 +4,7 @@ Twins may be slow for other reasons on a machine that is busy, so they are asked
 """
 
 import pytest
-from tests.doctor.expected import FREE_ON_THE_CPU, JUST_FITTED, judged, named, text_of
+from tests.doctor.expected import FREE_ON_THE_CPU, JUST_FITTED, diagnosed, named, text_of
 from tests.doctor.rules.fault_lines import LINES
 from tests.support.paths import DOCTOR
 
@@ -20,7 +20,7 @@ def test_every_script_has_a_fault_or_is_the_twin_of_one_that_has():
 
 @pytest.mark.parametrize(("framework", "name"), [fault for fault in FAULTS if fault not in FREE_ON_THE_CPU])
 def test_a_fault_is_named_on_its_line(framework_processes, framework, name):
-    diagnosis = judged(framework_processes.capture(framework, name))
+    diagnosis = diagnosed(framework_processes.capture(framework, name))
     found = named(framework, name, diagnosis)
     assert found, [finding.title for finding in diagnosis.findings]
     assert text_of(found[0]).startswith(LINES[framework][name])
@@ -28,7 +28,7 @@ def test_a_fault_is_named_on_its_line(framework_processes, framework, name):
 
 
 @pytest.mark.parametrize(("framework", "name"), FAULTS)
-def test_a_healthy_twin_is_not_accused_of_it(framework_processes, framework, name):
-    diagnosis = judged(framework_processes.capture(framework, f"{name}_healthy"))
+def test_a_healthy_twin_has_no_such_finding(framework_processes, framework, name):
+    diagnosis = diagnosed(framework_processes.capture(framework, f"{name}_healthy"))
     assert [finding.title for finding in named(framework, name, diagnosis)] == []
     assert diagnosis.failures == ()

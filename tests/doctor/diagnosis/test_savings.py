@@ -38,7 +38,7 @@ def finding(line, change):
 UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
 
 
-def test_a_cure_wins_what_the_cured_program_shows():
+def test_the_gain_contains_that_of_the_cured_program():
     view = CaptureView(rig.run(trains))
     (cure,) = Simulation.of(view).with_predicted_gain(UPLOAD).cures
     truly = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
@@ -46,30 +46,30 @@ def test_a_cure_wins_what_the_cured_program_shows():
     assert "a simulation of the recorded steps" in cure.basis
 
 
-def test_cures_together_take_what_the_program_with_both_takes():
+def test_all_cures_predict_the_program_with_both():
     simulation = Simulation.of(CaptureView(rig.run(trains)))
     both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
     truly = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
     assert both.low <= truly <= both.high
 
 
-def test_one_cure_is_nothing_to_combine():
+def test_one_cure_has_no_combined_prediction():
     assert Simulation.of(CaptureView(rig.run(trains))).predict_all_cures([UPLOAD]) is None
 
 
-def test_without_records_of_the_device_bounds_stay():
+def test_without_device_records_bounds_remain():
     simulation = Simulation.of(CaptureView(replace(rig.run(trains), device=None)))
     assert simulation.with_predicted_gain(UPLOAD) == UPLOAD
     assert simulation.unreliable_reason == "the GPU was not recorded"
 
 
-def test_a_script_without_a_gpu_is_not_reckoned_for_another_and_told_why():
+def test_a_script_without_a_gpu_has_no_prediction_for_another():
     without = {"frameworks": {"torch": {"gpus": 0}}}
     diagnosis = diagnose(replace(rig.run(trains), device=None, facts=without), device="h100")
     assert (diagnosis.other_machine.step, diagnosis.other_machine.reason) == (None, "the script ran without a GPU")
 
 
-def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
+def test_a_model_with_a_large_error_leaves_bounds_with_their_reason():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
     simulation = Simulation.of(CaptureView(replace(capture, window=window)))
@@ -78,7 +78,7 @@ def test_a_model_that_misses_the_step_leaves_bounds_and_says_so():
     assert "These are only bounds, because the simulated step differs from the measured step by" in cure.basis
 
 
-def test_a_machine_that_drifts_a_little_is_believed():
+def test_a_small_drift_is_reliable():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
     assert Simulation.of(CaptureView(replace(capture, window=window))).is_reliable
@@ -164,7 +164,7 @@ def at(first, *, start, lasts, **fields):
 
 
 @given(records)
-def test_whatever_was_recorded_a_verdict_comes_of_it(rows):
+def test_any_record_has_a_diagnosis(rows):
     capture = rig.run(trains)
     first = capture.window.traced[0]
     diagnosis = diagnose(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
@@ -173,14 +173,14 @@ def test_whatever_was_recorded_a_verdict_comes_of_it(rows):
     assert sum(diagnosis.view.step_parts.values()) == pytest.approx(diagnosis.view.step_seconds)
 
 
-def test_a_verdict_has_the_step_on_another_machine():
+def test_a_diagnosis_predicts_the_step_on_another_machine():
     diagnosis = diagnose(rig.run(trains), device="a100", link="pcie3")
     assert diagnosis.other_machine.machine == "a100 with pcie3"
     assert diagnosis.other_machine.step.low > diagnosis.view.step_seconds
     assert diagnose(rig.run(trains)).other_machine is None
 
 
-def test_another_machine_without_records_is_not_reckoned():
+def test_another_machine_needs_records():
     diagnosis = diagnose(replace(rig.run(trains), device=None), device="a100")
     assert diagnosis.other_machine.step is None
     assert diagnosis.other_machine.reason == "the GPU was not recorded"
@@ -202,11 +202,11 @@ def test_another_machine_without_records_is_not_reckoned():
         ("Some other", None),
     ],
 )
-def test_gpus_are_known_by_what_their_drivers_call_them(gpu, name):
+def test_gpus_are_found_by_their_driver_names(gpu, name):
     assert find_gpu(gpu) == name
 
 
-def test_figures_say_where_they_come_from():
+def test_speeds_name_their_origin():
     assert speeds_of_gpu("NVIDIA H200").source == "measured on an NVIDIA H200"
     assert "in proportion" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").source
     assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
@@ -234,13 +234,13 @@ def test_the_same_machine_changes_nothing():
     }
 
 
-def test_a_machine_that_is_not_known_is_refused_with_those_that_are():
-    with pytest.raises(CaptureError, match=r"no device 'h900' is known: give one of .*h100"):
+def test_an_unknown_machine_is_rejected_with_the_known_ones():
+    with pytest.raises(CaptureError, match=r"'h900' is not a known device. Use one of .*h100"):
         diagnose(rig.run(trains), device="h900")
     assert all(device.link in LINKS for device in DEVICES.values())
 
 
-def test_a_cause_costs_no_less_than_its_cure_wins():
+def test_a_finding_costs_at_least_the_gain_of_its_cure():
     settled = Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
     assert settled.seconds == settled.gain
     assert Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds == 0.0

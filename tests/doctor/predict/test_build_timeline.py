@@ -58,8 +58,8 @@ def by_another_thread(machine):
     machine.python(100)
 
 
-def fetches_by_itself(machine, *, ahead=False):
-    machine.call_fetching(8 * MB, 300, ahead=ahead)
+def fetches_by_itself(machine, *, prefetched=False):
+    machine.call_fetching(8 * MB, 300, prefetched=prefetched)
     machine.python(100)
 
 
@@ -117,7 +117,7 @@ def simulated(program, *changes, **given):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_timeline_that_nobody_changed_takes_what_the_script_took(program):
+def test_an_unchanged_timeline_takes_as_long_as_the_script(program):
     view = CaptureView(rig.run(program))
     assert steady_step_seconds(build_timeline(view)) == pytest.approx(rig.step_seconds(program), rel=0.01)
 
@@ -169,7 +169,7 @@ def test_sent_ahead_data_is_there_when_the_device_wants_it():
 
 
 def test_a_compiled_call_no_longer_waits_for_a_batch_that_was_sent_ahead():
-    cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, ahead=True))
+    cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, prefetched=True))
     sent = prefetch_uploads(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
     assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
 

@@ -48,21 +48,21 @@ def cure_in(capture, beginning):
     return next(cure for cure in diagnosis.main.cures if cure.title.startswith(beginning)), diagnosis.view.step_seconds
 
 
-def test_what_the_host_does_with_what_it_pulled_goes_with_the_pull():
+def test_host_work_after_a_pull_is_removed_with_it():
     assert typical(steps(checks)) == pytest.approx(0.5 + 4.0 + 3.0 + 1.0 + 5.0 + 0.5)
     assert typical(THERE(steps(checks))) == pytest.approx(0.5 + 4.0 + 0.1 + 0.5, abs=0.01)
 
 
-def test_who_learns_of_it_later_waits_for_nothing():
+def test_a_later_read_removes_the_wait():
     assert typical(LATER(steps(checks))) == pytest.approx(4.0 + 0.1, abs=0.01)
 
 
-def test_with_doubts_a_part_of_it_stays_and_the_device_looks_more_often():
+def test_the_cautious_estimate_keeps_part_of_the_host_work():
     left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_GAIN + 0.5
     assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
 
 
-def test_what_takes_longer_than_any_check_of_so_many_bytes_may_be_something_else():
+def test_work_longer_than_any_check_is_partly_kept():
     def waits_on(first):
         actions, operations = checks(first)
         return [*actions[:3], HostAction(200.0), actions[-1]], operations
@@ -70,13 +70,13 @@ def test_what_takes_longer_than_any_check_of_so_many_bytes_may_be_something_else
     assert check_seconds(steps(waits_on), READ) == pytest.approx((10.0, 200.0))
 
 
-def test_in_front_of_an_upload_all_of_it_may_be_for_that():
+def test_work_before_an_upload_may_belong_to_the_upload():
     timeline = steps(lambda first: checks(first, then="upload"))
     assert check_seconds(timeline, READ) == pytest.approx((0.0, 5.0))
     assert typical(DOUBTED(timeline)) == pytest.approx(0.5 + 4.0 + 4 * 0.1 + 5.0 + 0.5, abs=0.01)
 
 
-def test_what_comes_behind_the_next_call_is_not_the_checks():
+def test_work_after_the_next_call_is_not_part_of_the_check():
     def works_on(first):
         actions, operations = checks(first)
         return [*actions[:-1], replace(actions[-1], ends_step=False), HostAction(2.0, ends_step=True)], operations
@@ -84,7 +84,7 @@ def test_what_comes_behind_the_next_call_is_not_the_checks():
     assert check_seconds(steps(works_on), READ) == pytest.approx((5.0 * (1 - UNCERTAIN_GAIN), 5.0))
 
 
-def test_what_another_thread_sends_meanwhile_is_no_call_of_the_loops():
+def test_a_copy_of_another_thread_is_not_a_call_of_the_loop():
     def fed(first):
         actions, operations = checks(first)
         sent = HostAction(0.0, (first + 2,), kind="launch")
@@ -93,7 +93,7 @@ def test_what_another_thread_sends_meanwhile_is_no_call_of_the_loops():
     assert check_seconds(steps(fed), READ)[1] == pytest.approx(5.0)
 
 
-def test_a_step_that_ends_with_the_pull_is_looked_at_in_the_next():
+def test_a_check_may_run_in_the_next_step():
     def ends_with_it(first):
         (launch, queue, wait, look, call), operations = checks(first)
         return [look, replace(call, ends_step=False), launch, queue, replace(wait, ends_step=True)], operations
@@ -102,21 +102,22 @@ def test_a_step_that_ends_with_the_pull_is_looked_at_in_the_next():
     assert typical(THERE(steps(ends_with_it))) == pytest.approx(0.5 + 0.5 + 4.0 + 0.1, abs=0.01)
 
 
-def test_a_line_that_pulls_nothing_has_nothing_behind():
+def test_a_line_without_a_pull_has_no_check():
     assert check_seconds(steps(checks), UPLOAD) == (0.0, 0.0)
 
 
-def test_the_cure_wins_what_the_cured_program_shows():
+def test_the_predicted_gain_contains_that_of_the_cured_program():
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
     assert cure.low <= truly <= cure.high
     assert cure.basis.startswith("a simulation of the recorded steps")
     assert cure.basis.endswith(
-        ". Assumption: the host work between this copy and the next call (2.00 ms per step) is the check and is removed with it"
+        ". Assumption: the host work between this copy and the next call (2.00 "
+        "ms per step) is the check and is removed with it"
     )
 
 
-def test_bounds_hold_what_the_cured_program_shows_where_running_again_is_not_believed(monkeypatch):
+def test_bounds_contain_the_gain_of_the_cured_program(monkeypatch):
     monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
@@ -125,20 +126,20 @@ def test_bounds_hold_what_the_cured_program_shows_where_running_again_is_not_bel
     assert cure.basis.endswith("is the check and is removed with it")
 
 
-def test_where_the_device_was_not_recorded_nothing_is_assumed():
+def test_without_a_device_record_there_is_no_assumption():
     cure, _ = cure_in(replace(rig.run(pulls), device=None), "reduce it")
     assert "Assumption" not in cure.basis
     assert cure.low == pytest.approx(16 * MB / 60e9, rel=0.01)
 
 
-def test_no_bound_promises_a_step_that_is_shorter_than_what_the_device_computes(monkeypatch):
+def test_no_bound_is_below_the_computation_of_the_device(monkeypatch):
     monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
     cure, step = cure_in(rig.run(pulls), "check for NaN")
     assert step - cure.high == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("wait_us", [2_000, 20_000])
-def test_what_a_loop_waits_for_input_is_not_promised(monkeypatch, wait_us):
+def test_input_waits_are_not_part_of_the_gain(monkeypatch, wait_us):
     monkeypatch.setattr(savings, "LARGEST_ERROR", -1.0)  # bounds only
 
     def waits(machine):

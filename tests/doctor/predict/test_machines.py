@@ -48,7 +48,7 @@ def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
     assert typical(move_to_device(READ, UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(0.5, abs=0.01)
 
 
-def test_what_the_loop_does_once_something_else_is_launched_stays():
+def test_work_after_another_launch_remains():
     def moves(first):
         actions = [
             HostAction(0.0, (first,), line=READ, kind="move"),
@@ -78,13 +78,13 @@ def test_what_a_compiled_call_does_on_the_cpu_is_done_on_the_device():
     assert typical(move_to_device(READ, speedup=10.0)(steps(calls))) == pytest.approx(0.5 + 1.0 + 0.2 + 1.0)
 
 
-def test_nothing_crosses_inside_a_compiled_call_any_more():
+def test_copies_inside_a_compiled_call_are_removed():
     there = move_to_device(READ)(steps(calls))
     assert {operation.engine for operation in there.operations} == {"compute"}
     assert {operation.nbytes for operation in there.operations} == {0}
 
 
-def test_what_a_compiled_call_copies_for_other_lines_stays():
+def test_copies_of_a_compiled_call_for_other_lines_remain():
     assert move_to_device(UPLOAD)(steps(calls)) == steps(calls)
 
 

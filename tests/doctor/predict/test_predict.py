@@ -182,7 +182,7 @@ def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
     assert typical(there(steps(makes))) == pytest.approx(0.5, abs=0.01)
 
 
-def test_what_other_threads_make_still_crosses_when_it_is_wanted():
+def test_batches_of_other_threads_are_still_uploaded_in_the_loop():
     made = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
     assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
     slow = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
@@ -193,7 +193,7 @@ def test_calls_that_are_made_once_are_gone():
     assert typical(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
 
 
-def test_a_model_that_misses_the_measurement_is_not_believed():
+def test_a_model_with_a_large_error_is_not_reliable():
     assert predict(steps(reads_back), [], measured=7.0).is_reliable
     assert not predict(steps(reads_back), [], measured=8.0).is_reliable
 

@@ -37,17 +37,17 @@ TWINS = [name for name in FAULTS if f"{name}_cured" in MEASURED]
 
 
 @cache
-def verdict_on(name):
+def diagnosis_of_capture(name):
     return diagnose(Capture.load(FOLDER / f"{name}.gz"))
 
 
 def cure_of(name):
-    return next(cure for cure in verdict_on(name).main.cures if cure.title.startswith(CURES[name]))
+    return next(cure for cure in diagnosis_of_capture(name).main.cures if cure.title.startswith(CURES[name]))
 
 
 def missed(name):
     """By how much of the twin's step the prediction misses it."""
-    predicted = verdict_on(name).view.step_seconds - cure_of(name).gain
+    predicted = diagnosis_of_capture(name).view.step_seconds - cure_of(name).gain
     return abs(predicted * 1e3 / MEASURED[f"{name}_cured"] - 1)
 
 
@@ -57,64 +57,64 @@ def test_every_recording_is_a_fault_or_the_twin_of_one_and_was_measured():
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_comes_first_and_on_its_line(name):
-    found = verdict_on(name).main
+def test_a_fault_is_the_main_finding_on_its_line(name):
+    found = diagnosis_of_capture(name).main
     assert found.rule in FAULTS[name].rules
     assert found.line.text.startswith(FAULTS[name].line)
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_a_cured_twin_is_not_held_back_by_it(name):
-    diagnosis = verdict_on(f"{name}_cured")
+def test_a_cured_twin_has_no_such_finding(name):
+    diagnosis = diagnosis_of_capture(f"{name}_cured")
     accused = diagnosis.main is not None and diagnosis.main.rule in FAULTS[name].rules
     assert not accused or diagnosis.share(diagnosis.main) < LITTLE
 
 
 @pytest.mark.parametrize("name", RUN_AGAIN)
-def test_what_the_cure_wins_comes_of_running_the_steps_again(name):
+def test_the_gain_of_a_cure_is_simulated(name):
     assert cure_of(name).basis.startswith("a simulation of the recorded steps with this cure")
 
 
 @pytest.mark.parametrize("name", NOT_BELIEVED)
-def test_bounds_are_told_where_the_steps_run_again_are_not_believed(name):
+def test_an_unreliable_simulation_leaves_bounds_with_their_reason(name):
     assert "These are only bounds, because the simulated step differs from the measured step by" in cure_of(name).basis
 
 
 @pytest.mark.parametrize("name", [name for name in CURES if "/host_check" in name])
-def test_what_the_host_computes_on_what_it_pulled_goes_with_the_pull_and_is_told(name):
+def test_a_host_check_is_removed_with_its_copy_and_the_basis_says_so(name):
     cure = cure_of(name)
-    best, worst = (verdict_on(name).view.step_seconds - np.array([cure.high, cure.low])) * 1e3
+    best, worst = (diagnosis_of_capture(name).view.step_seconds - np.array([cure.high, cure.low])) * 1e3
     assert best * 0.98 <= MEASURED[f"{name}_cured"] <= worst  # of jax/host_check_field, 1 % better than any bound
     assert "Assumption: the host work between this copy and the next call (" in cure.basis
 
 
 @pytest.mark.parametrize("name", [name for name in CURES if name != WIDELY_MISSED])
-def test_the_twin_takes_about_what_was_predicted(name):
+def test_the_prediction_is_close_to_the_cured_twin(name):
     assert missed(name) <= WORST_ERROR
 
 
-def test_half_of_the_twins_take_nearly_what_was_predicted():
+def test_the_median_prediction_error_is_small():
     assert median(map(missed, CURES)) <= MEDIAN_ERROR
 
 
-def test_twins_that_the_model_was_not_made_with_are_predicted_as_well():
+def test_the_median_error_is_small_for_held_out_scripts():
     assert median(map(missed, HELD_OUT)) <= MEDIAN_ERROR
 
 
-def test_a_loop_of_keras_is_told_to_read_less_often_as_nobody_can_change_its_calls():
-    read = next(found for found in verdict_on("tensorflow/fit_arrays").findings if found.rule == "read_back")
+def test_the_cure_of_a_keras_loop_is_to_read_less_often():
+    read = next(found for found in diagnosis_of_capture("tensorflow/fit_arrays").findings if found.rule == "read_back")
     assert [cure.code for cure in read.cures if "steps_per_execution" not in cure.code] == []
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_nearly_every_byte_that_crossed_is_some_lines(name):
-    device_view = verdict_on(name).view.device
+def test_nearly_every_transferred_byte_has_a_line(name):
+    device_view = diagnosis_of_capture(name).view.device
     assert (device_view.coverage("host to device") or 1.0) >= 0.95
     assert (device_view.coverage("device to host") or 1.0) >= 0.95
 
 
-def test_shares_of_a_launch_bound_step_are_those_of_a_step_that_nobody_recorded():
-    view = verdict_on("torch/launch_bound").view
+def test_parts_of_a_launch_bound_step_are_those_of_an_unrecorded_step():
+    view = diagnosis_of_capture("torch/launch_bound").view
     computing = view.device.working.length / 1e9 / len(view.device)
     assert view.step_parts["computing"] / view.step_seconds == pytest.approx(computing / view.step_seconds, abs=0.05)
     host = view.step_parts["launching"] + view.step_parts["Python"]
@@ -122,13 +122,13 @@ def test_shares_of_a_launch_bound_step_are_those_of_a_step_that_nobody_recorded(
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_rule_could_be_asked(name):
-    assert verdict_on(name).failures == ()
+def test_no_rule_fails(name):
+    assert diagnosis_of_capture(name).failures == ()
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_device_was_recorded_for_some_whole_steps(name):
-    device_view = verdict_on(name).view.device
+    device_view = diagnosis_of_capture(name).view.device
     assert device_view is not None
     assert device_view.kernels_per_step >= 1
     assert len(device_view) >= 4

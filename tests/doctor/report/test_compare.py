@@ -25,7 +25,7 @@ def titles(findings):
     ("name", "before", "after"),
     [("compare_faster", ORDINARY, CURED), ("compare_slower", CURED, ORDINARY), ("compare_same", ORDINARY, ORDINARY)],
 )
-def test_a_comparison_looks_as_agreed(name, before, after):
+def test_a_comparison_equals_its_snapshot(name, before, after):
     screen = render_comparison(compare(before, after), ("before.json", "after.json"))
     assert screen.plain + "\n" == (SNAPSHOTS / f"{name}.txt").read_text()
 
@@ -39,20 +39,20 @@ def test_every_line_of_a_comparison_fits(before, after, width):
     assert "\x1b" not in "".join(lines)
 
 
-def test_two_scripts_are_told_apart():
+def test_different_scripts_are_reported():
     other = render_comparison(compare(ORDINARY, CURED | {"script": "/home/me/other.py"}), ("a", "b")).plain
     assert "The two runs are of different scripts: train.py and other.py." in other
     moved = render_comparison(compare(ORDINARY, CURED | {"script": "/elsewhere/train.py"}), ("a", "b")).plain
     assert "different scripts" not in moved
 
 
-def test_another_gpu_is_told():
+def test_another_gpu_is_reported():
     gpus = {"gpus": [{"name": "NVIDIA H200"}]}
     assert compare(ORDINARY | gpus, CURED | {"gpus": []}).differences == ("GPU NVIDIA H200 before, unknown after",)
     assert compare(ORDINARY | gpus, CURED | gpus).differences == ()
 
 
-def test_findings_go_come_and_stay():
+def test_findings_are_resolved_new_or_remaining():
     found = compare(ORDINARY, CURED)
     assert titles(found.resolved) == ["repeated_upload", "read_back"]
     assert titles(found.new) == []
@@ -60,28 +60,28 @@ def test_findings_go_come_and_stay():
     assert titles(compare(CURED, ORDINARY).new) == ["repeated_upload", "read_back"]
 
 
-def test_a_finding_whose_line_moved_has_stayed():
+def test_a_finding_on_a_moved_line_remains():
     moved = ORDINARY | {"findings": [finding | {"line": 7, "file": "b.py"} for finding in ORDINARY["findings"]]}
     assert len(compare(ORDINARY, moved).remaining) == 3
 
 
-def test_a_finding_whose_line_was_rewritten_has_stayed():
+def test_a_finding_on_a_rewritten_line_remains():
     rewritten = ORDINARY | {"findings": [finding | {"text": "x = y"} for finding in ORDINARY["findings"]]}
     assert len(compare(ORDINARY, rewritten).remaining) == 3
 
 
-def test_a_second_finding_of_a_rule_has_come():
+def test_a_second_finding_of_a_rule_is_new():
     found = compare(ORDINARY, ORDINARY | {"findings": [*ORDINARY["findings"], ORDINARY["findings"][0]]})
     assert titles(found.new) == ["repeated_upload"]
 
 
-def test_each_part_tells_how_it_changed():
+def test_each_part_has_its_change():
     changes = {change.name: change.seconds for change in compare(ORDINARY, CURED).parts}
     assert changes["host to device"] == pytest.approx(-0.006)
     assert changes["everything else"] == pytest.approx(0.002)
 
 
-def test_another_machine_or_version_is_told():
+def test_another_machine_or_version_is_reported():
     elsewhere = {
         **CURED,
         "versions": CURED["versions"] | {"torch": "2.4.0"},
@@ -102,11 +102,11 @@ def test_another_machine_or_version_is_told():
         (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0101, 0.0125]}, "moderate", False),
     ],
 )
-def test_worse_is_a_finding_that_came_or_a_step_surely_slower(before, after, severity, worse):
+def test_worse_means_a_new_finding_or_a_significantly_slower_step(before, after, severity, worse):
     assert compare(before, after).is_worse(severity) is worse
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_a_written_document_is_read(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(ORDINARY))
     assert read_document(tmp_path / "a.json") == ORDINARY
 
@@ -121,7 +121,7 @@ def test_what_was_written_is_read(tmp_path):
         (json.dumps(to_document(samples.no_loop())), "the doctor found no step"),
     ],
 )
-def test_what_cannot_be_compared_is_told(tmp_path, text, message):
+def test_an_unusable_document_is_rejected(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(CaptureError, match=message):
         read_document(tmp_path / "a.json")

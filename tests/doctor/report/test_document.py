@@ -15,7 +15,7 @@ OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" i
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_document_is_what_the_schema_says(name):
+def test_a_document_fits_the_schema(name):
     document = json.loads(json.dumps(to_document(getattr(samples, name)()), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
 
@@ -40,7 +40,7 @@ def test_what_was_not_measured_is_null_and_not_zero():
     assert document["step_ends_at"] is None
 
 
-def test_the_numbers_are_those_of_the_verdict():
+def test_the_numbers_are_those_of_the_diagnosis():
     document = to_document(samples.ordinary())
     assert document["headline"] == "torch.tensor uploads the same 11.4 MiB again and again"
     assert document["steps"] == 50
@@ -52,7 +52,7 @@ def test_the_numbers_are_those_of_the_verdict():
     assert document["findings"][0]["cures"][0]["step_seconds"] == pytest.approx([0.005, 0.0056])
 
 
-def test_crossings_are_by_line_and_the_longest_come_first():
+def test_transfers_are_by_line_longest_first():
     crossings = to_document(samples.ordinary())["crossings"]
     assert [crossing["api"] for crossing in crossings] == ["torch.tensor", "DataLoader", "Tensor.item"]
     assert crossings[0]["nbytes_per_step"] == 12_000_000

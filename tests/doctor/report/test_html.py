@@ -37,7 +37,7 @@ def test_every_element_is_closed(name):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_page_asks_nothing_of_anybody(name):
+def test_the_page_makes_no_network_request(name):
     text = render_page(getattr(samples, name)())
     assert re.findall(r"(?:https?:)?//[\w.-]+\.\w{2,}", text) == []
     assert re.findall(r"@import|url\(", text) == []
@@ -46,7 +46,7 @@ def test_the_page_asks_nothing_of_anybody(name):
 
 
 @pytest.mark.parametrize("made", [render_page, render_card])
-def test_nothing_that_a_script_says_becomes_an_element(made):
+def test_text_of_the_script_never_becomes_an_element(made):
     text = made(samples.hostile())
     elements = Elements(text).found
     assert samples.HOSTILE not in text
@@ -76,7 +76,7 @@ def test_a_card_is_short_and_runs_no_script():
     assert "7 more findings" in text
 
 
-def test_a_page_tells_the_verdict_the_line_and_the_cure():
+def test_a_page_shows_diagnosis_line_and_cure():
     text = render_page(samples.ordinary())
     assert "<h1>torch.tensor uploads the same 11.4 MiB again and again.</h1>" in text
     assert "images = torch.tensor(images, device=&#34;cuda&#34;)" in text
@@ -85,6 +85,6 @@ def test_a_page_tells_the_verdict_the_line_and_the_cure():
     assert "AMD EPYC 9554" in text
 
 
-def test_what_was_not_seen_is_told():
+def test_missing_data_is_listed():
     assert "rule small_batch failed" in render_page(samples.crowded())
     assert 'id="not-seen"' not in render_page(samples.ordinary())

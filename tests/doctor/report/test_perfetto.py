@@ -53,7 +53,7 @@ def test_a_stream_of_the_device_is_a_track(tmp_path):
     assert copy.said == {"bytes": 12_000_000, "device": "cuda:0", "stream": "7", "memory": "pageable to device"}
 
 
-def test_a_slice_says_what_where_when_and_how_much(trace):
+def test_a_slice_has_name_line_time_and_bytes(trace):
     first = next(found for found in trace.slices if found.name == "torch.tensor")
     assert (first.start, first.end) == (2_000_000, 8_000_000)
     assert first.category == "upload"

@@ -43,7 +43,7 @@ def test_the_screen_has_a_paragraph_for_each(diagnosis):
     assert len(lines) <= ROWS
 
 
-def test_what_was_copied_for_several_pieces_is_not_of_one_of_them():
+def test_copied_bytes_are_compared_with_distinct_data():
     one = DataCopies(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
     assert describe_data_copies(one).endswith("the script copied 5.0 MiB in total for 1.0 MiB of distinct data")
     assert describe_data_copies(replace(one, pieces=2, different_nbytes=2 << 20)).endswith(
@@ -51,7 +51,7 @@ def test_what_was_copied_for_several_pieces_is_not_of_one_of_them():
     )
 
 
-def test_the_page_has_a_table_and_what_the_gpu_says(diagnosis):
+def test_the_page_shows_memory_and_gpu(diagnosis):
     text = render_page(diagnosis)
     assert Elements(text).open == []
     assert '<td class="number">5.0 GiB</td>' in text
@@ -59,7 +59,7 @@ def test_the_page_has_a_table_and_what_the_gpu_says(diagnosis):
     assert "H200: 50% busy" in text
 
 
-def test_the_document_is_as_the_schema_says_and_keeps_no_samples(diagnosis):
+def test_the_document_fits_the_schema_and_has_no_samples(diagnosis):
     document = json.loads(json.dumps(to_document(diagnosis), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert document["memory"]["copies"][0]["places"] == ["host", "cuda:0"]

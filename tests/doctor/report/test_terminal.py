@@ -33,7 +33,7 @@ def drawn(text, **options):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_screen_looks_as_agreed(name):
+def test_the_report_equals_its_snapshot(name):
     text = drawn(render(getattr(samples, name)()), color_system=None)
     assert text == (SNAPSHOTS / f"{name}.txt").read_text()
 
@@ -47,30 +47,30 @@ def test_every_line_fits_and_none_ends_in_a_space(name, width):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_verdict_is_one_screen(name):
+def test_a_report_fits_one_screen(name):
     assert len(render(getattr(samples, name)()).plain.splitlines()) <= ROWS
 
 
-def test_nothing_of_a_script_steers_the_terminal():
+def test_text_of_the_script_has_no_terminal_codes():
     assert "\x1b" not in render(samples.hostile()).plain
     assert "\x07" not in render(samples.hostile()).plain
 
 
-def test_the_cure_that_wins_most_comes_first_as_on_the_page():
+def test_the_cure_with_the_largest_gain_comes_first():
     diagnosis = samples.ordinary()
     finding = replace(diagnosis.main, cures=(Cure("the lesser", "a", 1e-4, 1e-4), Cure("the better", "b", 2e-4, 2e-4)))
     screen = drawn(render(replace(diagnosis, findings=(finding,))))
     assert screen.index("the better") < screen.index("the lesser")
 
 
-def test_colour_says_nothing_that_words_do_not():
+def test_color_adds_no_information():
     diagnosis = samples.ordinary()
     coloured = drawn(render(diagnosis), force_terminal=True, color_system="truecolor")
     assert "\x1b[" in coloured
     assert Text.from_ansi(coloured).plain.rstrip() == drawn(render(diagnosis), color_system=None).rstrip()
 
 
-def test_letters_that_take_two_columns_are_counted_as_such():
+def test_wide_characters_count_as_two_columns():
     diagnosis = samples.spoken_elsewhere()
     assert max(map(cell_len, render(diagnosis).plain.splitlines())) <= 80
 
@@ -89,14 +89,14 @@ def test_code_fits_and_loses_no_letter(source, width):
     assert sorted("".join("".join(lines).split())) == sorted("".join(source.split()))
 
 
-def test_a_remark_that_does_not_fit_stands_in_front_of_its_line():
+def test_a_long_comment_moves_above_its_line():
     source = "    total.assign_add(loss)   # total = tf.Variable(0.0) in front of the loop"
     lines = [line.plain for line in code_lines(source, 60, indent=2)]
     assert lines == ["      # total = tf.Variable(0.0) in front of the loop", "      total.assign_add(loss)"]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80])
-def test_a_chain_that_does_not_fit_is_python_all_the_same(width):
+def test_a_split_chain_is_valid_python(width):
     source = 'feed = fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256).feed("torch")'
     lines = [line.plain for line in code_lines(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
@@ -104,19 +104,19 @@ def test_a_chain_that_does_not_fit_is_python_all_the_same(width):
 
 
 @given(PRINTED.filter(str.strip), st.integers(40, 90))
-def test_what_stands_right_stands_at_the_edge(text, width):
+def test_the_right_text_ends_at_the_edge(text, width):
     lines = [line.plain for line in place_left_and_right(Text(text), Text("1.5 ms"), width, indent=2, hang=4)]
     assert cell_len(lines[0]) == width
     assert lines[0].endswith("  1.5 ms")
     assert all(cell_len(line) <= width for line in lines)
 
 
-def test_where_nothing_stands_right_no_space_is_left():
+def test_without_a_right_text_no_space_is_left():
     assert [line.plain for line in place_left_and_right(Text("a cure"), Text(), 40, indent=2)] == ["  a cure"]
 
 
 @pytest.mark.parametrize(("frameworks", "said"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
-def test_a_script_without_a_gpu_is_told_so(frameworks, said):
+def test_a_missing_gpu_is_reported(frameworks, said):
     screen = one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
     assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is said
 
@@ -129,7 +129,7 @@ def test_a_script_without_a_gpu_is_told_so(frameworks, said):
         (25, "Step times vary widely: profiled steps were 60% shorter"),
     ],
 )
-def test_what_watching_cost_is_told_whatever_it_was(untraced_ms, told):
+def test_the_profiling_overhead_is_always_reported(untraced_ms, told):
     assert told in one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 

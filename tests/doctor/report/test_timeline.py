@@ -18,7 +18,7 @@ def drawn(timeline):
     return sum(len(row["starts"]) for track in timeline["tracks"] for row in track["rows"])
 
 
-def test_the_loop_comes_first_and_what_is_inside_something_stands_below_it():
+def test_the_loop_is_first_and_nested_events_are_below():
     tracks = tracks_of(samples.ordinary().view, samples.ordinary().view.capture.events)
     assert [track.name for track in tracks] == ["the loop", "thread 2"]
     assert [event.api for event in tracks[0].rows[0][:3]] == ["DataLoader", "torch.tensor", "Tensor.item"]
@@ -43,14 +43,14 @@ def test_times_are_counted_from_the_first_event_in_steps_of_100_ns():
     assert timeline["steps"][:2] == [110_000, 220_000]
 
 
-def test_what_is_few_is_shown_whole():
+def test_few_events_are_shown_completely():
     timeline = timeline_data(samples.ordinary().view)
     assert timeline["summary"] == "All 306 events of the run."
     assert drawn(timeline) == 5 * 51  # ends of steps are no events of a track
 
 
 @pytest.mark.parametrize("steps", [4000, 20_000])
-def test_what_is_much_is_shown_by_whole_steps(steps):
+def test_many_events_are_shown_in_whole_steps(steps):
     timeline = timeline_data(samples.large(steps).view)
     shown = len(timeline["steps"]) - 1
     assert timeline["summary"].startswith(f"The first {shown:,} of {steps - 1:,} steps")
@@ -69,19 +69,19 @@ def test_a_run_without_steps_is_shown_by_its_longest_events():
     assert timeline["summary"] == "The 20,000 longest of 30,000 events of the run."
 
 
-def test_steps_that_the_device_recorded_are_looked_at_first():
+def test_recorded_steps_are_shown_first():
     timeline = timeline_data(samples.streaming().view)
     assert [track["name"] for track in timeline["tracks"]][-2:] == ["cuda:0 stream 7", "cuda:0 stream 13"]
     assert len(timeline["steps"]) == 31
     assert timeline["first_step"] == 20
 
 
-def test_of_too_many_events_those_are_kept_that_the_device_recorded():
+def test_recorded_steps_are_kept_of_too_many_events():
     timeline = timeline_data(samples.streaming(kernels=5000).view)
     assert timeline["summary"] == "The first 3 of 10 steps: 15,021 events of 50,196 in the run."
     assert timeline["first_step"] == 0
 
 
-def test_nothing_is_an_empty_timeline():
+def test_no_events_are_an_empty_timeline():
     timeline = timeline_data(samples.no_framework().view)
     assert (timeline["tracks"], timeline["length"], timeline["steps"]) == ([], 0, [])

@@ -16,7 +16,7 @@ FOLDER = DOCTOR / "recorded" / "faults"
 FAULTS = [(framework, rule) for framework, rules in LINES.items() for rule in rules]
 
 
-def verdict_on(framework, name):
+def diagnosis_of_capture(framework, name):
     return diagnose(Capture.load(FOLDER / framework / f"{name}.gz"))
 
 
@@ -26,10 +26,10 @@ def test_every_fault_and_every_healthy_twin_was_recorded():
 
 
 @pytest.mark.parametrize(("framework", "rule"), FAULTS)
-def test_a_fault_comes_first_and_on_its_line_or_is_warned_of(framework, rule):
-    expect_fault(framework, rule, verdict_on(framework, rule))
+def test_a_fault_is_the_main_finding_or_a_warning_on_its_line(framework, rule):
+    expect_fault(framework, rule, diagnosis_of_capture(framework, rule))
 
 
 @pytest.mark.parametrize(("framework", "rule"), FAULTS)
-def test_a_healthy_twin_is_not_accused_of_it(framework, rule):
-    expect_healthy(rule, verdict_on(framework, f"{rule}_healthy"))
+def test_a_healthy_twin_has_no_such_finding(framework, rule):
+    expect_healthy(rule, diagnosis_of_capture(framework, f"{rule}_healthy"))

@@ -40,14 +40,14 @@ def test_every_finding_can_be_read(capture):
 
 
 @given(captures)
-def test_no_event_is_charged_by_two_rules(capture):
+def test_no_event_belongs_to_two_rules(capture):
     view = CaptureView(capture)
     seen = [id(event) for rule in RULES for site in sites_for(view, rule) for event in site.events]
     assert len(seen) == len(set(seen))
 
 
 @given(captures)
-def test_findings_come_in_the_order_of_their_wins_and_no_rule_falls_silent(capture):
+def test_findings_are_sorted_by_gain_and_no_rule_fails(capture):
     diagnosis = diagnose(capture)
     wins = [finding.gain for finding in diagnosis.findings]
     assert wins == sorted(wins, reverse=True)
@@ -55,7 +55,7 @@ def test_findings_come_in_the_order_of_their_wins_and_no_rule_falls_silent(captu
 
 
 @given(captures)
-def test_a_capture_is_judged_the_same_twice(capture):
+def test_a_diagnosis_is_deterministic(capture):
     assert diagnose(capture).findings == diagnose(capture).findings
 
 

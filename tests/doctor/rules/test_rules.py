@@ -39,7 +39,7 @@ def cases(table):
 
 
 @cases(FAULTS)
-def test_a_fault_is_named_first_and_alone_with_its_line(name):
+def test_a_fault_is_the_only_finding_on_its_line(name):
     rule, capture, line = FAULTS[name]
     diagnosis = diagnose(capture)
     assert [finding.rule for finding in diagnosis.findings] == [rule]
@@ -57,7 +57,7 @@ def test_what_is_won_can_be_had(name):
 
 
 @cases(FAULTS)
-def test_a_title_is_one_sentence_and_there_is_evidence(name):
+def test_a_title_is_one_sentence_with_evidence(name):
     _, capture, _ = FAULTS[name]
     finding = diagnose(capture).main
     assert not finding.title.endswith(".")
@@ -67,7 +67,7 @@ def test_a_title_is_one_sentence_and_there_is_evidence(name):
 
 
 @cases(WARNINGS)
-def test_a_warning_names_its_line_and_charges_nothing(name):
+def test_a_warning_names_its_line_and_costs_nothing(name):
     rule, capture, line = WARNINGS[name]
     (finding,) = findings(capture, rule)
     assert (finding.line.number if finding.line else None) == line
@@ -92,7 +92,7 @@ def test_every_rule_has_a_fault_and_a_near_miss():
     assert {rule for rule, _ in NEAR_MISSES.values()} == set(RULES)
 
 
-def test_only_rules_that_are_asked_have_precedence():
+def test_only_known_rules_have_precedence():
     assert {rule for rules in PRECEDENCE.values() for rule in rules} <= set(RULES)
 
 
@@ -103,18 +103,18 @@ def test_findings_are_ordered_by_what_their_cures_win():
     assert [diagnosis.severity(finding) for finding in diagnosis.findings] == ["severe", "moderate", "moderate"]
 
 
-def test_the_cause_that_wins_most_comes_before_the_larger_share():
+def test_the_larger_gain_comes_before_the_larger_share():
     capture = loop(download(ms=8, line=2), upload(ms=1.8, line=1, key=same))
     assert [finding.rule for finding in diagnose(capture).findings] == ["repeated_upload", "read_back"]
 
 
-def test_a_win_is_the_time_that_repeated_uploads_take():
+def test_the_gain_is_the_time_of_repeated_uploads():
     (finding,) = findings(loop(upload(ms=6, key=same)), "repeated_upload")
     assert finding.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
     assert finding.cures[0].high == pytest.approx(6e-3, rel=0.05)
 
 
-def test_a_wait_that_hides_behind_nothing_wins_nothing():
+def test_a_wait_without_overlap_gains_nothing():
     (finding,) = findings(loop(download(ms=10)), "read_back")
     assert finding.seconds == pytest.approx(10e-3)
     assert finding.gain == 0
@@ -135,17 +135,17 @@ def test_upload_once_takes_the_names_of_the_line(text, code):
     assert code in finding.cures[1].code
 
 
-def test_a_wait_wins_no_more_than_the_rest_of_the_step():
+def test_a_wait_gains_at_most_the_rest_of_the_step():
     (finding,) = findings(loop(download(ms=9)), "read_back")
     assert finding.cures[0].high == pytest.approx(1e-3)
 
 
-def test_prefetching_wins_no_more_than_the_rest_of_the_step():
+def test_prefetching_gains_at_most_the_rest_of_the_step():
     (finding,) = findings(loop(batch(ms=8), machine={"cores": 1}), "input_bound")
     assert finding.cures[-1].high == pytest.approx(2e-3, rel=0.06)
 
 
-def test_a_generator_may_win_all_of_the_wait_and_keeps_its_batches():
+def test_a_generator_may_gain_the_whole_wait_and_keeps_its_batches():
     made = batch("generator", 8, batch_rows=32).containing(prepare("generator", 7.9))
     (finding,) = findings(loop(made, machine={"cores": 1}), "input_bound")
     assert [cure.high for cure in finding.cures] == pytest.approx([8e-3, 8e-3], rel=0.06)
@@ -153,18 +153,18 @@ def test_a_generator_may_win_all_of_the_wait_and_keeps_its_batches():
     assert "fb.from_generator(make).batch(32).feed" in finding.cures[1].code
 
 
-def test_workers_that_have_every_core_are_not_told_to_be_more():
+def test_no_more_workers_than_cores_are_suggested():
     (finding,) = findings(loop(batch(ms=5, workers=8)), "input_bound")
     assert "num_workers" not in "".join(cure.code for cure in finding.cures)
 
 
-def test_one_more_thread_wins_nothing_where_workers_are_too_slow():
+def test_one_more_thread_gains_nothing_with_slow_workers():
     (finding,) = findings(loop(batch(ms=5, workers=4)), "input_bound")
     assert "from_batches" not in "".join(cure.code for cure in finding.cures)
     assert {cure.low for cure in finding.cures} == {0}
 
 
-def test_a_copy_that_may_have_waited_for_the_device_wins_at_least_its_bytes():
+def test_a_copy_that_may_wait_gains_at_least_its_bytes():
     busy = upload("Tensor.to", 6, key=same, device="cuda:0", nbytes=8 * MiB)
     (may_wait,) = findings(loop(busy), "repeated_upload")
     (waits_not,) = findings(loop(busy, download(ms=1)), "repeated_upload")
@@ -190,13 +190,13 @@ def test_events_of_steps_that_watching_made_no_longer_count_as_they_are():
     assert finding.seconds == pytest.approx(6e-3)
 
 
-def test_two_waits_in_a_step_tell_of_each_other():
+def test_two_waits_in_a_step_mention_each_other():
     first, second = findings(loop(download(ms=3, line=1), download(ms=2, line=2)), "read_back")
     assert "The same step has other waits (line 2)" in first.evidence[1]
     assert "line 1" in second.evidence[1]
 
 
-def test_a_copy_out_of_pageable_memory_is_charged_once():
+def test_a_pageable_copy_has_one_finding():
     capture = loop(batch(ms=0.1, pinned=False), upload("Tensor.to", 4, nbytes=32 * MiB, device="cuda:0", pinned=False))
     assert [finding.rule for finding in diagnose(capture).findings] == ["loader"]
 
@@ -255,8 +255,8 @@ def test_what_is_compiled_is_counted_by_its_own_name():
     assert "is compiled 39 times in 39 steps" in finding.title
 
 
-def test_evidence_names_lines_from_the_script_s_folder():
+def test_evidence_uses_paths_relative_to_the_script():
     lines = tuple(line._replace(file=f"/home/me/{line.file}") for line in LINES)
     slow = loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW)
     (finding,) = findings(replace(slow, script="/home/me/train.py", lines=lines), "made_in_loop")
-    assert finding.evidence[0].endswith("to train.py:10")
+    assert finding.evidence[0].endswith("and train.py:10.")

@@ -1,6 +1,4 @@
-"""A timeline out of a capture: what the loop's thread did in the recorded steps, what each call queued on the device,
-and which calls stood still until which operation was done. Pure.
-"""
+"""The timeline of a capture: host actions, queued operations, and waits in recorded steps."""
 
 import re
 from collections import deque
@@ -22,10 +20,10 @@ from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostA
 
 __all__ = ["build_timeline", "select_typical_steps"]
 
-MOST_OPERATIONS = 10_000  # in a timeline: as many whole steps as that allows, so that it is run in no time
-LARGEST_DEVIATION = 0.3  # of the median step: what is further from it is no typical step
-COPY_CALL_SECONDS = 3e-6  # until a copy that is waited for has been queued
-STAGING_STREAM = -2  # the stream of whatever makes data ready to cross
+MOST_OPERATIONS = 10_000  # in a timeline; it limits the steps, so that a simulation is fast
+LARGEST_DEVIATION = 0.3  # from the median step, as a share; other steps are not typical
+COPY_CALL_SECONDS = 3e-6  # host time to queue a copy before the wait for it
+STAGING_STREAM = -2  # a stream for the preparation of data before its upload
 
 _ENGINES: dict[int, DeviceEngine] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
@@ -35,14 +33,14 @@ _PRODUCTS = re.compile("gemm|gemv|cutlass|nvjet|matmul|conv|dot|flash|attention|
 
 
 def build_timeline(view: CaptureView) -> Timeline | None:
-    """None where there is nothing to run again: no steps, or a GPU that was not recorded."""
+    """Build the timeline; None without steps, or with a GPU that was not recorded."""
     if view.device is not None:
         return _with_device(view.device)
     return None if view.has_gpu or view.steps is None else _host_only(view)
 
 
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
-    """Recorded steps of about the same length, as many as a timeline may hold and as there are operations for."""
+    """Return recorded steps of similar length, as many as a timeline may hold."""
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
     middle = median(end - start for start, end in whole)
@@ -54,7 +52,7 @@ def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
 
 
 def _with_device(device_view: DeviceView) -> Timeline:
-    """Operations are numbered anew, in the order in which they are queued."""
+    """Build the timeline from a device record; operations are numbered in the order of queueing."""
     steps = [
         host_intervals(device_view.events, device_view.thread, *step) for step in select_typical_steps(device_view)
     ]
@@ -68,8 +66,10 @@ def _with_device(device_view: DeviceView) -> Timeline:
 
 
 def _matching_operations(device_view: DeviceView, queued: QueuedCalls, numbers: dict[int, int]) -> dict[int, int]:
-    """For operations that were asked for in other steps, what comes in their place in the step of the timeline that
-    is before theirs: the last one is before the first, as the timeline is run round after round."""
+    """Map operations of other steps to the matching operations of the previous step in the timeline.
+
+    The timeline is simulated in rounds, so its last step precedes its first.
+    """
     asked = np.searchsorted(device_view.edges, queued.when, "right") - 1
     order = np.lexsort((device_view.operations["start"], queued.when))
     steps: dict[int, list[int]] = {}
@@ -85,7 +85,7 @@ def _matching_operations(device_view: DeviceView, queued: QueuedCalls, numbers: 
 
 
 def _host_only(view: CaptureView) -> Timeline:
-    """Every call takes what it took: what a device or other threads did for it is part of that."""
+    """Build a timeline without a device: each call takes its measured time."""
     assert view.steps is not None
     scale = view.step_seconds / view.steps.seconds if view.steps.seconds else 1.0
     actions: list[HostAction] = []
@@ -99,7 +99,7 @@ def _host_only(view: CaptureView) -> Timeline:
 def _actions(
     pieces: Sequence[HostInterval], coming: deque[CudaCall], queued: QueuedCalls, numbers: dict[int, int]
 ) -> Iterator[HostAction]:
-    """Pieces of a step, cut where calls begin and end."""
+    """Split the host intervals of a step at the start and end of each call."""
     for piece in pieces:
         now = piece.start
         while coming and coming[0].start < piece.end:
@@ -115,7 +115,7 @@ def _actions(
 def _call_actions(
     call: CudaCall, queued: QueuedCalls, piece: HostInterval, numbers: dict[int, int]
 ) -> Iterator[HostAction]:
-    """A call queues first and stands still then, or goes on."""
+    """Yield the actions of a call, which queues first and then may wait."""
     own = call.own_nanoseconds(queued.ends) / 1e9
     kind, line = ("launch", -1) if call.launches or (piece.kind == WORK and call.queues) else (piece.kind, piece.line)
     queues = tuple(numbers[number] for number in call.queues)
@@ -135,13 +135,13 @@ def _call_actions(
 def _operations(
     device_view: DeviceView, queued: QueuedCalls, numbers: dict[int, int], known: dict[int, int]
 ) -> Iterator[DeviceOperation]:
-    """With what kept each back, as far as that is to be seen: an operation of another stream, or the way there."""
+    """Yield the operations with their dependencies and latencies."""
     count = len(device_view.operations)
     released = {} if device_view.lags_behind else find_releases(device_view.operations, queued.when)
     turns = stream_gaps(device_view.operations, queued.when)
     products = [bool(_PRODUCTS.search(name)) for name in device_view.names]
     for place in numbers:
-        if place >= count:  # it makes a copy's data ready
+        if place >= count:  # the preparation of the data of a copy
             staging = queued.staged[place - count] / 1e9
             yield DeviceOperation(staging, STAGING_STREAM, line=int(device_view.lines[place - count]), pageable=True)
             continue

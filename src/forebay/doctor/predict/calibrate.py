@@ -1,10 +1,9 @@
-"""A timeline at the pace of steps that nobody recorded: the host's own time is what recording makes longer. Pure.
+"""Calibration of a timeline to the pace of unprofiled steps.
 
-What recording costs is taken off first: each line's calls, and the work between them, take what they took while only
-calls were watched. Such a timeline owes nothing to how long a step took afterwards, so it can be held against that:
-where it misses what was measured, it is not believed. Only then the pace is set: machines drift from one second to
-the next, so the host's own time, and what crosses out of ordinary memory, is stretched or shortened until the step
-takes what steps took that nobody watched.
+Recording the device makes host work longer. First, the calls of each line and the work between them get the time that
+they took while only calls were profiled. This timeline does not depend on unprofiled steps, so their step time tests
+it: if it differs too much, the model is not reliable. Then the pace is set. Machines drift from second to second, so
+host time and copies of pageable memory are scaled until the simulated step equals the unprofiled step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,27 +23,28 @@ from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_st
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
-# Times as long: what differs by more is not the same work. Recording slows calls down threefold at most; what it keeps
-# in memory may also spare a loop the fresh pages of its batches, which took 2.5 times as long when nobody recorded.
+# Ratios of unrecorded to recorded time; beyond these limits it is not the same work. Recording slows calls down
+# threefold at most. It may also save a loop the page faults of its batches, which then take 2.5 times as long without
+# recording.
 LEAST_RATIO, MOST_RATIO = 0.3, 3.0
-LEAST_PACE, MOST_PACE = 0.5, 1.5  # hooks that count every operation of TensorFlow's cost as much as the step
-LAUNCH_SECONDS = 15e-6  # that PyTorch takes for an operation, with its part of the gradient
-CLOSE_SHARE = 0.002  # of the step
+LEAST_PACE, MOST_PACE = 0.5, 1.5  # hooks that count every TensorFlow operation can double a step
+LAUNCH_SECONDS = 15e-6  # of PyTorch per operation, with its share of the gradient
+CLOSE_SHARE = 0.002  # of the step; a smaller error ends the search
 MOST_TRIES = 12
-MIDDLE_QUANTILES = 0.25, 0.75  # between which half of all steps lie
+MIDDLE_QUANTILES = 0.25, 0.75  # the middle half of all steps
 
 SiteKey = tuple[str, int]  # kind and line
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedTimeline:
-    """A timeline that can be believed as far as its errors are small."""
+    """A timeline at the pace of unprofiled steps, with its errors."""
 
     timeline: Timeline
-    measured: float  # seconds of a step
-    structure_error: float  # of the recorded steps, run again as they were
-    cost_error: float  # of steps that nobody recorded, once the cost of recording is taken off
-    pace_error: float  # of a step that nobody watched, after all
+    measured: float  # seconds per step
+    structure_error: float  # of the simulated recorded step
+    cost_error: float  # of the simulated step without the cost of recording
+    pace_error: float  # of the simulated unprofiled step
 
     @property
     def error(self) -> float:
@@ -52,7 +52,7 @@ class CalibratedTimeline:
 
 
 def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
-    """The timeline of a case, at the pace of a step that nobody watched."""
+    """Calibrate the timeline of a capture."""
     measured = view.step_seconds
     if view.device is None:
         return CalibratedTimeline(
@@ -76,14 +76,16 @@ def _relative_error(value: float, wanted: float) -> float:
 
 
 def _error_outside_measured(seconds: float, view: CaptureView) -> float:
-    """How far this is from all that was measured of a step: the middle half of those that were watched, and of those
-    that nobody watched, which differ by what hooks cost and by how the machine drifts."""
+    """Return the relative distance to the range of measured steps.
+
+    The range holds the middle half of profiled and of unprofiled steps, which differ by the cost of hooks and by drift.
+    """
     assert view.steps is not None
-    watched = np.diff(view.steps.edges) / 1e9
+    profiled = np.diff(view.steps.edges) / 1e9
     known = [
         view.step_seconds,
-        *np.quantile(watched, MIDDLE_QUANTILES),
-        *np.quantile(view.unprofiled_seconds or watched, MIDDLE_QUANTILES),
+        *np.quantile(profiled, MIDDLE_QUANTILES),
+        *np.quantile(view.unprofiled_seconds or profiled, MIDDLE_QUANTILES),
     ]
     return float(max(0.0, min(known) - seconds, seconds - max(known))) / view.step_seconds
 
@@ -93,10 +95,10 @@ def _recorded_seconds(device_view: DeviceView) -> float:
 
 
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
-    """For each line's calls of one kind, and for the loop's own work: watched against recorded.
+    """Return the ratio of profiled to recorded time, by kind and line, and for the work between calls.
 
-    A loop that goes at the device's pace mostly stands still in launches, which look like work where calls were not
-    recorded: then it is as much work as launches take.
+    A loop that the device limits mostly waits in launches. Without recorded calls these waits look like work, so the
+    work is limited to the time that launches take.
     """
     assert view.steps is not None
     before = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -113,7 +115,7 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
 
 
 def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[int]) -> dict[SiteKey, float]:
-    """Seconds of the median step, by kind and line."""
+    """Return the seconds of the median step, by kind and line."""
     inside = [event for event in events if event.thread == thread and event.end > edges[0] and event.start < edges[-1]]
     steps: list[dict[SiteKey, float]] = []
     for start, end in pairwise(edges):
@@ -139,13 +141,15 @@ def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
 
 
 def _copying_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
-    """That of the uploads of its line; where there are none, of the compiled calls that copy by themselves."""
+    """Return the ratio of the uploads of its line, or else of the compiled calls that copy."""
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 
 def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) -> Timeline:
-    """At the host's pace; where steps take what the device takes, the loop runs ahead of it, and what its own steps
-    take tells the host's."""
+    """Set the pace of the host.
+
+    If the device limits the step, the loop runs ahead, and the duration of its own steps gives the pace of the host.
+    """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
     if not 0 < untraced < measured * (1 - LARGEST_ERROR):
@@ -154,7 +158,7 @@ def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) ->
 
 
 def _find_pace(timeline: Timeline, wanted: float) -> float:
-    """Halve the interval in which the right pace lies, until a step is close or no pace makes it so."""
+    """Find the pace by bisection, until the step is close enough or the tries end."""
     low, high, pace = LEAST_PACE, MOST_PACE, 1.0
     for _ in range(MOST_TRIES):
         takes = steady_step_seconds(_with_pace(timeline, pace))
@@ -166,14 +170,14 @@ def _find_pace(timeline: Timeline, wanted: float) -> float:
 
 
 def _with_instant_device(timeline: Timeline) -> Timeline:
-    """With a device that takes no time."""
+    """Return the timeline with a device that takes no time."""
     return timeline.changed(
         operations=[replace(each, seconds=0.0, gap=0.0, latency=0.0) for each in timeline.operations]
     )
 
 
 def _is_device_bound(timeline: Timeline) -> bool:
-    """Whether a step takes what the device takes: then the host's pace is not to be told from it."""
+    """Whether the device limits the step, so that the step does not show the pace of the host."""
     return steady_step_seconds(_with_pace(timeline, LEAST_PACE)) > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
 
 
@@ -184,5 +188,5 @@ def _with_pace(timeline: Timeline, pace: float) -> Timeline:
 
 
 def _is_copied(operation: DeviceOperation) -> bool:
-    """Whether the call that queues it copies it, for as long as that takes; what others make ready is no call's."""
+    """Whether the call itself copies the bytes; preparation by other threads does not count."""
     return operation.pageable and operation.engine != "compute"

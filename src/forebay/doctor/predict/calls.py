@@ -1,4 +1,4 @@
-"""What a loop asked of its device, as values: calls, what they queued and waited for, and the loop's time. Pure."""
+"""CUDA calls of a loop, with the operations they queue and wait for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from forebay.doctor.predict.host_time import HostInterval
 
 __all__ = ["CudaCall", "LoopIntervals", "QueuedCalls", "is_transfer"]
 
-LONGEST_LAUNCH_NS = 20_000  # nanoseconds for an operation: a longer one waits for room in the device's queue
+LONGEST_LAUNCH_NS = 20_000  # per operation; a longer launch waits for space in the queue of the device
 
 _COPY_DIRECTIONS: dict[str, tuple[int, ...]] = {
     EventKind.UPLOAD: (CopyKind.HOST_TO_DEVICE,),
@@ -25,17 +25,17 @@ _COPY_DIRECTIONS: dict[str, tuple[int, ...]] = {
 
 @dataclass(slots=True)
 class CudaCall:
-    """Something the host asked of CUDA, or must have asked; nanoseconds."""
+    """A recorded or inferred CUDA call; times are in nanoseconds."""
 
     start: int
     end: int
-    queues: list[int] = field(default_factory=list)  # operations, by their place in the view
+    queues: list[int] = field(default_factory=list)  # operations, by their index in the device view
     awaits: list[int] = field(default_factory=list)
-    launches: bool = False  # kernels, whatever event they fall into
-    sleeps: bool = False  # while it waits; a wait of CUDA's own asks all the time whether it is over
+    launches: bool = False  # kernels, within any event
+    sleeps: bool = False  # during its wait; CUDA itself waits by polling
 
     def own_nanoseconds(self, ends: Any) -> int:
-        """Without the time it stood still."""
+        """Return the duration without waits."""
         until = max((int(ends[number]) for number in self.awaits), default=self.start)
         own = self.end - self.start - max(0, min(until, self.end) - self.start)
         return min(own, LONGEST_LAUNCH_NS * len(self.queues)) if self.launches else own
@@ -43,24 +43,25 @@ class CudaCall:
 
 @dataclass(slots=True)
 class QueuedCalls:
-    """Calls in the order of time, when each operation was queued, and those that had to be made ready before.
+    """Calls in order of time, with the queueing time of each operation.
 
-    What makes the data of a copy ready is an operation too: its place is that of its copy, behind all of the view's.
+    The preparation of the data of a copy is an operation too. Its index is that of the copy plus the number of
+    operations in the device view.
     """
 
     calls: list[CudaCall]
-    when: Any  # nanoseconds, beside the view's operations; -1 for those of other steps
-    starts: Any  # nanoseconds, beside them: when they began, or would have if the device had not lagged behind
-    ends: Any  # of the view's operations, and then of what made each ready
-    staged: dict[int, int] = field(default_factory=dict)  # nanoseconds, by place of the copy
+    when: Any  # nanoseconds when each operation was queued; -1 for other steps
+    starts: Any  # nanoseconds when each operation began, or would begin without lag
+    ends: Any  # of all operations, followed by the ends of their preparations
+    staged: dict[int, int] = field(default_factory=dict)  # nanoseconds of preparation, by index of the copy
 
     def at(self, call: CudaCall) -> int:
-        """When a call queued the first of its operations; its end where it queued none."""
+        """Return when a call queued its first operation; its end if it queued none."""
         return max(call.start, min((int(self.when[n]) for n in call.queues if n < len(self.when)), default=call.end))
 
 
 class LoopIntervals:
-    """The loop's pieces, asked what went on at a moment."""
+    """The host intervals of the loop, with lookup by time and by event."""
 
     def __init__(self, pieces: Sequence[HostInterval]) -> None:
         self.pieces = pieces
@@ -70,13 +71,13 @@ class LoopIntervals:
         self.places = {piece.place: piece for piece in reversed(pieces) if piece.place >= 0}
 
     def at(self, times: Any) -> Any:
-        """Which piece holds each moment; -1 for none."""
+        """Return the index of the interval that contains each time; -1 for none."""
         place = np.searchsorted(self._starts, times, "right") - 1
         return np.where((place >= 0) & (times < self._ends[place]), place, NO_MATCH)
 
 
 def is_transfer(device_view: DeviceView, number: int, place: int) -> bool:
-    """Whether an operation is a copy in the direction of the event that owns it."""
+    """Whether an operation is a copy in the direction of its event."""
     copies = not device_view.is_kernel[number]
     return copies and int(device_view.operations["what"][number]) in _COPY_DIRECTIONS.get(
         device_view.events[place].kind, ()

@@ -100,22 +100,22 @@ def _move_compiled_calls(
 
     The time of such a call after a copy holds both the wait for the copy and the work on the CPU.
     """
-    away, crossing, spent = False, 0.0, 0.0
+    away, copy_seconds, spent = False, 0.0, 0.0
     for place, action in enumerate(actions):
-        if action.kind == "run" and (away or crossing):
-            spent += max(0.0, action.seconds - crossing) if away else 0.0
-            actions[place] = replace(action, seconds=0.0 if away else max(0.0, action.seconds - crossing))
-            crossing = 0.0
+        if action.kind == "run" and (away or copy_seconds):
+            spent += max(0.0, action.seconds - copy_seconds) if away else 0.0
+            actions[place] = replace(action, seconds=0.0 if away else max(0.0, action.seconds - copy_seconds))
+            copy_seconds = 0.0
         for number in action.queues if action.kind != "move" else ():
             copy = operations[number]
             if copy.engine == "compute" or copy.line not in lines:
                 continue
-            away, crossing = copy.engine == "device to host", copy.seconds
+            away, copy_seconds = copy.engine == "device to host", copy.seconds
             worked = 0.0 if away else spent / speedup
             operations[number] = replace(copy, seconds=worked, engine="compute", nbytes=0, pageable=False)
             spent = spent if away else 0.0
         if action.ends_step:
-            away, crossing = False, 0.0
+            away, copy_seconds = False, 0.0
 
 
 def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""What kept each operation back until it began: one of another stream, or the way from the host to the device. Pure.
+"""Dependencies of operations: another stream, or the latency from the host to the device.
 
-What is brought back was computed before: such a copy waits for the last operation that was not done when it was asked
-for. Others are known to wait for one of another stream where they begin right after it.
+A read-back copies computed data, so it waits for the last operation that was not done when the copy was queued. Any
+other operation depends on another stream if it begins right after an operation of that stream.
 """
 
 from typing import Any
@@ -12,24 +12,22 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "stream_gaps"]
 
-LONGEST_SWITCH_NS = 2_000  # nanoseconds: an operation that begins so soon after another on its stream has followed it
-RELEASE_NS = (
-    100_000  # nanoseconds: one that begins so soon after another stream's, and was queued before, waited for it
-)
-LONGEST_LATENCY_NS = (
-    1_000_000  # nanoseconds from a call to the device; what takes longer is kept back by something unseen
-)
+LONGEST_SWITCH_NS = 2_000  # an operation that begins within this time directly follows on its stream
+RELEASE_NS = 100_000  # a queued operation that begins within this time waited for the other stream
+LONGEST_LATENCY_NS = 1_000_000  # from a call to the device; a longer delay has an unrecorded cause
 
 
 def find_releases(operations: Any, when: Any) -> dict[int, tuple[int, int]]:
-    """For operations that were queued at known times: which other operation released it (-1 for none), and how long
-    it was on its way from there (nanoseconds). Those that simply followed on their stream are left out."""
+    """Return for each operation the one that released it (-1 for none), and the latency in nanoseconds.
+
+    Operations that directly follow on their stream, or whose queueing time is unknown, are omitted.
+    """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     streams = operations["stream"]
     done = np.argsort(ends, kind="stable")
     rising = ends[done]
     found: dict[int, tuple[int, int]] = {}
-    last: dict[int, int] = {}  # when each stream was done
+    last: dict[int, int] = {}  # end of the last operation of each stream
     for place in np.lexsort((starts,)).tolist():
         stream, start = int(streams[place]), int(starts[place])
         free, last[stream] = last.get(stream, 0), int(ends[place])
@@ -41,15 +39,17 @@ def find_releases(operations: Any, when: Any) -> dict[int, tuple[int, int]]:
             done, rising, streams, stream, start, since if reads else max(since, start - RELEASE_NS)
         )
         if before < 0 and when[place] < free and start - free < RELEASE_NS:
-            continue  # it lay in the queue, and its stream took its time: see `turns_of`
+            continue  # it was in the queue, and its stream was slow; see `turns_of`
         released = int(ends[before]) if before >= 0 else int(when[place])
         found[place] = before, min(max(0, start - released), LONGEST_LATENCY_NS)
     return found
 
 
 def stream_gaps(operations: Any, when: Any) -> Any:
-    """How long each stream takes from one operation to the next, where the next lies ready; nanoseconds. Where none
-    did, what it takes for most others."""
+    """Return the gap before each queued operation on its stream, in nanoseconds.
+
+    Operations without a measured gap get the median.
+    """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     turns = np.full(len(starts), -1, np.int64)
     for stream in np.unique(operations["stream"]):
@@ -64,7 +64,7 @@ def stream_gaps(operations: Any, when: Any) -> Any:
 
 
 def _releasing_operation(done: Any, rising: Any, streams: Any, stream: int, start: int, since: int) -> int:
-    """The last operation of another stream that ended before this one began, and after it could have begun."""
+    """Return the last operation of another stream that ended between `since` and `start`."""
     at = int(np.searchsorted(rising, start + LONGEST_SWITCH_NS, "right")) - 1
     while at >= 0 and rising[at] >= since:
         if streams[done[at]] != stream:

@@ -1,5 +1,4 @@
-"""What the loop's thread was busy with, one piece after the other: inside a call that was watched, or at its own work.
-Pure."""
+"""The time of the loop's thread as consecutive intervals: inside an event, or other work."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -22,13 +21,13 @@ _CALLS = WAITS | {
 
 
 class HostInterval(NamedTuple):
-    """Some time of one thread; nanoseconds."""
+    """An interval of one thread, in nanoseconds."""
 
     start: int
     end: int
-    kind: str = WORK  # or an event's
+    kind: str = WORK  # or the kind of an event
     line: int = -1
-    place: int = -1  # of the event among those given; -1 for work
+    place: int = -1  # index of the event; -1 for work
 
     @property
     def seconds(self) -> float:
@@ -36,7 +35,7 @@ class HostInterval(NamedTuple):
 
 
 def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: int) -> list[HostInterval]:
-    """All of a stretch of time; where one event lies inside another, the inner one has it."""
+    """Split the time from start to end into intervals; the innermost event counts."""
     own = [
         (event.start, -event.end, place, event)
         for place, event in enumerate(events)
@@ -53,7 +52,7 @@ def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: 
 
 
 def _close_intervals(pieces: list[HostInterval], open_: list[HostInterval], now: int, until: int) -> int:
-    """Write down what goes on up to a moment; what ends before it is left."""
+    """Append the intervals up to `until`, and drop events that have ended."""
     while open_:
         ends = min(open_[-1].end, until)
         if ends > now:

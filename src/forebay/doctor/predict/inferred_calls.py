@@ -1,5 +1,7 @@
-"""Calls that nobody recorded, guessed: each operation is queued by the event that owns it, by the compiled call before
-it, or by whatever the loop did when it began. Pure."""
+"""Inferred CUDA calls for operations without a recorded call.
+
+The event of an operation, the compiled call before it, or the interval in which it began queued it.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +16,11 @@ from forebay.doctor.predict.host_time import WAITS, HostInterval
 
 __all__ = ["add_inferred_calls", "expected_starts"]
 
-SHORTEST_STAGING_NS = 50_000  # nanoseconds between an upload's end and its copy: somebody made the data ready meanwhile
+SHORTEST_STAGING_NS = 50_000  # between the end of an upload and its copy; in a longer time the data is prepared
 
 
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
-    """When operations would begin if the device kept pace: each step's share of them, spread over it."""
+    """Return when operations would begin without lag: spread evenly over each step."""
     step, place = np.divmod(np.arange(count), period)
     edges = np.array([[pieces[0].start, pieces[-1].end] for pieces in steps], np.int64)
     inside = step < len(steps)
@@ -27,7 +29,7 @@ def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterv
 
 
 def add_inferred_calls(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """A call for every operation of these steps of which no call was recorded."""
+    """Add a call for every operation of these steps without a recorded call."""
     holding = loop.at(queued.starts)
     for number in np.flatnonzero((queued.when == NO_MATCH) & (holding >= 0)).tolist():
         piece, start = loop.pieces[holding[number]], int(queued.starts[number])
@@ -48,7 +50,7 @@ def add_inferred_calls(queued: QueuedCalls, device_view: DeviceView, loop: LoopI
 def _owning_interval(
     device_view: DeviceView, loop: LoopIntervals, number: int, piece: HostInterval, start: int
 ) -> HostInterval | None:
-    """The piece of the event that owns a copy; where the device lags, one like it in the same step."""
+    """Return the interval of the event of a copy; if the device lags, a similar one in the same step."""
     place = int(device_view.event_of[number])
     if place < 0 or not is_transfer(device_view, number, place):
         return None
@@ -62,7 +64,10 @@ def _owning_interval(
 
 
 def _queued_at(start: int, runs: Sequence[HostInterval], piece: HostInterval) -> int:
-    """Inside the last compiled call; else when it began, unless the loop was inside an event that launches none."""
+    """Return when an operation was queued.
+
+    That is inside the last compiled call, or when the operation began, or before an event that launches nothing.
+    """
     before = next((run for run in reversed(runs) if run.start <= start), None)
     if before is not None:
         return min(start, before.end)

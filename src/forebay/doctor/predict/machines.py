@@ -1,8 +1,8 @@
-"""Machines as far as predictions need them: what was probed here, else what is known of the GPU by its name.
+"""Speeds of machines for predictions: probed on this machine, or known by the name of the GPU.
 
-Devices: peaks that NVIDIA's data sheets state, dense, in teraflops and terabytes a second; only their ratios are used.
-Links: what sixteen lanes carry out of page-locked and out of ordinary memory, in gigabytes a second; of PCIe 5
-measured (H200), of the others in the proportion of their lanes' speed, ordinary memory bounded by the CPU's copy.
+Devices: dense peak rates from the data sheets of NVIDIA, in teraflops and terabytes per second; only their ratios are
+used. Links: bytes per second of sixteen lanes from page-locked and from pageable memory. PCIe 5 was measured on an
+H200; the others are in proportion to their lanes, and pageable memory is limited by the copy of the CPU.
 """
 
 from collections.abc import Callable
@@ -27,25 +27,25 @@ __all__ = [
 ]
 
 MEASURED_ON = "NVIDIA H200"
-GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes, inside an H200's memory
+GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes in the memory of an H200
 HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread
 LAUNCH_SECONDS = 2.5e-6
-SHORTEST_SCALED_SECONDS = 5e-6  # a kernel that is done by then is bounded by neither numbers nor memory
+SHORTEST_SCALED_SECONDS = 5e-6  # a shorter kernel is limited by neither arithmetic nor memory
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """A GPU by its peaks."""
+    """Peak rates of a GPU."""
 
-    bfloat16: float  # teraflops, dense; float16 where there is no bfloat16
+    bfloat16: float  # teraflops, dense; float16 on GPUs without bfloat16
     float32: float  # teraflops
-    memory: float  # terabytes a second
+    memory: float  # terabytes per second
     link: str
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeeds:
-    """Bytes a second, out of both kinds of the host's memory."""
+    """Bytes per second of a link, from both kinds of host memory."""
 
     pinned: float
     pageable: float
@@ -77,7 +77,7 @@ DEVICES = {
 
 @dataclass(frozen=True, slots=True)
 class MachineSpeeds:
-    """What cures are reckoned with; bytes a second."""
+    """Speeds for the predictions, in bytes per second."""
 
     gpu: str
     pinned: float
@@ -86,41 +86,43 @@ class MachineSpeeds:
     launch_seconds: float
     host_copy: float
     gather: float
-    source: str  # where they come from, in words
+    source: str  # a phrase that names their origin
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
-    """Of the machine that a capture was made on, by the name of its GPU; a probe counts where it is of the same."""
+    """Return the speeds of a GPU by its name; a probe of the same GPU takes precedence."""
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
     link = LINKS[DEVICES[name].link]
     gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
-    told = f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, in proportion to {gpu or name}"
+    origin = (
+        f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, in proportion to {gpu or name}"
+    )
     return MachineSpeeds(
-        gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, told
+        gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, origin
     )
 
 
 def gpu_name(view: CaptureView) -> str:
-    """The name of the GPU that a case ran on, as its driver says it; nothing where nobody asked."""
+    """Return the name of the GPU of a capture, as the driver reports it; empty if unknown."""
     gauges = view.capture.facts.get("gauges") or [{}]
     return str(gauges[0].get("name") or "")
 
 
 def machine_speeds(view: CaptureView) -> MachineSpeeds:
-    """What is known of the machine that a case ran on."""
+    """Return the speeds of the machine of a capture."""
     return speeds_of_gpu(gpu_name(view), Probe.cached())
 
 
 def find_gpu(gpu: str) -> str | None:
-    """The entry of the table for a GPU as its driver calls it: `NVIDIA A100-SXM4-80GB` is a100."""
+    """Return the table entry for a driver name: a100 for `NVIDIA A100-SXM4-80GB`."""
     plain = gpu.lower().replace(" ", "").replace("geforce", "")
     return next((name for name in DEVICES if name.replace("-", "") in plain.replace("-", "")), None)
 
 
 def validate_machine(device: str, link: str) -> None:
-    """Refuse what is not in the tables, before a script runs for an hour."""
+    """Reject unknown names before the script runs for a long time."""
     if device:
         _validate_name(device, DEVICES, "device")
     if link:
@@ -128,19 +130,19 @@ def validate_machine(device: str, link: str) -> None:
 
 
 def on_other_machine(timeline: Timeline, now: str, *, device: str = "", link: str = "") -> tuple[Timeline, Timeline]:
-    """The timeline on another GPU or behind another link: as fast and as slow as that may make it."""
-    here, there = DEVICES[now], DEVICES[_validate_name(device, DEVICES, "device") if device else now]
-    before, after = LINKS[here.link], LINKS[_validate_name(link, LINKS, "link") if link else there.link]
-    best, worst = _compute_factors(here, there, min), _compute_factors(here, there, max)
+    """Return the timeline on another GPU or link, at best and at worst."""
+    present, other = DEVICES[now], DEVICES[_validate_name(device, DEVICES, "device") if device else now]
+    before, after = LINKS[present.link], LINKS[_validate_name(link, LINKS, "link") if link else other.link]
+    best, worst = _compute_factors(present, other, min), _compute_factors(present, other, max)
     return (
         timeline.changed(operations=[_scale_operation(each, best, before, after) for each in timeline.operations]),
         timeline.changed(operations=[_scale_operation(each, worst, before, after) for each in timeline.operations]),
     )
 
 
-def _compute_factors(here: GpuPeaks, there: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
-    """How many times as long matrix products take, whose type is not known, and what is bounded by memory."""
-    return pick([here.bfloat16 / there.bfloat16, here.float32 / there.float32]), here.memory / there.memory
+def _compute_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
+    """Return the time factors of matrix products, whose dtype is unknown, and of other kernels."""
+    return pick([present.bfloat16 / other.bfloat16, present.float32 / other.float32]), present.memory / other.memory
 
 
 def _scale_operation(
@@ -159,7 +161,7 @@ def _scale_operation(
 def _validate_name(name: str, table: dict[str, Any], what: str) -> str:
     if name.lower() in table:
         return name.lower()
-    raise CaptureError(f"no {what} {name!r} is known: give one of {', '.join(sorted(table))}.")
+    raise CaptureError(f"{name!r} is not a known {what}. Use one of {', '.join(sorted(table))}.")
 
 
 def _probed_speeds(probe: Probe) -> MachineSpeeds:

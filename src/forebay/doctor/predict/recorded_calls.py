@@ -1,8 +1,8 @@
-"""How operations came to the device: which call of the loop's queued each, and which call stood still for which. Pure.
+"""The calls of the loop that queue each operation, and the operations that each call waits for.
 
-Where CUDA's calls were recorded, they say so; but what another thread copies for an event of the loop's was asked for
-by that event. Where they were not, who queued an operation is guessed. An event that reads a value, of which no call
-tells that it waited, stood still until the last operation that ended meanwhile.
+Recorded CUDA calls show both. A copy that another thread makes for an event of the loop counts as queued by that event.
+Calls without a record are inferred. An event that reads a value without a recorded wait waits for the last operation
+that ended during the event.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from forebay.doctor.predict.inferred_calls import add_inferred_calls, expected_s
 
 __all__ = ["find_calls"]
 
-# CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*
+# Values of CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_*
 _EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT = 1, 3, 4
 _HOST_WAITS = (_EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT)
 
 
 def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]]) -> QueuedCalls:
-    """Everything that these steps' pieces of the loop's thread queued and waited for."""
+    """Return all calls of the loop's thread in these steps."""
     loop = LoopIntervals([piece for pieces in steps for piece in pieces])
     starts, ends = device_view.operations["start"].astype(np.int64), device_view.operations["end"].astype(np.int64)
     when = np.full(len(starts), NO_MATCH, np.int64)
@@ -42,7 +42,7 @@ def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]])
 
 
 def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Calls of the loop's thread; and of others those that queue something, at no cost to the loop."""
+    """Add calls of the loop's thread, and queueing calls of other threads without cost to the loop."""
     calls = device_view.calls
     starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     own = calls["thread"] == device_view.thread & THREAD_ID_MASK
@@ -60,7 +60,7 @@ def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopInterv
     blocks = mask_blocking_copies(device_view)
     for number in numbers:
         place = int(device_view.call_of[number])
-        is_last = own[place] and not blocks[number]  # of what the call does: its own time comes before
+        is_last = own[place] and not blocks[number]  # queueing is the last work of the call
         queued.when[number] = min(ends[place], queued.starts[number]) if is_last else starts[place]
     _order_by_stream(device_view, queued.when, [number for number in numbers if not own[device_view.call_of[number]]])
     for number in numbers:
@@ -76,8 +76,7 @@ def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopInterv
 
 
 def _order_by_stream(device_view: DeviceView, when: Any, numbers: list[int]) -> None:
-    """Calls of several threads wait for each other: none of these was let in before one whose operation came first on
-    the same stream."""
+    """Order the queueing times of other threads as their operations ran on each stream."""
     ours, streams = np.array(numbers, np.int64), device_view.operations["stream"]
     for stream in np.unique(streams[ours]):
         own = ours[streams[ours] == stream]
@@ -87,8 +86,10 @@ def _order_by_stream(device_view: DeviceView, when: Any, numbers: list[int]) -> 
 
 
 def _is_queued_by_call(device_view: DeviceView, number: int, own: Any) -> bool:
-    """Whether an operation's call says when the loop asked for it: what another thread copies for an event of the
-    loop's was asked for by that event, and its call comes when the data is ready."""
+    """Whether the call of an operation shows when the loop queued it.
+
+    A copy that another thread makes for an event of the loop was queued by that event; its call comes later.
+    """
     owner = int(device_view.event_of[number])
     if own[device_view.call_of[number]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
         return True
@@ -96,8 +97,11 @@ def _is_queued_by_call(device_view: DeviceView, number: int, own: Any) -> bool:
 
 
 def _find_awaited(device_view: DeviceView, when: Any, calls: dict[int, CudaCall], blocks: Any) -> None:
-    """Let each call that waits know for what: a copy for itself; a wait for a stream, or for all of them, for what was
-    queued there last, done by then or not; others for the last operation that ended meanwhile."""
+    """Set the operations that each call waits for.
+
+    A blocking copy waits for itself. A wait for streams waits for the last operation queued on them. Other waits wait
+    for the last operation that ended during the call.
+    """
     ended, last = (
         _ByEndTime(device_view.operations["end"].astype(np.int64)),
         _QueuedByStream(device_view.operations["stream"], when),
@@ -116,7 +120,7 @@ def _find_awaited(device_view: DeviceView, when: Any, calls: dict[int, CudaCall]
 
 
 class _QueuedByStream:
-    """Operations by stream and by when they were queued."""
+    """Operations by stream, in order of queueing."""
 
     def __init__(self, streams: Any, when: Any) -> None:
         order = np.argsort(when, kind="stable")
@@ -125,7 +129,7 @@ class _QueuedByStream:
         self._when = when
 
     def queued(self, before: int, stream: int | None) -> list[int]:
-        """The last one of a stream, or of each, that was queued before a moment."""
+        """Return the last operation of a stream, or of every stream, that was queued before a time."""
         found = []
         for own in self._own.values() if stream is None else [self._own.get(stream, [])]:
             at = int(np.searchsorted(self._when[own], before)) - 1 if len(own) else -1
@@ -134,21 +138,24 @@ class _QueuedByStream:
 
 
 class _ByEndTime:
-    """Operations by when they ended."""
+    """Operations in order of their end."""
 
     def __init__(self, ends: Any) -> None:
         self._order = np.argsort(ends, kind="stable")
         self._rising = ends[self._order]
 
     def last(self, start: int, end: int) -> list[int]:
-        """The last one that ended between these times, if any did."""
+        """Return the last operation that ended between these times, if any."""
         at = int(np.searchsorted(self._rising, end, "right")) - 1
         return [int(self._order[at])] if at >= 0 and self._rising[at] > start else []
 
 
 def _add_event_waits(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Events that stood still though no recorded call did: those that read, uploads that ended with their copy, and
-    compiled calls that went on when somebody had made an upload ready, or brought their batch."""
+    """Add waits of events without a recorded wait.
+
+    These are read-backs, uploads that end with their copy, and compiled calls that wait for the preparation of an
+    upload or for their batch.
+    """
     ended, copied = _ByEndTime(queued.ends[: len(queued.starts)]), _copies_by_owner(device_view)
     held = np.flatnonzero(mask_batch_fetches(device_view))
     stood = np.array(sorted(call.start for call in queued.calls if call.awaits), np.int64)
@@ -172,7 +179,7 @@ def _add_event_waits(queued: QueuedCalls, device_view: DeviceView, loop: LoopInt
 
 
 def _copies_by_owner(device_view: DeviceView) -> dict[int, list[int]]:
-    """Those that are most of what their event says it crosses."""
+    """Return by event the copies with at least half of its bytes."""
     found: dict[int, list[int]] = {}
     for number in np.flatnonzero(~device_view.is_kernel & (device_view.event_of >= 0)).tolist():
         place = int(device_view.event_of[number])

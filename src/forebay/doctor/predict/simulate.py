@@ -1,4 +1,4 @@
-"""Predictions: a timeline run as it was and as it would be. Refused where the first misses what was measured. Pure."""
+"""Predictions: simulation of a timeline with changes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,23 +8,24 @@ from forebay.doctor.predict.timeline import Timeline, steady_step_seconds
 
 __all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "UNCERTAIN_GAIN", "Prediction", "predict"]
 
-LARGEST_ERROR = 0.03  # of the measured step: a model that misses what was seen says nothing about what was not
-# Beside the model's own error, as cured scripts have shown: of what a step then takes, but no more of what is won.
+LARGEST_ERROR = 0.03  # of the measured step; a model with a larger error is not reliable
+# Uncertainty in addition to the error of the model, measured on cured scripts: a share of the predicted step, but at
+# most a share of the gain.
 UNCERTAIN_STEP, UNCERTAIN_GAIN = 0.1, 0.2
-# Where a loop neither sleeps for the device nor copies much by itself, its caches stay warm: then the same work of
-# Python's took between this share of its time and all of it. Of eight pairs of recorded twins it took two thirds in
-# three (JAX that read back, PyTorch that uploaded 32 MiB every step), four fifths in one, and all of it in the others.
+# If a loop neither sleeps for the device nor copies much, its caches stay warm. Then the same Python work takes between
+# this share of its time and all of it. Of eight recorded pairs, it took two thirds in three (read-backs in JAX, uploads
+# of 32 MiB per step in PyTorch), four fifths in one, and all of it in the others.
 WARM_CACHE_FACTOR = 0.55
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a step would take."""
+    """The predicted duration of a step."""
 
-    now: float  # measured, seconds
-    low: float  # predicted, at best
-    high: float  # and at worst
-    error: float  # of the model on the script as it is, as a share
+    now: float  # measured seconds
+    low: float  # predicted seconds, at best
+    high: float  # predicted seconds, at worst
+    error: float  # of the model for the unchanged script, as a share
 
     @property
     def is_reliable(self) -> bool:
@@ -34,8 +35,11 @@ class Prediction:
 def predict(
     timeline: Timeline, changes: Iterable[Change], *, measured: float, error: float | None = None
 ) -> Prediction:
-    """The step with these changes, one after the other; its interval holds the model's own error, which is known to
-    whoever made it, and what is uncertain of any cure."""
+    """Predict the step with these changes, applied in order.
+
+    The interval includes the error of the model and the uncertainty of any cure. `error` is the known error of the
+    model; without it, the unchanged timeline gives the error.
+    """
     simulated = steady_step_seconds(timeline)
     missed = error if error is not None else abs(simulated - measured) / measured if measured else 1.0
     changed = timeline
@@ -49,7 +53,7 @@ def predict(
 
 
 def _keeps_caches_warm(before: Timeline, after: Timeline) -> bool:
-    """Whether the host sleeps less often, or copies less by itself."""
+    """Whether the host sleeps less often or copies fewer bytes."""
     return _count_sleeps(after) < _count_sleeps(before) or _pageable_nbytes(after) < _pageable_nbytes(before)
 
 

@@ -100,7 +100,7 @@ def _site(view: CaptureView, site: SiteKey) -> dict[str, str]:
     line = view.line(number)
     return {
         "kind": kind,
-        "tone": color_of_kind(kind),
+        "color": color_of_kind(kind),
         "api": truncate(one_line(api), LONGEST_TEXT),
         "place": short_location(line, view.capture.script) if line else "",
         "text": truncate(one_line(line.text), LONGEST_TEXT) if line else "",

@@ -77,21 +77,21 @@ def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, floa
 
     A device record shows how long the device still computed during the copy, and what the host did next.
     """
-    crossing = min(cost, site.nbytes / FASTEST_BYTES_PER_SECOND if view.has_gpu else 0.0)
+    copy_seconds = min(cost, site.nbytes / FASTEST_BYTES_PER_SECOND if view.has_gpu else 0.0)
     if view.device is None:
-        return crossing, cost, BASIS
+        return copy_seconds, cost, BASIS
     least, most = check_seconds(view, site)
     own = sum(view.step_parts.get(part, 0.0) for part in ("launching", "Python"))
-    relieved = min(rest_of_step(view, cost + most), own) * (
+    cache_gain = min(rest_of_step(view, cost + most), own) * (
         1 - WARM_CACHE_FACTOR
     )  # fewer bytes go through the CPU caches
     computing = view.device.working.length / 1e9 / len(view.device)
-    high = max(crossing, min(cost + most + relieved, rest_of_step(view, computing)))
-    low = min(high, max(crossing, cost - _waited(view, view.device, site)) + least)
+    high = max(copy_seconds, min(cost + most + cache_gain, rest_of_step(view, computing)))
+    low = min(high, max(copy_seconds, cost - _computing_seconds(view, view.device, site)) + least)
     return low, high, f"{RECORDED_BASIS}{ASSUMPTION}{_assumption(most)}" if most else RECORDED_BASIS
 
 
-def _waited(view: CaptureView, device_view: DeviceView, site: CallSite) -> float:
+def _computing_seconds(view: CaptureView, device_view: DeviceView, site: CallSite) -> float:
     """Return the seconds per step in which the device computed during these copies."""
     line = site.events[0].line
     pulls = [event for event in device_view.events if (event.kind, event.line) == (site.kind, line)]

@@ -18,11 +18,18 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.1  # of a step; from here TraceML calls a loop input-bound
-_DONE = frozenset({EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS})
-_WAITED = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
+_STEP_ENDS = frozenset(
+    {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
+)
+_DEVICE_WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
 # Events that may directly precede the making of a batch: after them, only the user's Python runs. Computation of
 # PyTorch is not an event, so for torch only the optimizer step and the input count.
-_BEFORE = {"tensorflow": _DONE, "keras": _DONE, "jax": _DONE, "torch": frozenset({EventKind.STEP, EventKind.INPUT})}
+_PRECEDING = {
+    "tensorflow": _STEP_ENDS,
+    "keras": _STEP_ENDS,
+    "jax": _STEP_ENDS,
+    "torch": frozenset({EventKind.STEP, EventKind.INPUT}),
+}
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -43,10 +50,10 @@ def _own(view: CaptureView) -> Iterator[LedgerEvent]:
 
 def _gaps(view: CaptureView, site: CallSite, own: list[LedgerEvent], ends: list[int]) -> list[LedgerEvent]:
     """Return the Python time before each upload of a line, if nothing else can run in it."""
-    allowed = _BEFORE.get(framework_of(view, site.api), frozenset())
+    allowed = _PRECEDING.get(framework_of(view, site.api), frozenset())
     calls = sorted(event.start for event in own if event.kind == EventKind.RUN)
     if view.has_gpu and view.device is None:
-        allowed &= _WAITED  # the device was not recorded and may still compute
+        allowed &= _DEVICE_WAITS  # the device was not recorded and may still compute
     gaps = []
     for upload in site.events:
         index = bisect_right(ends, upload.start) - 1

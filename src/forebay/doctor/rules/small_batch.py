@@ -53,8 +53,8 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
 def _shortest(view: CaptureView) -> float:
     """Return the shortest step, which other processes delayed least."""
     edges = view.steps.edges if view.steps else ()
-    watched = ((after - before) / 1e9 for before, after in pairwise(edges))
-    return min((*watched, *view.unprofiled_seconds), default=0.0)
+    profiled = ((after - before) / 1e9 for before, after in pairwise(edges))
+    return min((*profiled, *view.unprofiled_seconds), default=0.0)
 
 
 def _compiled(view: CaptureView) -> float:
