@@ -102,7 +102,7 @@ def test_a_script_may_watch_a_part_of_itself(folder):
     done = doctor("watches.py", cwd=folder)
     assert done.returncode == 0
     assert done.stdout.startswith("done\n")
-    assert "watch() tells what `forebay doctor` has seen so far" in " ".join(done.stdout.split())
+    assert "watch() reports everything that `forebay doctor` has recorded so far" in " ".join(done.stdout.split())
 
 
 def test_a_terminal_without_such_letters_still_gets_the_report(folder):
