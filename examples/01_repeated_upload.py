@@ -1,13 +1,13 @@
-"""An array that never changes is converted in every step of the loop, and crosses to the device every time."""
+"""Convert a constant array in every step: each conversion uploads it again."""
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(data: Array, steps: int) -> Way:
+def plain(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         while True:
             for _ in range(steps):
@@ -16,7 +16,7 @@ def plain(data: Array, steps: int) -> Way:
             yield mean
 
 
-def forebay(data: Array, steps: int) -> Way:
+def forebay(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         while True:
             for _ in range(steps):

@@ -1,13 +1,16 @@
-"""The same array, moved out of the loop by hand: what `upload_once` should come to, without moving any line."""
+"""Convert the array once before the loop.
+
+`upload_once` should be as fast, although its line stays in the loop.
+"""
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(data: Array, steps: int) -> Way:
+def plain(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         tensor = tf.convert_to_tensor(data)
         while True:
@@ -16,7 +19,7 @@ def plain(data: Array, steps: int) -> Way:
             yield mean.numpy()
 
 
-def forebay(data: Array, steps: int) -> Way:
+def forebay(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         while True:
             for _ in range(steps):

@@ -1,26 +1,26 @@
-"""Large images in order, batch after batch, through `from_tensor_slices(...).batch(...).prefetch(...)`."""
+"""Read large images in order with `from_tensor_slices(...).batch(...).prefetch(...)`."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 BATCH = 32
 
 
-def plain(images: Array) -> Way:
+def plain(images: Array) -> Variant:
     dataset = tf.data.Dataset.from_tensor_slices(images).batch(BATCH).prefetch(tf.data.AUTOTUNE)
     with tf.device(DEVICE):
         while True:
             yield mean_of_means(dataset)
 
 
-def forebay(images: Array) -> Way:
-    # Never resident: the array stands for one that does not fit on the device, so every epoch crosses the link again.
+def forebay(images: Array) -> Variant:
+    # The array stands for one that does not fit on the device. resident="never" uploads it again in every epoch.
     with fb.from_arrays(images).batch(BATCH).feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
         while True:
             yield mean_of_means(feed)

@@ -1,6 +1,6 @@
-"""Many short rows, shuffled: `from_tensor_slices((data, labels)).shuffle(1024).batch(32)`.
+"""Shuffle many short rows with `from_tensor_slices((data, labels)).shuffle(1024).batch(32)`.
 
-tf.data mixes rows inside a buffer of 1024; Forebay's shuffle is exact, any row may come anywhere.
+tf.data mixes rows inside a buffer of 1024 rows. The shuffle of Forebay is exact: any row can come at any position.
 """
 
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 BATCH, FEATURES = 32, 100
 
 
-def plain(data: Array, labels: Array) -> Way:
+def plain(data: Array, labels: Array) -> Variant:
     dataset = tf.data.Dataset.from_tensor_slices((data, labels)).shuffle(1024).batch(BATCH)
     weights = tf.zeros((FEATURES, 1))
     with tf.device(DEVICE):
@@ -23,17 +23,20 @@ def plain(data: Array, labels: Array) -> Way:
             yield epoch(dataset, weights)
 
 
-def forebay(data: Array, labels: Array) -> Way:
+def forebay(data: Array, labels: Array) -> Variant:
     pipeline = fb.from_arrays((data, labels)).shuffle(seed=0).batch(BATCH)
     weights = tf.zeros((FEATURES, 1))
-    # Never resident: the rows stand for more of them than fit on the device.
+    # The rows stand for data that does not fit on the device. resident="never" uploads it again in every epoch.
     with pipeline.feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
         while True:
             yield epoch(feed, weights)
 
 
 def epoch(batches: Iterable[Any], weights: tf.Tensor) -> float:
-    """The squared error of a linear model that predicts 0, as a step that is small enough to show the feeding."""
+    """Return the squared error of a linear model that predicts 0.
+
+    The model is so small that the input takes most of the time.
+    """
     error = tf.zeros(())
     for data, labels in batches:
         error += squared_error(data, labels, weights)

@@ -1,4 +1,4 @@
-"""Rows in many .npz files, read by `tf.py_function`, flattened, shuffled in a buffer and batched."""
+"""Read rows from many .npz files with `tf.py_function`, and shuffle them in a buffer."""
 
 import tempfile
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 BATCH, FEATURES = 32, 100
 
 
-def plain(folder: Path) -> Way:
+def plain(folder: Path) -> Variant:
     dataset = (
         tf.data.Dataset.from_tensor_slices([str(path) for path in sorted(folder.glob("*.npz"))])
         .map(load_file)
@@ -28,7 +28,7 @@ def plain(folder: Path) -> Way:
             yield sum_of_rows((data for data, _ in dataset))
 
 
-def forebay(folder: Path) -> Way:
+def forebay(folder: Path) -> Variant:
     with fb.from_files(folder / "*.npz").shuffle(seed=0).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
         while True:
             yield sum_of_rows(batch["data"] for batch in feed)

@@ -1,11 +1,11 @@
-"""Rows that a Python generator makes one at a time, through `from_generator` with an output signature."""
+"""Read rows that a Python generator makes one by one, with `from_generator`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
@@ -13,7 +13,7 @@ BATCH, FEATURES = 32, 100
 
 
 class Rows:
-    """The rows of one epoch, the same in each."""
+    """Makes the rows of one epoch; all epochs have the same rows."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -24,7 +24,7 @@ class Rows:
             yield rng.random(FEATURES, dtype=np.float32), np.int32(rng.integers(0, 2))
 
 
-def plain(make_rows: Rows) -> Way:
+def plain(make_rows: Rows) -> Variant:
     signature = (tf.TensorSpec((FEATURES,), tf.float32), tf.TensorSpec((), tf.int32))
     dataset = (
         tf.data.Dataset.from_generator(make_rows, output_signature=signature).batch(BATCH).prefetch(tf.data.AUTOTUNE)
@@ -34,7 +34,7 @@ def plain(make_rows: Rows) -> Way:
             yield sum_of_rows(dataset)
 
 
-def forebay(make_rows: Rows) -> Way:
+def forebay(make_rows: Rows) -> Variant:
     with fb.from_generator(make_rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
         while True:
             yield sum_of_rows(feed)

@@ -1,26 +1,27 @@
-"""Keras `fit` on arrays larger than the GPU's memory; here TensorFlow is granted less of it than the images take.
+"""Fit a Keras model on arrays that are larger than the GPU memory.
 
-On a GPU, `fit(images, labels)` makes one tensor of all images there, before the first step.
+The example limits the GPU memory of TensorFlow to less than the size of the images. On a GPU, `fit(images, labels)`
+makes one tensor of all images before the first step.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
-from side_by_side import GPUS, Array, Options, Way, compare, read_options
+from side_by_side import GPUS, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
 BATCH, SHAPE = 256, (64, 64, 3)
-GRANTED_MIB = 2048
+MEMORY_LIMIT_MIB = 2048
 
 
-def plain(images: Array, labels: Array) -> Way:
+def plain(images: Array, labels: Array) -> Variant:
     model = make_model()
     while True:
         yield model.fit(images, labels, batch_size=BATCH, verbose=0).history["loss"][-1]
 
 
-def forebay(images: Array, labels: Array) -> Way:
+def forebay(images: Array, labels: Array) -> Variant:
     model = make_model()
     with fb.from_arrays((images, labels)).shuffle(seed=0).batch(BATCH).feed("keras") as feed:
         while True:
@@ -41,9 +42,9 @@ def make_model() -> keras.Model:
     return model
 
 
-def grant_less_memory() -> None:
+def limit_gpu_memory() -> None:
     for gpu in GPUS[:1]:
-        limit = tf.config.LogicalDeviceConfiguration(memory_limit=GRANTED_MIB)
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=MEMORY_LIMIT_MIB)
         tf.config.set_logical_device_configuration(gpu, [limit])
 
 
@@ -55,11 +56,11 @@ def make_data(options: Options) -> tuple[Array, Array]:
 
 def main() -> None:
     options = read_options()
-    grant_less_memory()
+    limit_gpu_memory()
     images, labels = make_data(options)
     steps = len(images) // BATCH
-    ways = plain(images, labels), forebay(images, labels)
-    compare(options, *ways, steps=steps, nbytes=images.nbytes // steps, tolerance=None)
+    variants = plain(images, labels), forebay(images, labels)
+    compare(options, *variants, steps=steps, nbytes=images.nbytes // steps, tolerance=None)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Rows loaded one by one in Python, stacked into a batch, converted, and only then the step: nothing overlaps."""
+"""Load rows one by one in Python, stack and convert them, then compute: nothing overlaps."""
 
 import time
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Options, Way, compare, read_options
+from side_by_side import DEVICE, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, LOAD_SECONDS = 32, 0.001
+BATCH, LOAD_SECONDS = 32, 0.001  # per row
 
 
 class Images:
-    """Images that take a while to load, as files do that are opened, decoded and resized."""
+    """Images that load slowly, like files that a program opens, decodes and resizes."""
 
     def __init__(self, images: Array, labels: Array) -> None:
         self._images, self._labels = images, labels
@@ -25,7 +25,7 @@ class Images:
         return self._images[row], self._labels[row]
 
 
-def plain(rows: Images) -> Way:
+def plain(rows: Images) -> Variant:
     with tf.device(DEVICE):
         while True:
             total = tf.zeros(())
@@ -37,7 +37,7 @@ def plain(rows: Images) -> Way:
             yield total
 
 
-def forebay(rows: Images) -> Way:
+def forebay(rows: Images) -> Variant:
     with fb.from_source(rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
         while True:
             total = tf.zeros(())

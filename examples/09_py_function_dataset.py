@@ -1,18 +1,18 @@
-"""The same slow loading behind `map(tf.py_function)`, batched and prefetched by tf.data."""
+"""Load slow rows with `map(tf.py_function)`, batched and prefetched by tf.data."""
 
 import time
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Options, Way, compare, read_options
+from side_by_side import DEVICE, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, LOAD_SECONDS = 32, 0.001
+BATCH, LOAD_SECONDS = 32, 0.001  # per row
 
 
 class Images:
-    """Loads the image of a row number, and takes a while for it."""
+    """Loads the image of a row number slowly."""
 
     def __init__(self, images: Array, labels: Array) -> None:
         self._images, self._labels = images, labels
@@ -25,7 +25,7 @@ class Images:
         return self._images[row], self._labels[row]
 
 
-def plain(load: Images) -> Way:
+def plain(load: Images) -> Variant:
     dataset = (
         tf.data.Dataset.from_tensor_slices(np.arange(len(load)))
         .map(lambda row: tuple(tf.py_function(load, [row], [tf.float32, tf.int32])))
@@ -40,7 +40,7 @@ def plain(load: Images) -> Way:
             yield total
 
 
-def forebay(load: Images) -> Way:
+def forebay(load: Images) -> Variant:
     pipeline = fb.from_arrays(np.arange(len(load))).map(load, where="thread").batch(BATCH)
     with pipeline.feed("tensorflow") as feed, tf.device(DEVICE):
         while True:

@@ -1,13 +1,13 @@
-"""A table that every step needs (embeddings, say), put on the device by hand before the loop with `tf.identity`."""
+"""Copy a table that every step needs, such as embeddings, to the device with `tf.identity`."""
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(table: Array, steps: int) -> Way:
+def plain(table: Array, steps: int) -> Variant:
     on_host = tf.constant(table)
     with tf.device(DEVICE):
         on_device = tf.identity(on_host)
@@ -17,7 +17,7 @@ def plain(table: Array, steps: int) -> Way:
             yield tf.reduce_mean(similarity)
 
 
-def forebay(table: Array, steps: int) -> Way:
+def forebay(table: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         while True:
             for _ in range(steps):

@@ -1,26 +1,26 @@
-"""Keras `fit` on a dataset whose `map` changes every image on the CPU, one at a time.
+"""Fit a Keras model on a dataset whose `map` changes single images on the CPU.
 
-Forebay maps whole batches with NumPy, in threads. Brightness is drawn anew for each image, so losses differ a little.
+Forebay maps whole batches with NumPy in threads. The brightness of each image is random, so the losses differ slightly.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
-from side_by_side import Array, Options, Way, compare, read_options
+from side_by_side import Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, SHAPE, MOST = 32, (64, 64, 3), 0.1
+BATCH, SHAPE, MAX_DELTA = 32, (64, 64, 3), 0.1
 
 
-def plain(images: Array, labels: Array) -> Way:
+def plain(images: Array, labels: Array) -> Variant:
     model = make_model()
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).map(brighten).batch(BATCH).prefetch(tf.data.AUTOTUNE)
     while True:
         yield model.fit(dataset, verbose=0).history["loss"][-1]
 
 
-def forebay(images: Array, labels: Array) -> Way:
+def forebay(images: Array, labels: Array) -> Variant:
     model = make_model()
     with fb.from_arrays((images, labels)).batch(BATCH).map(brighten_batch, where="thread").feed("keras") as feed:
         while True:
@@ -28,12 +28,12 @@ def forebay(images: Array, labels: Array) -> Way:
 
 
 def brighten(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.image.random_brightness(image, max_delta=MOST), label
+    return tf.image.random_brightness(image, max_delta=MAX_DELTA), label
 
 
 def brighten_batch(batch: tuple[Array, Array], rng: np.random.Generator) -> tuple[Array, Array]:
     images, labels = batch
-    return images + rng.uniform(-MOST, MOST, (len(images), 1, 1, 1)).astype(np.float32), labels
+    return images + rng.uniform(-MAX_DELTA, MAX_DELTA, (len(images), 1, 1, 1)).astype(np.float32), labels
 
 
 def make_model() -> keras.Model:
@@ -59,8 +59,8 @@ def make_data(options: Options) -> tuple[Array, Array]:
 def main() -> None:
     options = read_options()
     images, labels = make_data(options)
-    ways = plain(images, labels), forebay(images, labels)
-    compare(options, *ways, steps=len(images) // BATCH, nbytes=BATCH * images[0].nbytes, tolerance=None)
+    variants = plain(images, labels), forebay(images, labels)
+    compare(options, *variants, steps=len(images) // BATCH, nbytes=BATCH * images[0].nbytes, tolerance=None)
 
 
 if __name__ == "__main__":

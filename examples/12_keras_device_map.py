@@ -1,20 +1,21 @@
-"""Keras `fit` with a map meant for the GPU: `num_parallel_calls` makes it parallel, but tf.data keeps it on the CPU.
+"""Fit a Keras model with a map that should run on the GPU.
 
-Forebay's `where="device"` runs it where the batch is, on TensorFlow's own tensors. Without a GPU it runs in a thread.
+`num_parallel_calls` makes the map parallel, but tf.data keeps it on the CPU. Forebay's `where="device"` runs it on the
+GPU, on tensors of TensorFlow. Without a GPU the example maps in threads.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
-from side_by_side import GPUS, Array, Options, Way, compare, read_options
+from side_by_side import GPUS, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, SHAPE, MOST = 32, (64, 64, 3), 0.1
+BATCH, SHAPE, MAX_DELTA = 32, (64, 64, 3), 0.1
 WHERE = "device" if GPUS else "thread"
 
 
-def plain(images: Array, labels: Array) -> Way:
+def plain(images: Array, labels: Array) -> Variant:
     model = make_model()
     dataset = (
         tf.data.Dataset.from_tensor_slices((images, labels))
@@ -26,7 +27,7 @@ def plain(images: Array, labels: Array) -> Way:
         yield model.fit(dataset, verbose=0).history["loss"][-1]
 
 
-def forebay(images: Array, labels: Array) -> Way:
+def forebay(images: Array, labels: Array) -> Variant:
     model = make_model()
     with fb.from_arrays((images, labels)).batch(BATCH).map(brighten_batch, where=WHERE).feed("keras") as feed:
         while True:
@@ -34,12 +35,12 @@ def forebay(images: Array, labels: Array) -> Way:
 
 
 def brighten(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.image.random_brightness(image, max_delta=MOST), label
+    return tf.image.random_brightness(image, max_delta=MAX_DELTA), label
 
 
 def brighten_batch(batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     images, labels = batch
-    return images + tf.random.uniform((tf.shape(images)[0], 1, 1, 1), -MOST, MOST), labels
+    return images + tf.random.uniform((tf.shape(images)[0], 1, 1, 1), -MAX_DELTA, MAX_DELTA), labels
 
 
 def make_model() -> keras.Model:
@@ -65,8 +66,8 @@ def make_data(options: Options) -> tuple[Array, Array]:
 def main() -> None:
     options = read_options()
     images, labels = make_data(options)
-    ways = plain(images, labels), forebay(images, labels)
-    compare(options, *ways, steps=len(images) // BATCH, nbytes=BATCH * images[0].nbytes, tolerance=None)
+    variants = plain(images, labels), forebay(images, labels)
+    compare(options, *variants, steps=len(images) // BATCH, nbytes=BATCH * images[0].nbytes, tolerance=None)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""A product made on the device and a root taken on the CPU: TensorFlow moves the tensor in between and waits for it."""
+"""Compute a product on the device and its root on the CPU.
+
+TensorFlow moves the tensor between them and waits for it.
+"""
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(left: Array, right: Array, steps: int) -> Way:
+def plain(left: Array, right: Array, steps: int) -> Variant:
     a, b = on_device(left), on_device(right)
     while True:
         total = 0.0
@@ -18,9 +21,9 @@ def plain(left: Array, right: Array, steps: int) -> Way:
         yield total
 
 
-def forebay(left: Array, right: Array, steps: int) -> Way:
+def forebay(left: Array, right: Array, steps: int) -> Variant:
     a, b = on_device(left), on_device(right)
-    with fb.Readback(limit=4) as readback:  # results are large: no more than four are on their way
+    with fb.Readback(limit=4) as readback:  # results are large, so at most four are in flight
         while True:
             total = 0.0
             for _ in range(steps):

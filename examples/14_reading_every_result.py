@@ -1,13 +1,16 @@
-"""A result read with `.numpy()` in every step, for a log or a progress bar: the device runs dry each time."""
+"""Read a result with `.numpy()` in every step, as for a log or a progress bar.
+
+Each read waits until the device has no work left.
+"""
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(left: Array, right: Array, steps: int) -> Way:
+def plain(left: Array, right: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         a, b = tf.constant(left), tf.constant(right)
         while True:
@@ -17,7 +20,7 @@ def plain(left: Array, right: Array, steps: int) -> Way:
             yield total
 
 
-def forebay(left: Array, right: Array, steps: int) -> Way:
+def forebay(left: Array, right: Array, steps: int) -> Variant:
     with tf.device(DEVICE), fb.Readback() as readback:
         a, b = tf.constant(left), tf.constant(right)
         while True:

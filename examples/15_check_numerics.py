@@ -1,26 +1,29 @@
-"""A large product made on the device and checked for NaN and Inf on the CPU: all of it crosses to find out one bit."""
+"""Check a large product for NaN and Inf on the CPU.
+
+The whole product crosses the link to compute one bit.
+"""
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Way, compare, read_options
+from side_by_side import DEVICE, Array, Variant, compare, read_options
 
 import forebay as fb
 
 
-def plain(array: Array, steps: int) -> Way:
+def plain(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         x = tf.constant(array)
         while True:
             good = 0
             for _ in range(steps):
                 product = tf.matmul(x, x)
-                with tf.device("/CPU:0"):
-                    tf.debugging.check_numerics(product, "the product holds NaN or Inf")  # raises if it does
+                with tf.device("/CPU:0"):  # the check raises an error for NaN or Inf
+                    tf.debugging.check_numerics(product, "the product holds NaN or Inf")
                 good += 1
             yield good
 
 
-def forebay(array: Array, steps: int) -> Way:
+def forebay(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE), fb.Readback() as readback:
         x = tf.constant(array)
         while True:

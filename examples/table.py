@@ -1,7 +1,7 @@
-"""Writes what the examples measured into docs/questions.md, between its markers, so that no figure is typed by hand.
+"""Write the measurements of the examples into docs/questions.md, between its markers.
 
-python examples/table.py            takes every benchmarks/results/examples-MACHINE.json
-python examples/table.py --check    only says whether the page is up to date
+python examples/table.py            read every benchmarks/results/examples-MACHINE.json and write the table
+python examples/table.py --check    only check that the page is up to date
 """
 
 import argparse
@@ -19,78 +19,89 @@ SCHEMA_VERSION = 1
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "questions.md"
 RESULTS = ROOT / "benchmarks" / "results"
-MARKED = re.compile(r"(<!-- examples -->\n).*?(<!-- /examples -->)", re.DOTALL)
-NOTHING = (
-    "No measurements are kept yet: run `for script in examples/[0-9]*.py; do python $script --json "
-    "benchmarks/results/examples-MACHINE.json; done` and then `python examples/table.py`.\n"
+MARKED_PART = re.compile(r"(<!-- examples -->\n).*?(<!-- /examples -->)", re.DOTALL)
+NO_MEASUREMENTS = (
+    "There are no measurements yet. Run `for script in examples/[0-9]*.py; do python $script --json "
+    "benchmarks/results/examples-MACHINE.json; done`, then `python examples/table.py`.\n"
 )
 HEADER = (
-    "| example | plain TensorFlow, ms a step | with Forebay, ms a step | times as fast | first round, s |\n"
+    "| example | plain TensorFlow, ms per step | with Forebay, ms per step | times as fast | first round, s |\n"
     "|---|---|---|---|---|\n"
 )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes what the examples measured into docs/questions.md.")
+    parser = argparse.ArgumentParser(description="Write the measurements of the examples into docs/questions.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     arguments = parser.parse_args()
     before = PAGE.read_text()
     after = fill(before, render(sorted(RESULTS.glob("examples-*.json"))))
     if arguments.check:
-        sys.exit(None if after == before else f"{PAGE.name} is out of date: run python examples/table.py.")
+        sys.exit(None if after == before else f"{PAGE.name} is out of date. Run python examples/table.py.")
     PAGE.write_text(after)
 
 
 def fill(page: str, table: str) -> str:
-    """The page with this between its markers."""
-    if not MARKED.search(page):
-        sys.exit("the page has no <!-- examples --> ... <!-- /examples --> to write between.")
-    return MARKED.sub(lambda found: found[1] + table + found[2], page)
+    """Return the page with the table between its markers."""
+    if not MARKED_PART.search(page):
+        sys.exit("the page has no <!-- examples --> and <!-- /examples --> markers. Add them where the table belongs.")
+    return MARKED_PART.sub(lambda found: found[1] + table + found[2], page)
 
 
 def render(paths: Sequence[Path]) -> str:
-    """One table a file; of each example the record made last."""
-    return "\n".join(_machine(path) for path in paths) or NOTHING
+    """Return one table per file, with the latest record of each example."""
+    return "\n".join(_machine_table(path) for path in paths) or NO_MEASUREMENTS
 
 
-def _machine(path: Path) -> str:
-    records = _latest(path)
-    shared = {json.dumps([record["device"], record["machine"], record["versions"]]) for record in records}
-    if len(shared) != 1:
-        sys.exit(f"{path.name} holds records of {len(shared)} machines or versions: keep one file for each.")
+def _machine_table(path: Path) -> str:
+    records = _latest_records(path)
+    configurations = {json.dumps([record["device"], record["machine"], record["versions"]]) for record in records}
+    if len(configurations) != 1:
+        sys.exit(f"{path.name} has records of {len(configurations)} machines or versions. Keep one file for each.")
     return f"{_heading(records)}\n\n{HEADER}{''.join(map(_row, records))}"
 
 
-def _latest(path: Path) -> list[dict[str, Any]]:
-    """Records made with --quick show that an example runs; they say nothing about speed."""
-    kept = json.loads(path.read_text())
-    if kept.get("schema_version") != SCHEMA_VERSION:
-        sys.exit(f"{path.name} has schema_version {kept.get('schema_version')!r}, this script reads {SCHEMA_VERSION}.")
-    latest = {record["example"]: record for record in kept["records"] if not record["quick"]}
+def _latest_records(path: Path) -> list[dict[str, Any]]:
+    """Return the latest record of each example.
+
+    Records of --quick runs do not count, because their speed means nothing.
+    """
+    document = json.loads(path.read_text())
+    if document.get("schema_version") != SCHEMA_VERSION:
+        sys.exit(
+            f"{path.name} has schema_version {document.get('schema_version')!r}, this script reads {SCHEMA_VERSION}."
+        )
+    latest = {record["example"]: record for record in document["records"] if not record["quick"]}
     if not latest:
-        sys.exit(f"{path.name} holds no record made without --quick.")
+        sys.exit(f"{path.name} has no record of a run without --quick. Run the examples without it.")
     return [latest[name] for name in sorted(latest)]
 
 
 def _heading(records: list[dict[str, Any]]) -> str:
     machine, versions = records[0]["machine"], records[0]["versions"]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    rounds = sorted({len(record[way]["seconds"]) for record in records for way in ("plain", "forebay")} - {0})
+    version_list = ", ".join(f"{name} {version}" for name, version in versions.items())
+    rounds = sorted({len(record[variant]["seconds"]) for record in records for variant in ("plain", "forebay")} - {0})
     return (
-        f"**{records[0]['device']}** ({machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, {told}). "
-        f"Medians of {' or '.join(map(str, rounds))} rounds after one to warm up, with half their range; "
-        "the first round, set-up included, stands apart."
+        f"**{records[0]['device']}** ({machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, "
+        f"{version_list}). "
+        f"Medians of {' or '.join(map(str, rounds))} rounds after a warm-up round, ± half their range. "
+        "The last column is the time of the first round with its set-up: plain / with Forebay."
     )
 
 
 def _row(record: dict[str, Any]) -> str:
     name, steps = record["example"], record["steps"]
     plain, forebay = record["plain"], record["forebay"]
-    cells = [f"[{name}](../examples/{name}.py)", _pace(plain, steps), _pace(forebay, steps), _ratio(plain, forebay)]
-    return f"| {' | '.join(cells)} | {_first(plain)} / {_first(forebay)} |\n"
+    cells = [
+        f"[{name}](../examples/{name}.py)",
+        _step_time(plain, steps),
+        _step_time(forebay, steps),
+        _ratio(plain, forebay),
+    ]
+    return f"| {' | '.join(cells)} | {_first_round(plain)} / {_first_round(forebay)} |\n"
 
 
-def _pace(timing: dict[str, Any], steps: int) -> str:
+def _step_time(timing: dict[str, Any], steps: int) -> str:
     if timing["error"] is not None:
         return f"fails: {_reason(timing['error'])}"
     seconds = timing["seconds"]
@@ -99,7 +110,7 @@ def _pace(timing: dict[str, Any], steps: int) -> str:
 
 
 def _reason(error: str) -> str:
-    """The end of what TensorFlow says, without the paths before it and the operation after it."""
+    """Return the end of a TensorFlow message, without the path before it and the operation after it."""
     return error.partition(" [Op:")[0].rpartition(": ")[2].strip().rstrip(".").replace("|", "/")
 
 
@@ -109,7 +120,7 @@ def _ratio(plain: dict[str, Any], forebay: dict[str, Any]) -> str:
     return f"{statistics.median(plain['seconds']) / statistics.median(forebay['seconds']):.3g}"
 
 
-def _first(timing: dict[str, Any]) -> str:
+def _first_round(timing: dict[str, Any]) -> str:
     return "-" if timing["first_seconds"] is None else f"{timing['first_seconds']:.2g}"
 
 

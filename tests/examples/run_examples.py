@@ -1,6 +1,9 @@
-"""Runs examples, each in a fork of one process that has imported their frameworks: importing takes longer than they do.
+"""Run examples, each in a fork of one process that has already imported their frameworks.
 
-python -m tests.examples.run_examples FOLDER SCRIPT...    keeps of each what it printed, its records and its exit status
+    python -m tests.examples.run_examples FOLDER SCRIPT...
+
+Importing the frameworks takes longer than the examples do. FOLDER receives the printed text, the records and the exit
+status of each example.
 """
 
 import os
@@ -9,22 +12,22 @@ import sys
 import traceback
 from pathlib import Path
 
-import keras  # noqa: F401  # for those who are forked
-import tensorflow as tf  # noqa: F401  # nothing of it runs here: its threads would be missing in a fork
+import keras  # noqa: F401  # for the forks
+import tensorflow as tf  # noqa: F401  # run no operation here: a fork would miss its threads
 
 import forebay  # noqa: F401
 
 
-def keep(script: Path, folder: Path) -> None:
+def run_in_fork(script: Path, folder: Path) -> None:
     child = os.fork()
     if child == 0:
-        os._exit(_run(script, folder))  # nothing of the parent's is ended twice
+        os._exit(_run(script, folder))  # skip the exit handlers of the parent
     _, status = os.waitpid(child, 0)
     (folder / f"{script.stem}.status").write_text(str(os.waitstatus_to_exitcode(status)))
 
 
 def _run(script: Path, folder: Path) -> int:
-    _print_to(folder / f"{script.stem}.txt")
+    _redirect_output(folder / f"{script.stem}.txt")
     sys.argv = [str(script), "--quick", "--json", str(folder / "results" / f"{script.stem}.json")]
     sys.path.insert(0, str(script.parent))
     try:
@@ -37,7 +40,7 @@ def _run(script: Path, folder: Path) -> int:
     return 0
 
 
-def _print_to(path: Path) -> None:
+def _redirect_output(path: Path) -> None:
     with path.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -45,4 +48,4 @@ def _print_to(path: Path) -> None:
 
 if __name__ == "__main__":
     for script in sys.argv[2:]:
-        keep(Path(script), Path(sys.argv[1]))
+        run_in_fork(Path(script), Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The examples run, say what they measured, and are all told of; the table in the docs is the one they recorded."""
+"""Tests that all examples run and are listed, and that the table in the docs matches their records."""
 
 import ast
 import importlib.util
@@ -16,7 +16,7 @@ INDEX = (ROOT / "examples" / "README.md").read_text()
 
 
 def run(*command):
-    """Where there is no GPU to see, so that every machine runs the same."""
+    """Run a script without a GPU, so that it does the same on every machine."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, *map(str, command)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
@@ -24,8 +24,8 @@ def run(*command):
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """What the examples left, of each what it printed and its records."""
+def outputs(tmp_path_factory):
+    """Run all examples. Return the folder with their printed text and records."""
     folder = tmp_path_factory.mktemp("examples")
     run("-m", "tests.examples.run_examples", folder, *EXAMPLES)
     return folder
@@ -67,15 +67,15 @@ def write(tmp_path):
     return write
 
 
-def test_there_is_an_example_for_every_situation():
+def test_examples_are_numbered_from_01_to_15():
     assert [path.stem[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 16)]
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_runs_and_appends_a_record(script, kept):
-    printed = (kept / f"{script.stem}.txt").read_text()
-    assert (kept / f"{script.stem}.status").read_text() == "0", printed[-4000:]
-    (found,) = json.loads((kept / "results" / f"{script.stem}.json").read_text())["records"]
+def test_every_example_runs_and_appends_a_record(script, outputs):
+    printed = (outputs / f"{script.stem}.txt").read_text()
+    assert (outputs / f"{script.stem}.status").read_text() == "0", printed[-4000:]
+    (found,) = json.loads((outputs / "results" / f"{script.stem}.json").read_text())["records"]
     assert found["example"] == script.stem
     assert found["device"].startswith("CPU")
     assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
@@ -84,7 +84,7 @@ def test_every_example_runs_and_appends_a_record(script, kept):
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_has_both_ways_and_a_first_line(script):
+def test_every_example_has_both_variants_and_a_docstring(script):
     tree = ast.parse(script.read_text())
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert ast.get_docstring(tree).splitlines()[0]
@@ -97,7 +97,7 @@ def test_every_example_is_in_the_index_and_in_an_answer(script):
     assert f"(../examples/{script.name})" in QUESTIONS
 
 
-def test_the_page_holds_what_was_recorded():
+def test_the_page_has_the_recorded_measurements():
     run(ROOT / "examples" / "table.py", "--check")
 
 
@@ -107,7 +107,7 @@ def test_a_table_holds_medians_spread_ratio_and_first_rounds(table, write):
     assert "| [01_x](../examples/01_x.py) | 20 (± 50%) | 5 (± 0%) | 4 | 1.5 / 1.5 |" in made
 
 
-def test_a_way_that_failed_is_told_in_its_row(table, write):
+def test_a_row_shows_the_error_of_a_failed_variant(table, write):
     failed = timing(
         error="Failed copying input tensor from device:CPU:0: Dst tensor is not initialized. [Op:Cast] name: "
     )
@@ -115,7 +115,7 @@ def test_a_way_that_failed_is_told_in_its_row(table, write):
     assert "| fails: Dst tensor is not initialized | 10 (± 0%) | - | - / 1.5 |" in made
 
 
-def test_of_two_records_the_later_counts_and_quick_ones_never(table, write):
+def test_the_later_of_two_records_counts_and_quick_records_do_not(table, write):
     records = [
         record("01_x", plain=timing(0.1), forebay=timing(0.1)),
         record("01_x", plain=timing(0.2), forebay=timing(0.1)),
@@ -125,8 +125,8 @@ def test_of_two_records_the_later_counts_and_quick_ones_never(table, write):
 
 
 def test_records_of_two_machines_in_one_file_are_refused(table, write):
-    ways = {"plain": timing(0.1), "forebay": timing(0.1)}
-    path = write(record("01_x", **ways), record("02_x", device="Another GPU", **ways))
+    variants = {"plain": timing(0.1), "forebay": timing(0.1)}
+    path = write(record("01_x", **variants), record("02_x", device="Another GPU", **variants))
     with pytest.raises(SystemExit, match="records of 2 machines"):
         table.render([path])
 
@@ -136,7 +136,7 @@ def test_records_of_another_schema_are_refused(table, write):
         table.render([write(schema_version=7)])
 
 
-def test_only_what_stands_between_the_markers_is_written(table):
+def test_fill_replaces_only_the_text_between_the_markers(table):
     page = "before\n<!-- examples -->\nold\n<!-- /examples -->\nafter\n"
     assert table.fill(page, "new\n") == "before\n<!-- examples -->\nnew\n<!-- /examples -->\nafter\n"
 
