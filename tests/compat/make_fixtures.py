@@ -115,10 +115,10 @@ def _save_probe_of_a_gpu() -> None:
     from dataclasses import replace
 
     from forebay.probe import Probe
-    from forebay.probing.figures import DeviceFigures, RowSpeed, RowSpeeds
+    from forebay.probing.figures import DeviceCeilings, RowSpeed, RowSpeeds
 
     speeds = RowSpeeds((RowSpeed(64, 1e9), RowSpeed(400, 4e9), RowSpeed(4096, 9e9)))
-    device = DeviceFigures(
+    device = DeviceCeilings(
         "GPU", 70 << 30, 80 << 30, 5, 16, 5e10, 4.5e10, 9e10, 8e9, 1e10, 1e10, 5e-6, 1e-5, 4e-6, 7e-6, speeds, None
     )
     measured = Probe.cached()

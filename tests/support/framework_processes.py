@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from tests.support.paths import DOCTOR, ROOT, TESTS
 
@@ -101,7 +101,7 @@ class FrameworkProcesses:
         results = self._folder / f"{name}.xml"
         assert results.exists(), self._output(name)
         path = Path(file).relative_to(ROOT).as_posix() if Path(file).is_absolute() else f"tests/{file}"
-        found = [case for case in ElementTree.parse(results).iter("testcase") if case.get("file") == path]
+        found = [case for case in ET.parse(results).iter("testcase") if case.get("file") == path]
         assert found, f"{name} ran no case of {path}:\n{self._output(name)}"
         failures = [part.text or "" for case in found for part in case if part.tag in ("failure", "error")]
         assert not failures, "\n\n".join(failures)[-8000:]

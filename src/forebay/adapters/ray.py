@@ -35,7 +35,7 @@ def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
         raise PipelineError(f"from_dataset(order={order!r}) is unknown. Choose 'kept' or 'any'.")
     if not isinstance(dataset, Dataset):
         raise PipelineError(f"from_dataset() needs a ray.data.Dataset, got {type(dataset).__name__}.")
-    return Pipeline(DatasetStream(dataset, keeps_order=order == "kept"))
+    return Pipeline(DatasetStream(dataset, kept=order == "kept"))
 
 
 class DatasetStream(AbstractStream):
@@ -43,9 +43,9 @@ class DatasetStream(AbstractStream):
 
     needs_cluster = True  # the dataset's own steps run on the Ray cluster
 
-    def __init__(self, dataset: Dataset, *, keeps_order: bool) -> None:
-        self._dataset, self._keeps_order = dataset, keeps_order
-        if keeps_order:
+    def __init__(self, dataset: Dataset, *, kept: bool) -> None:
+        self._dataset, self._keeps_order = dataset, kept
+        if kept:
             dataset.context.execution_options.preserve_order = True
         leaves, self.structure = flatten(self._first(PEEK_ROWS))
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
