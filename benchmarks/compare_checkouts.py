@@ -2,8 +2,9 @@
 
     python benchmarks/compare_checkouts.py OLD NEW --case rows-1024 --rounds 5 [--device cuda] [--save FILE]
 
-Each round measures OLD, NEW and OLD again. The table shows the median ratio NEW / OLD of every row of Forebay, and the
-spread of OLD against OLD, which is what the machine itself varies by. Above 1 is better for every unit.
+Each round measures OLD, NEW and OLD again. The table shows the median ratio NEW / OLD of every row of Forebay. It
+also shows the range of OLD / OLD, which is the noise of the machine. A ratio above 1 means that NEW is faster, for
+every unit.
 """
 
 import argparse
@@ -18,7 +19,7 @@ Figures = dict[tuple[str, str, str], float]
 
 
 def measure(checkout: Path, arguments: argparse.Namespace) -> Figures:
-    """All figures of Forebay's contenders in one round; larger is better."""
+    """Run the benchmark in a checkout. Return the figures of Forebay's contenders; larger is better."""
     command = [sys.executable, "-m", "forebay", "bench", "--json", "--repeats", "1", "--device", arguments.device]
     command += [part for case in arguments.case for part in ("--case", case)]
     command += [part for name in arguments.contender for part in ("--contender", name)]
@@ -46,17 +47,17 @@ def figures_of(document: dict) -> list[tuple[tuple[str, str, str], float]]:
 def compare(rounds: list[tuple[Figures, Figures, Figures]]) -> list[dict]:
     rows = []
     for key in sorted({key for old, new, again in rounds for key in old.keys() & new.keys() & again.keys()}):
-        kept = [
+        complete = [
             (old[key], new[key], again[key]) for old, new, again in rounds if key in old and key in new and key in again
         ]
-        ratios = [new / ((old + again) / 2) for old, new, again in kept]
-        noise = sorted(again / old for old, new, again in kept)
+        ratios = [new / ((old + again) / 2) for old, new, again in complete]
+        noise = sorted(again / old for old, new, again in complete)
         rows.append(
             {
                 "case": key[0],
                 "row": key[1],
                 "column": key[2],
-                "rounds": len(kept),
+                "rounds": len(complete),
                 "new_over_old": round(statistics.median(ratios), 3),
                 "ratios": [round(ratio, 3) for ratio in ratios],
                 "old_over_old": [round(noise[0], 3), round(noise[-1], 3)],
@@ -69,8 +70,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--case", action="append", default=[], help="only this case; may be repeated")
-    parser.add_argument("--contender", action="append", default=[], help="passed on to forebay bench")
+    parser.add_argument("--case", action="append", default=[], help="measure only this case; repeatable")
+    parser.add_argument("--contender", action="append", default=[], help="measure only this contender; repeatable")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
@@ -81,7 +82,7 @@ def main() -> None:
         old, new, again = (measure(path, arguments) for path in (arguments.old, arguments.new, arguments.old))
         rounds.append((old, new, again))
         rows = compare(rounds)
-        if arguments.save:  # after every round, so that an interrupted run keeps what it measured
+        if arguments.save:  # after every round, so that an interrupted run keeps its results
             arguments.save.write_text(json.dumps(rows, indent=1) + "\n")
     print(f"{'case':18} {'row':28} {'column':10} {'new/old':>8}   old/old")
     for row in rows:

@@ -153,10 +153,9 @@ def _rows_of_ray(work: argparse.Namespace, order_blocks: Callable[[Any], Any]) -
     import ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=512 << 20, log_to_driver=False)
-    ray.data.DataContext.get_current().execution_options.preserve_order = (
-        True  # so that the data is sorted before the shuffle
-    )
-    ray.data.DataContext.get_current().enable_progress_bars = False
+    context = ray.data.DataContext.get_current()
+    context.execution_options.preserve_order = True  # so that the data is sorted before the shuffle
+    context.enable_progress_bars = False
     dataset = order_blocks(ray.data.range(work.rows, override_num_blocks=work.rows // work.block))
     batches = dataset.iter_batches(
         batch_size=work.batch,

@@ -38,23 +38,23 @@ Turn = Callable[[], float]  # returns rows per second
 
 
 def main() -> None:
-    asked = parse_arguments()
+    arguments = parse_arguments()
     out, sys.stdout = sys.stdout, sys.stderr  # messages of Ray go to stderr
-    nodes = [int(count) for count in asked.nodes.split(",")]
-    wanted = asked.only.split(",")
-    busy = BusyMap.lasting(asked.row_ms / 1e3)  # calibrated once, so that all contenders do the same work
-    result: dict[str, Any] = {"machine": machine(), "asked": vars(asked), "rounds": busy.rounds}
+    nodes = [int(count) for count in arguments.nodes.split(",")]
+    wanted = arguments.only.split(",")
+    busy = BusyMap.lasting(arguments.row_ms / 1e3)  # calibrated once, so that all contenders do the same work
+    result: dict[str, Any] = {"machine": machine(), "asked": vars(arguments), "rounds": busy.rounds}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the remaining cases were not measured"))
     try:
         for count in nodes:
-            with cluster(count, asked.cpus):
-                workers = count * asked.cpus
+            with cluster(count, arguments.cpus):
+                workers = count * arguments.cpus
                 if "map" in wanted:
-                    add_turns(result, f"map, {count} nodes", compare_maps(workers, busy, asked))
+                    add_turns(result, f"map, {count} nodes", compare_maps(workers, busy, arguments))
                 if "empty" in wanted and "empty" not in result:
-                    result["empty"] = compare_empty(workers, asked)
+                    result["empty"] = compare_empty(workers, arguments)
                 if "data" in wanted and count == nodes[-1] and "data" not in result:
-                    result["data"] = compare_data(asked)
+                    result["data"] = compare_data(arguments)
     finally:
         result["ratios"] = ratios(result, nodes)
         print(json.dumps(result, indent=1), file=out)
@@ -145,15 +145,15 @@ def rows_of(count: int) -> dict[str, Any]:
     return {"x": np.ones((count, ROW_FLOATS), np.float32), "number": np.arange(count)}
 
 
-def compare_maps(workers: int, busy: BusyMap, asked: argparse.Namespace) -> dict[str, Any]:
-    batches = max(workers * 2, int(asked.seconds * workers / (asked.row_ms / 1e3) / BATCH_ROWS))
+def compare_maps(workers: int, busy: BusyMap, arguments: argparse.Namespace) -> dict[str, Any]:
+    batches = max(workers * 2, int(arguments.seconds * workers / (arguments.row_ms / 1e3) / BATCH_ROWS))
     rows = rows_of(batches * BATCH_ROWS)
     feeds = {
         where: fb.from_arrays(rows).shuffle(seed=0).map(busy, where=where, workers=workers).batch(BATCH_ROWS).feed()
         for where in ("process", "ray")
     }
     stolen = CpuSteal()
-    found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, asked.turns)
+    found = take_turns({where: epoch_turn(feed) for where, feed in feeds.items()}, arguments.turns)
     result = {"workers": workers, "batches": batches, "rows_per_second": found, "stolen": [stolen.cores()]}
     result["ray"] = [feeds["ray"].stats()["ray"]]
     for feed in feeds.values():
@@ -161,7 +161,7 @@ def compare_maps(workers: int, busy: BusyMap, asked: argparse.Namespace) -> dict
     return result
 
 
-def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
+def compare_empty(workers: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure the time per batch of a map that does nothing, with all workers and with one."""
     result = {}
     for count in (workers, 1):
@@ -170,7 +170,7 @@ def compare_empty(workers: int, asked: argparse.Namespace) -> dict[str, Any]:
             for where in ("process", "ray")
         }
         running = {where: pipeline.feed() for where, pipeline in feeds.items()}
-        found = take_turns({where: epoch_turn(feed) for where, feed in running.items()}, asked.turns)
+        found = take_turns({where: epoch_turn(feed) for where, feed in running.items()}, arguments.turns)
         per_batch = {where: BATCH_ROWS / statistics.median(turns) * 1e3 for where, turns in found.items()}
         result[f"{count} workers"] = {"ms_per_batch": per_batch, "ray_minus_process_ms": minus(per_batch)}
         for feed in running.values():
@@ -212,13 +212,15 @@ def epoch_turn(feed: Any) -> Turn:
 # Ray Data
 
 
-def compare_data(asked: argparse.Namespace) -> dict[str, Any]:
+def compare_data(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure shuffled batches for PyTorch, without a map and with a map on the cluster."""
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
-    rows, nbytes = rows_of(asked.data_rows), asked.data_mib << 20
-    dataset = ray.data.from_numpy([rows["x"][start : start + 50_000] for start in range(0, asked.data_rows, 50_000)])
+    rows, nbytes = rows_of(arguments.data_rows), arguments.data_mib << 20
+    dataset = ray.data.from_numpy(
+        [rows["x"][start : start + 50_000] for start in range(0, arguments.data_rows, 50_000)]
+    )
     plain = fb.from_arrays(rows["x"]).shuffle(seed=0).batch(DATA_BATCH_ROWS)
     contenders = {
         "forebay": feed_turn(plain, nbytes),
@@ -228,8 +230,8 @@ def compare_data(asked: argparse.Namespace) -> dict[str, Any]:
     }
     for turn in contenders.values():
         turn()  # warm-up
-    found = take_turns(contenders, asked.turns)
-    return {"rows": asked.data_rows, "shuffled_in_mib": asked.data_mib, "rows_per_second": found}
+    found = take_turns(contenders, arguments.turns)
+    return {"rows": arguments.data_rows, "shuffled_in_mib": arguments.data_mib, "rows_per_second": found}
 
 
 def doubled(batch: Any) -> Any:
@@ -242,9 +244,8 @@ def doubled_column(batch: dict[str, Any]) -> dict[str, Any]:
 
 def feed_turn(pipeline: fb.Pipeline, nbytes: int) -> Turn:
     def turn() -> float:
-        with pipeline.feed(
-            "torch", device="cpu", host_bytes=nbytes
-        ) as feed:  # closed after the turn, because Ray Data needs the CPUs too
+        # Each turn closes its feed, because Ray Data needs the CPUs too.
+        with pipeline.feed("torch", device="cpu", host_bytes=nbytes) as feed:
             next(iter(feed))
             return speed(feed)
 

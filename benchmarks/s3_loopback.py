@@ -1,4 +1,4 @@
-"""Compares a feed of S3 objects with parallel ranged downloads: moto on loopback, with 5 ms of added latency.
+"""Compare a feed of S3 objects with parallel ranged downloads: moto on loopback, with 5 ms of added latency.
 
     python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--rate 1000] [--bulk moto] [--json FILE]
 
@@ -235,7 +235,7 @@ class RateLimit:
     """Limits the bytes per second over all connections, if there is a rate."""
 
     def __init__(self, rate: float | None) -> None:
-        self._seconds_per_byte = 1e-6 / rate if rate else 0.0  # per byte
+        self._seconds_per_byte = 1e-6 / rate if rate else 0.0
         self._lock = threading.Lock()
         self._due = 0.0  # time at which the rate allows the next byte
         self.max_send_nbytes = PACED_NBYTES if rate else 1 << 62
