@@ -62,7 +62,7 @@ def test_sequential_rows_are_copied_in_runs(framework):
 def test_shards_and_block_shuffles_equal_the_host_batches(framework):
     data = ROWS["small"]()
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3).shard(1, 3).batch(128), resident="never")
-    assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block_steps=256).batch(128), resident="never")
+    assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block=256).batch(128), resident="never")
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])

@@ -131,7 +131,7 @@ def test_page_locked_memory_is_reused(framework):
     for step in range(100):
         readback.put(number(step), tag=step)
         found += readback.ready()
-    (reader,) = readback._fetchers[FRAMEWORK]._readers._readers.values()
+    (reader,) = readback._copiers[FRAMEWORK]._readers._readers.values()
     assert len(reader._blocks) <= 3
     assert [result.tag for result in found + readback.drain()] == list(range(100))
 
