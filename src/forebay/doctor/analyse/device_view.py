@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.attribution import NO_MATCH, match_calls, match_events
-from forebay.doctor.analyse.idle_time import CALL_LATENCY_NS, IdleTime, attribute_idle, launching_intervals
+from forebay.doctor.analyse.idle_time import (
+    CALL_LATENCY_NS,
+    IdleTime,
+    QueueActivity,
+    attribute_idle,
+    launching_intervals,
+)
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.model.capture import Capture
@@ -216,15 +222,9 @@ class DeviceView:
         # Calls of all threads count, because the loop waits for some of them.
         queueing = self.calls[np.unique(self.call_of[self.call_of >= 0])]
         launching = launching_intervals(queueing["start"].astype(np.int64), queueing["end"].astype(np.int64))
-        return attribute_idle(
-            gaps,
-            self.events,
-            self.thread,
-            len(self),
-            launching=launching,
-            queued=self._queued,
-            upload_preparations=self.upload_preparations,
-        )
+        own = [event for event in self.events if event.thread == self.thread]
+        activity = QueueActivity(launching, self._queued, self.upload_preparations)
+        return attribute_idle(gaps, own, len(self), activity)
 
     def coverage(self, direction: str) -> float | None:
         """Return the share of transferred bytes with a known line; None without transfers."""

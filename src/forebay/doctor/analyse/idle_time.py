@@ -20,6 +20,7 @@ __all__ = [
     "PYTHON",
     "CALL_LATENCY_NS",
     "IdleTime",
+    "QueueActivity",
     "attribute_idle",
     "launching_intervals",
 ]
@@ -49,28 +50,26 @@ class IdleTime:
     per_step: float  # number of gaps in a mean step
 
 
-def attribute_idle(
-    gaps: Intervals,
-    events: Sequence[LedgerEvent],
-    thread: int,
-    steps: int,
-    *,
-    launching: Intervals,
-    queued: Intervals,
-    upload_preparations: Mapping[int, Intervals],
-) -> tuple[IdleTime, ...]:
-    """Attribute every moment of the gaps to exactly one cause.
+@dataclass(frozen=True, slots=True)
+class QueueActivity:
+    """When the host worked for the queue of the device."""
 
-    `launching` is when the host called operations one after the other, `queued` is when the queue of the device held
-    work, and `upload_preparations` is, by line, when data was prepared for an upload.
-    """
-    own = [event for event in events if event.thread == thread]
+    launching: Intervals  # the host called operations one after the other
+    queued: Intervals  # the queue held work that had not begun
+    upload_preparations: Mapping[int, Intervals]  # by line: the host prepared data for an upload
+
+
+def attribute_idle(
+    gaps: Intervals, own: Sequence[LedgerEvent], steps: int, activity: QueueActivity
+) -> tuple[IdleTime, ...]:
+    """Attribute every moment of the gaps to exactly one cause. `own` are the events of the loop's thread."""
     candidates = [(cause, line, when) for cause, kinds in CAUSES.items() for line, when in _by_line(own, kinds).items()]
     first = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
-    candidates[first:first] = [(UPLOAD_CAUSE, line, when) for line, when in upload_preparations.items()]
+    candidates[first:first] = [(UPLOAD_CAUSE, line, when) for line, when in activity.upload_preparations.items()]
     candidates += [(READ_BACK_CAUSE, line, when) for line, when in _gaps_after_waits(gaps, own).items()]
-    candidates.append((IDLE, -1, queued))
+    candidates.append((IDLE, -1, activity.queued))
     candidates += [(LAUNCHING, line, when) for line, when in _by_line(own, LAUNCHES).items()]
+    launching = activity.launching
     candidates.append((LAUNCHING, -1, launching if len(launching) else _short_gaps(gaps)))
     found, left = [], gaps
     for cause, line, when in candidates:

@@ -9,10 +9,10 @@ from forebay.doctor.capture.hooks.calls import run_guarded
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["DatasetFacts", "FitCounter", "InputStage", "dataset_facts", "fit_counter", "time_stage"]
+__all__ = ["DatasetFacts", "FitCounter", "PythonStage", "dataset_facts", "fit_counter", "time_stage"]
 
 
-class InputStage(NamedTuple):
+class PythonStage(NamedTuple):
     """The stage of a pipeline that a user function implements."""
 
     api: str
@@ -20,7 +20,7 @@ class InputStage(NamedTuple):
     what: str  # row, map, generator
 
 
-def time_stage(ledger: Ledger, find_stage: Callable[[], InputStage], function: Callable[..., Any], *args: Any) -> Any:
+def time_stage(ledger: Ledger, find_stage: Callable[[], PythonStage], function: Callable[..., Any], *args: Any) -> Any:
     """Call `function` and record its time. Reads and conversions inside it belong to the stage."""
     if not ledger.is_on:
         return function(*args)
@@ -35,7 +35,7 @@ def time_stage(ledger: Ledger, find_stage: Callable[[], InputStage], function: C
             ledger.end()
 
 
-def _record(ledger: Ledger, find_stage: Callable[[], InputStage], start: int, end: int) -> None:
+def _record(ledger: Ledger, find_stage: Callable[[], PythonStage], start: int, end: int) -> None:
     stage = find_stage()
     if stage.line >= 0:
         detail = {"what": stage.what, "count": 1}

@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters import (
 )
 
 from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
-from forebay.doctor.capture.hooks.input_stages import InputStage, dataset_facts, time_stage
+from forebay.doctor.capture.hooks.input_stages import PythonStage, dataset_facts, time_stage
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind
@@ -108,7 +108,7 @@ def _hook_rows(patches: Patches) -> None:
 
 
 def _hook_row(ledger: Ledger, original: Any) -> Any:
-    stage = InputStage(ROW, ledger.lines.line_of_function(original), "row")
+    stage = PythonStage(ROW, ledger.lines.line_of_function(original), "row")
 
     def hook(*args: Any) -> Any:
         return time_stage(ledger, lambda: stage, original, *args)
@@ -131,7 +131,7 @@ def _hook_generators(patches: Patches) -> None:
 def _record_generator(ledger: Ledger, generator: Any) -> Iterator[Any]:
     """Yield the same batches and record the time that the generator takes for each."""
     code = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
-    stage = InputStage(GENERATOR, ledger.lines.line_of_function(code), "generator")
+    stage = PythonStage(GENERATOR, ledger.lines.line_of_function(code), "generator")
     end = object()
     while True:
         batch = time_stage(ledger, lambda: stage, next, generator, end)

@@ -11,7 +11,7 @@ from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call
-from forebay.doctor.capture.hooks.input_stages import InputStage, fit_counter, time_stage
+from forebay.doctor.capture.hooks.input_stages import PythonStage, fit_counter, time_stage
 from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
 from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, nbytes_of
@@ -150,10 +150,10 @@ def hook_python_stages(patches: Patches, registry: Any) -> None:
     patches.replace(registry, "__call__", make, api=PY_FUNCTION_API)
 
 
-def _find_stage(ledger: Ledger, functions: Any, token: Any) -> InputStage:
+def _find_stage(ledger: Ledger, functions: Any, token: Any) -> PythonStage:
     function, what = _user_function(functions.get(token))
     api = "Dataset.from_generator" if what == "generator" else PY_FUNCTION_API
-    return InputStage(api, ledger.lines.line_of_function(function), what)
+    return PythonStage(api, ledger.lines.line_of_function(function), what)
 
 
 def _user_function(registered: Any) -> tuple[Any, str]:
