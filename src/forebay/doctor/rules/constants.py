@@ -1,4 +1,6 @@
-"""Large arrays stored as constants of a graph. Each trace holds another copy on host and device.
+"""The rule for large arrays that a script stores in graphs as constants.
+
+A function that reads a global array stores it in its graph. Every traced graph has its own copy, on host and device.
 
 The rule only warns: constants cost memory and compile time, not step time.
 """
@@ -15,12 +17,12 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LARGEST_NBYTES = 64 << 20
+LARGEST_NBYTES = 64 << 20  # per graph; the rule accepts constants up to this size
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per line, with the size of its largest graph and the number of graphs."""
-    if view.steps is None:
+    """Yield one finding per line of user code that puts large constants into graphs."""
+    if view.steps is None:  # the doctor found no training loop
         return
     for constants in find_graph_constants(view):
         if constants.nbytes > LARGEST_NBYTES:
@@ -29,6 +31,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
     framework = framework_of(view, constants.api)
+    # The two zeros of each cure: no seconds are saved per step, neither at least nor at most.
     basis = "this cure saves memory and compile time, not step time"
     argument = Cure(
         "pass the array as an argument", _ARGUMENT_CODE.get(framework, _ARGUMENT_CODE["jax"]), 0.0, 0.0, basis

@@ -1,4 +1,8 @@
-"""Data in Keras: the loader of a `fit`, waits for batches in Python, and user code that makes batches."""
+"""Hooks for the input of Keras `fit`.
+
+They record three things: which loader `fit` uses, how long the JAX backend waits for each batch, and how long user code
+(a `PyDataset` or a generator) takes to make a batch.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -23,8 +27,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_data"]
 
-INPUT, ROW, GENERATOR = "keras input", "PyDataset.__getitem__", "generator"
-_LOADERS = {
+INPUT, ROW, GENERATOR = "keras input", "PyDataset.__getitem__", "generator"  # API names in events and failure notes
+_LOADERS = {  # class of the Keras adapter -> name of the loader in events
     "ArrayDataAdapter": "arrays",
     "TFDatasetAdapter": "tf.data",
     "GeneratorDataAdapter": "generator",
@@ -39,20 +43,22 @@ _ADAPTERS = (
 
 
 def hook_data(patches: Patches) -> None:
+    # Nested hooks must record: TensorFlow's hooks collect facts while Keras creates the tf.data pipeline.
     for module, name in _ADAPTERS:
         adapter = getattr(module, name)
-        hook_call(patches, adapter, "get_tf_dataset", api="Model.fit", on_return=_add_facts, nested="recorded")
+        hook_call(patches, adapter, "get_tf_dataset", api="Model.fit", on_return=_add_dataset_facts, nested="recorded")
     _hook_waits(patches)
-    _hook_rows(patches)
+    _hook_py_datasets(patches)
     _hook_generators(patches)
 
 
-def _add_facts(call: HookedCall) -> None:
+def _add_dataset_facts(call: HookedCall) -> None:
+    """Store facts about the dataset that an adapter returned; TensorFlow's hooks read them."""
     dataset_facts.add(call.result, **_read_facts(call.args[0]))
 
 
 def _read_facts(adapter: Any) -> dict[str, Any]:
-    """Return facts with the keys of an input event."""
+    """Return loader, batch size and worker count of an adapter, for input events."""
     facts: dict[str, Any] = {"loader": _LOADERS.get(type(adapter).__name__, "generator")}
     rows, dataset = getattr(adapter, "batch_size", None), getattr(adapter, "py_dataset", None)
     facts |= {"batch_rows": rows} if rows else {}
@@ -60,7 +66,10 @@ def _read_facts(adapter: Any) -> dict[str, Any]:
 
 
 def _hook_waits(patches: Patches) -> None:
-    """Hook the iterator of the JAX backend, which takes batches in Python."""
+    """Time how long the JAX backend waits for each batch.
+
+    This backend iterates over batches in Python. The hooks of TensorFlow and PyTorch time the other backends.
+    """
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
     if keras.backend.backend() == "jax" and trainer is not None:
         make = partial(_hook_iterator, patches.ledger)
@@ -76,7 +85,7 @@ def _hook_iterator(ledger: Ledger, original: Any) -> Any:
 
 
 def _record_waits(ledger: Ledger, batches: Iterator[Any], facts: dict[str, Any]) -> Iterator[Any]:
-    """Yield the same batches and record each wait."""
+    """Yield the same batches and record how long Keras waits for each."""
     end = object()
     while True:
         start = perf_counter_ns()
@@ -94,20 +103,23 @@ def _record_batch(ledger: Ledger, call: HookedCall, facts: dict[str, Any]) -> No
     record_call(ledger, EventKind.INPUT, f"keras {facts['loader']}", call, nbytes=nbytes, detail=facts)
 
 
-def _hook_rows(patches: Patches) -> None:
-    """Hook each user class derived from PyDataset when Keras receives its first object."""
+def _hook_py_datasets(patches: Patches) -> None:
+    """Hook `__getitem__` of each user subclass of `PyDataset`.
+
+    The hook is added when Keras wraps the first instance of the class.
+    """
     known: set[type] = set()
 
     def on_adapter(call: HookedCall) -> None:
         kind = type(call.args[0].py_dataset)
         if kind not in known:
             known.add(kind)
-            patches.replace(kind, "__getitem__", partial(_hook_row, patches.ledger), api=ROW)
+            patches.replace(kind, "__getitem__", partial(_hook_getitem, patches.ledger), api=ROW)
 
     hook_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", api=ROW, on_return=on_adapter)
 
 
-def _hook_row(ledger: Ledger, original: Any) -> Any:
+def _hook_getitem(ledger: Ledger, original: Any) -> Any:
     stage = PythonStage(ROW, ledger.lines.line_of_function(original), "row")
 
     def hook(*args: Any) -> Any:
@@ -130,8 +142,9 @@ def _hook_generators(patches: Patches) -> None:
 
 def _record_generator(ledger: Ledger, generator: Any) -> Iterator[Any]:
     """Yield the same batches and record the time that the generator takes for each."""
-    code = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
-    stage = PythonStage(GENERATOR, ledger.lines.line_of_function(code), "generator")
+    # `line_of_function` reads `__code__`; a generator object stores its code as `gi_code`.
+    function = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
+    stage = PythonStage(GENERATOR, ledger.lines.line_of_function(function), "generator")
     end = object()
     while True:
         batch = time_stage(ledger, lambda: stage, next, generator, end)
