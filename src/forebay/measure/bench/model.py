@@ -1,4 +1,4 @@
-"""The parts of a case: workload, entries, columns and targets; and how cases are selected."""
+"""The data classes that describe a bench case, and functions that select and shorten cases."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ MeterName: TypeAlias = Literal[
 ]
 
 
-class Skip(Exception):  # noqa: N818  not an error: the table shows the reason
+class Skip(Exception):  # noqa: N818  not an error: the entry is skipped, and the table shows the reason
     """Raised by a contender that cannot run this workload on this machine."""
 
 
@@ -40,22 +40,22 @@ class Skip(Exception):  # noqa: N818  not an error: the table shows the reason
 class ResultColumn:
     """One number that is measured for every entry."""
 
-    name: str
+    name: str  # key in the results and in targets
     unit: Literal["rows/s", "GB/s", "us", "ms", "MiB", "KiB", "x", "cores"]
-    heading: str
+    heading: str  # text above the column in the table
     ratio: bool = False  # whether the table also shows the ratio to the baseline
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The work of a case. Every contender receives the same one."""
+    """The data that all contenders of a case load."""
 
     rows: int
     shape: tuple[int, ...]
-    batch: int
+    batch: int  # rows per batch
     dtype: str = "float32"
     path: str = ""  # the file to read, for cases that read files
-    options: Mapping[str, Any] = field(default_factory=dict)  # options of the case, then those of the entry
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the case; in a run, those of the entry override them
 
     @property
     def batches(self) -> int:
@@ -66,21 +66,21 @@ class Workload:
 class Entry:
     """One way to run the workload: a contender and its options."""
 
-    label: str
-    contender: str
+    label: str  # name of the row in the table
+    contender: str  # name of the contender function
     options: Mapping[str, Any] = field(default_factory=dict)
-    repeats: int | None = None  # rounds, where the entry is too slow for those of the run
+    repeats: int | None = None  # measured rounds of a slow entry; None: as many as the run has
 
 
 @dataclass(frozen=True, slots=True)
 class PerformanceTarget:
-    """A value that Forebay must reach: an amount, or a ratio to another entry of the same run."""
+    """A limit for a result of Forebay, or for its ratio to another entry."""
 
-    of: str
-    column: str
+    of: str  # label of the entry that must reach the target
+    column: str  # name of the result column
     at_least: float | None = None
     at_most: float | None = None
-    over: str | None = None
+    over: str | None = None  # label of the entry that the value is divided by; None: no ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Case:
 
     name: str
     title: str
-    meaning: str  # one sentence that explains the numbers, printed below the table
+    meaning: str  # explains the numbers; printed below the table
     work: Workload
     meter: MeterName
     columns: tuple[ResultColumn, ...]
@@ -97,16 +97,17 @@ class Case:
     baseline: str | None = None  # label of the entry that ratios refer to
     files: tuple[str, ...] = ()  # kinds of file to write before the run: npy, npz, sparse, disk
     targets: tuple[PerformanceTarget, ...] = ()
-    timeout_seconds: float = 240.0  # for one reply of a contender; permuting a billion rows takes a minute
+    timeout_seconds: float = 240.0  # per request to a contender process; permuting a billion rows takes 60 s
 
 
 def select_cases(
     cases: Sequence[Case], *, case_names: Sequence[str] = (), contenders: Sequence[str] = ()
 ) -> list[Case]:
-    """Select cases by name, and their entries by contender; without names, select all of them.
+    """Select cases by name, and their entries by contender.
 
-    Any part of a contender's name or label selects it: "torch", "tf.data", "forebay". The baseline of a case always
-    stays, because ratios refer to it.
+    Empty `case_names` or `contenders` select all. An entry is selected if its label or the name of its contender
+    contains one of `contenders`, such as "torch" or "tf.data". A selected case keeps its baseline, because ratios refer
+    to it.
     """
     _check_names("case", case_names, [case.name for case in cases])
     _check_names("contender", contenders, [text for case in cases for text in map(_searched_text, case.entries)])
@@ -115,7 +116,10 @@ def select_cases(
 
 
 def with_fewer_rows(case: Case, factor: int) -> Case:
-    """Divide the rows of a case by `factor`, for a first impression that supports no claim."""
+    """Divide the number of rows of a case by `factor`, for a quick run.
+
+    At least four batches remain. The results are only a first impression: do not publish them.
+    """
     rows = max(case.work.rows // factor, 4 * case.work.batch)
     if case.work.rows % case.work.batch == 0:  # keep every batch full
         rows -= rows % case.work.batch

@@ -1,7 +1,7 @@
-"""The GPU cases: workloads, entries, and the targets of this project.
+"""The GPU cases of `forebay bench`: workloads, entries and performance targets.
 
-Every contender is used as its expert users do. Rows in which Forebay loses stay in the table. All entries of a case
-share one device, so the environment makes frameworks allocate device memory only as they need it.
+Every contender runs with the settings that an expert user would choose. The table also shows entries that are faster
+than Forebay. The targets in GB/s and ms are for the H200 in docs/measurements.md, whose link reaches 55 GB/s.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -12,11 +12,14 @@ SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
 TIMEOUT_SECONDS = 90.0
 
+# All entries of a case share one GPU, so no framework may reserve its whole memory.
 ENVIRONMENT = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch can then look for a GPU and still fork workers
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # lets torch look for a GPU without starting CUDA, which would prevent forks
 }
+# "stamped": each row contains its row number, so that consumers can check the rows.
+# "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
 STREAMED = {"environment": ENVIRONMENT, "stamped": True, "device": "cuda", "resident": "never"}
 RESIDENT = {**STREAMED, "resident": "always", "consumer": "torch_bytes"}
 
@@ -52,9 +55,10 @@ PEERS = (
 )
 
 
-def _at_link_speed(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
-    amounts = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
-    return (*amounts, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
+def _link_speed_targets(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
+    """Return two targets per label: a speed in GB/s and a ratio to the peak."""
+    speeds = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
+    return (*speeds, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
 
 
 STREAMING_CASES = (
@@ -69,7 +73,7 @@ STREAMING_CASES = (
         entries=(PEAK, TO_TORCH, TO_JAX, TO_TENSORFLOW, TO_CUPY, TO_TORCH_ONE_CPU, *PEERS, *DALI),
         baseline=PEAK.label,
         targets=(
-            *_at_link_speed(TO_TORCH.label, TO_JAX.label, TO_TENSORFLOW.label, gigabytes=47, share=0.86),
+            *_link_speed_targets(TO_TORCH.label, TO_JAX.label, TO_TENSORFLOW.label, gigabytes=47, share=0.86),
             PerformanceTarget(TO_TORCH.label, "cpu", at_most=0.25),
             PerformanceTarget(TO_TORCH_ONE_CPU.label, "cpu", at_most=0.25),
         ),
@@ -190,7 +194,7 @@ OTHER_CASES = (
 
 
 def _keras_case(backend: str, name: str, framework: str, *more: Entry) -> Case:
-    repeated, feed = Entry("one batch on the GPU", f"gpu_keras_{backend}_again"), f"gpu_forebay_keras_{backend}"
+    one_batch, feed = Entry("one batch on the GPU", f"gpu_keras_{backend}_again"), f"gpu_forebay_keras_{backend}"
     return Case(
         name=name,
         title=f"Keras fit on {framework}, a small CNN on 64x64x3 float32, batch 256",
@@ -199,14 +203,14 @@ def _keras_case(backend: str, name: str, framework: str, *more: Entry) -> Case:
         meter="keras_fit",
         columns=(ResultColumn("step", "ms", "step", ratio=True),),
         entries=(
-            repeated,
+            one_batch,
             Entry("forebay", feed),
             Entry("forebay streamed", feed, {"resident": "never"}),
             *more,
             Entry("NumPy arrays", f"gpu_keras_{backend}_arrays"),
         ),
-        baseline=repeated.label,
-        targets=(PerformanceTarget("forebay", "step", at_most=1.05, over=repeated.label),),
+        baseline=one_batch.label,
+        targets=(PerformanceTarget("forebay", "step", at_most=1.05, over=one_batch.label),),
         timeout_seconds=TIMEOUT_SECONDS,
     )
 

@@ -1,4 +1,8 @@
-"""PyTorch consumers: sum the first element of every row, or all bytes of a batch."""
+"""PyTorch consumers, which compute a checksum of each batch on the device.
+
+One consumer sums the first element of every row, the other sums all bytes. The bench compares the sum of each epoch
+with the sum over the source.
+"""
 
 import ctypes
 from typing import Any
@@ -11,7 +15,7 @@ from forebay.measure.bench.row_ids import sum_first_elements
 
 __all__ = ["TorchBytesConsumer", "TorchConsumer", "make_bytes_consumer", "make_consumer", "require_gpu"]
 
-BLOCKS, THREADS = 132, 512  # of the kernel that sums all bytes
+BLOCKS, THREADS = 132, 512  # launch size of the sum kernel: one block per multiprocessor of an H200, 512 threads each
 
 
 def require_gpu() -> None:
@@ -28,11 +32,15 @@ def make_bytes_consumer(work: Workload) -> "TorchBytesConsumer":
 
 
 class TorchConsumer:
-    """Writes the sum of each batch into its own cell, which takes one kernel per batch."""
+    """Sums the first element of every row.
+
+    Each batch has its own cell for its sum, an element of one tensor. So a batch needs only one kernel, without a
+    kernel that adds its sum to a total.
+    """
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
-        self._cells: Any = None  # allocated at the first batch: a loader must fork its workers before CUDA is used
+        self._cells: Any = None  # allocated at the first batch, because loaders must fork workers before CUDA starts
         self._cell_list: tuple[Any, ...] = ()
         self._next_cell = 0
         self._epoch_totals: list[Any] = []
@@ -72,19 +80,21 @@ class TorchConsumer:
 
 
 class TorchBytesConsumer(TorchConsumer):
-    """Sums all bytes of a batch as 64-bit integers, for rows that are already on the device.
+    """Sums all 64-bit words of a batch, for cases with resident rows.
 
-    Its own kernel reads at the speed of device memory. torch's sum takes twice as long, on the device and in Python,
-    and would be what is measured. Rows must be a multiple of 16 bytes, or the sum would depend on their order.
+    The kernel in `sum.cu` reads at the speed of device memory. `torch.sum` takes twice as long, on the device and in
+    Python; the bench would then measure `torch.sum` instead of the loader. The row size must be a multiple of 16 bytes.
+    Otherwise a word could span two rows, or the kernel would skip the last bytes of a batch. The sum would then depend
+    on the order of the rows.
     """
 
     def __init__(self, batches: int) -> None:
-        # Imported here because it needs cuda-bindings, and the other consumer needs only torch.
+        # Imported here because it needs cuda-bindings, which `TorchConsumer` does not need.
         from forebay.measure.bench.dma_peak import open_device
 
         super().__init__(batches)
         self._kernel = open_device().kernel("sum_words", "sum.cu")
-        self._stream = torch.cuda.current_stream().cuda_stream  # looked up once: it takes longer than a launch
+        self._stream = torch.cuda.current_stream().cuda_stream  # read once: reading it takes longer than a launch
 
     def sum_into(self, batch: Any, cell: Any) -> None:
         job = _SumJob(batch.data_ptr(), batch.nbytes // 16, cell.data_ptr())
@@ -92,16 +102,16 @@ class TorchBytesConsumer(TorchConsumer):
 
     def end_epoch(self) -> None:
         super().end_epoch()
-        self._cells.zero_()
+        self._cells.zero_()  # the kernel adds to a cell instead of overwriting it
 
     def cell_dtype(self, batch: Any) -> Any:
         return torch.int64
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        return int(source.reshape(-1).view(np.int64).sum())  # overflows like the sum on the device
+        return int(source.reshape(-1).view(np.int64).sum())  # wraps around on overflow, like the sum on the device
 
 
 class _SumJob(ctypes.Structure):
-    """The argument of the kernel in sum.cu."""
+    """The argument of the kernel in `sum.cu`. A pair is two 64-bit words."""
 
     _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_ulonglong), ("total", ctypes.c_void_p))
