@@ -1,9 +1,9 @@
-"""Decompression of one deflated member of an archive.
+"""Decompression of one archive member that is compressed with deflate.
 
-The size and the checksum are compared with the claims of the archive.
+Forebay compares size and checksum of the result with the values in the archive's directory.
 
-One call decompresses a member without the GIL. A deflate stream has no entry point in the middle, so parallel work
-needs several members. isal is used if it is installed, else zlib.
+Decompression releases the GIL. A deflate stream can only be decompressed from its start, so each member is the work of
+one thread. Several members can be decompressed in parallel. Forebay uses isal if it is installed, else zlib.
 """
 
 import zlib
@@ -20,29 +20,30 @@ from forebay.sources.files.mapped import MappedFile
 
 __all__ = ["DeflatedData", "describe_codec"]
 
-_MAX_RATIO = 1032  # of deflate: 258 bytes from two bits
-_READ_NBYTES = 256 * 1024
-_RAW = -zlib.MAX_WBITS  # a zip member has neither the header of zlib nor that of gzip
+_MAX_RATIO = 1032  # highest compression ratio of deflate: two bits can encode 258 bytes
+_READ_NBYTES = 256 * 1024  # deflated bytes that `inflate_head` reads at a time
+_RAW = -zlib.MAX_WBITS  # raw deflate: a zip member has no zlib or gzip header
 
 
 @dataclass(frozen=True, slots=True)
 class DeflatedData:
-    """A deflated member: its position, and its claimed size and checksum."""
+    """Position, sizes and checksum of a deflated member, as the archive's directory states them."""
 
     file: MappedFile
-    name: str  # of the member in errors
+    name: str  # of the member, for error messages
     offset: int
     deflated_nbytes: int
     inflated_nbytes: int
-    crc: int
+    crc: int  # CRC-32 of the inflated bytes
 
     def validate(self) -> None:
-        """Raise an error for impossible sizes."""
+        """Raise an error if the stated sizes are impossible. Nothing is inflated."""
         if self.offset + self.deflated_nbytes > self.file.nbytes:
             raise SourceError(
                 f"{self.name} is truncated: it ends after the {self.file.nbytes} bytes of its file. "
                 "Write or download the file again."
             )
+        # Small sizes always pass: they need little memory, and `inflate` compares the size anyway.
         if self.inflated_nbytes > self.deflated_nbytes * _MAX_RATIO + _READ_NBYTES:
             raise SourceError(
                 f"{self.name} claims to inflate from {self.deflated_nbytes} to {self.inflated_nbytes} bytes, which "
@@ -50,10 +51,10 @@ class DeflatedData:
             )
 
     def inflate_head(self, nbytes: int) -> bytes:
-        """Return the first bytes. Inflate no more than that."""
+        """Return the first `nbytes` bytes without inflating the rest."""
         inflator, end = _codec().decompressobj(_RAW), self.offset + self.deflated_nbytes
         head = b""
-        if not nbytes:  # a limit of 0 would mean no limit
+        if not nbytes:  # zlib treats a limit of 0 as no limit
             return head
         for start in range(self.offset, end, _READ_NBYTES):
             deflated = self.file.read(start, min(_READ_NBYTES, end - start))
@@ -65,11 +66,11 @@ class DeflatedData:
     def inflate(self) -> Array:
         """Return all bytes.
 
-        Raise an error if their number or their checksum is not as claimed.
+        Raise an error if their number or checksum differs from the archive's directory.
         """
         inflator = _codec().decompressobj(_RAW)
-        # The limit of one byte more than claimed bounds the memory and still detects a longer stream.
         deflated = self.file.read(self.offset, self.deflated_nbytes)
+        # The limit bounds the memory. One more byte than expected is enough to detect a stream that is too long.
         data = self._decompress(inflator, deflated, self.inflated_nbytes + 1)
         if len(data) > self.inflated_nbytes:
             raise self._damaged(f"it holds more than the claimed {self.inflated_nbytes} bytes")
@@ -93,7 +94,7 @@ class DeflatedData:
 
 
 def describe_codec() -> str:
-    """Return which library inflates, and how to install the faster one."""
+    """Name the library that inflates, as a phrase for `explain()`."""
     if _codec() is zlib:
         return "by zlib; pip install 'forebay[npz]' adds isal, which takes half the time or less"
     return "by isal"
@@ -101,7 +102,7 @@ def describe_codec() -> str:
 
 @cache
 def _codec() -> Any:
-    """Return a module with the interface of zlib."""
+    """Return `isal_zlib` or `zlib`, which have the same interface."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:

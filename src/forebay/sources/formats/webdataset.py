@@ -1,7 +1,8 @@
 """WebDataset archives as a source: one sample of a tar file is one row.
 
-Opening makes an index of the samples, so rows can be read in any order. Images, `.npy` arrays and integers in text are
-decoded here. A function of the user decodes all other members.
+A sample is a group of files in the archive (members) with the same name and different extensions, such as `0001.jpg`
+and `0001.cls`. Forebay builds an index of the samples when it opens the archive, so rows can be read in any order.
+It decodes images, `.npy` arrays and integers written as text. For all other members, the user passes a function.
 """
 
 import io
@@ -27,7 +28,7 @@ __all__ = ["TarSource", "open_webdataset"]
 MemberDecoders: TypeAlias = Mapping[str, Callable[[bytes], Any]]  # extension -> function from bytes to an array
 
 _IMAGE_EXTENSIONS = {"jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "ppm", "pgm"}
-_INTEGER_EXTENSIONS = {"cls", "cls2", "index", "inx", "id"}  # WebDataset's names for an integer in text
+_INTEGER_EXTENSIONS = {"cls", "cls2", "index", "inx", "id"}  # in WebDataset, these files contain an integer as text
 
 
 def open_webdataset(
@@ -40,13 +41,14 @@ def open_webdataset(
     channels: int | None = None,
     max_held_nbytes: int = 2**30,
 ) -> "TarSource":
-    """Open one tar file; a sample is one row.
+    """Open one tar file as a source with one row per sample.
 
-    A row is a dict of the members of a sample by extension: `{"jpg": ..., "cls": ...}`.
+    A row is a dict from extension to array: `{"jpg": ..., "cls": ...}`.
 
-    `members=["jpg", "cls"]` selects members. Images become uint8 pixels of one size (`size` and `channels` as for image
-    files), `cls` becomes an int64, `npy` its array. `decode={"json": function}` converts the bytes of a member to an
-    array. A gzip archive is decompressed into memory, up to `max_held_nbytes`.
+    `members=["jpg", "cls"]` selects extensions. An image becomes a uint8 array of shape (height, width, channels); all
+    rows have the same shape. `size=(height, width)` resizes images, `channels=` converts them. `cls` becomes an int64
+    and `npy` an array. `decode={"json": function}` converts the bytes of a member to an array. Forebay decompresses a
+    gzip archive into memory, up to `max_held_nbytes`.
     """
     file = open_maybe_gzip(path, max_held_nbytes)
     samples = list_samples(file)
@@ -66,15 +68,15 @@ def open_webdataset(
 
 @dataclass(frozen=True, slots=True)
 class _TarOptions:
-    """How the samples of an archive become rows."""
+    """Options to convert samples to rows; `TarSource` needs them again to reopen the archive."""
 
-    decoders: Mapping[str, "_Decoder"]  # by extension, in the order of the leaves
+    decoders: Mapping[str, "_Decoder"]  # extension -> decoder, in the order of the leaves of a row
     spec: Tree | None
     max_held_nbytes: int
 
 
 class TarSource(AbstractSource):
-    """The samples of one archive; each is one row."""
+    """A source whose rows are the samples of one archive."""
 
     immutable = True
 
@@ -85,7 +87,7 @@ class TarSource(AbstractSource):
         self.specs = tuple(decoder.spec for decoder in self._decoders)
         self.structure = match_spec(file.path, self.specs, dict_structure(extensions), options.spec)
         self._file: ReadableFile | None = file
-        self._path, self._stamp = file.path, file.stamp
+        self._path, self._stamp = file.path, file.stamp  # the stamp changes when the file is rewritten
         self._samples, self._options = samples, options
         self._members = [[sample.members[extension] for extension in extensions] for sample in samples]
 
@@ -109,9 +111,9 @@ class TarSource(AbstractSource):
         self._file = None
 
     def reopener(self) -> Callable[[], AbstractSource]:
-        """Return a function that reopens the archive and reuses its index.
+        """Return a function that reopens the archive.
 
-        It makes a new index if the file changed.
+        The function reuses the index, or builds a new one if the file has changed.
         """
         return self._reopen
 
@@ -122,12 +124,15 @@ class TarSource(AbstractSource):
 
 
 class _Decoder(Protocol):
-    """Converts the bytes of a member to one row of a leaf."""
+    """Converts the bytes of a member to an array."""
 
     @property
     def spec(self) -> ArraySpec: ...
     def decode(self, name: str, data: bytes, row: Array) -> None:
-        """Write the row to `row`, an array of one row. Errors call the member `name`."""
+        """Decode `data` into `row[0]`. `row` has length 1.
+
+        Error messages use `name` for the member.
+        """
         ...
 
 
@@ -138,6 +143,7 @@ def _make_decoder(
     decode: Callable[[bytes], Any] | None,
     image_options: Mapping[str, Any],
 ) -> _Decoder:
+    """Choose the decoder of an extension. The first sample determines shape and dtype."""
     member = first.members[extension]
     name, data, suffix = _describe(file, member), file.read(member.offset, member.nbytes), extension.rpartition(".")[2]
     if decode is not None:
@@ -155,7 +161,10 @@ def _make_decoder(
 
 
 class _FunctionDecoder:
-    """Decodes with a function of the member's name and bytes."""
+    """Decodes members by calling `function(name, data)`.
+
+    The result for the first member determines the shape and dtype of all rows.
+    """
 
     def __init__(self, function: Callable[[str, bytes], Any], first_name: str, first: bytes) -> None:
         self._function, self._first_name = function, first_name
@@ -174,10 +183,10 @@ class _FunctionDecoder:
 
 
 class _ImageDecoder:
-    """Decodes with Pillow."""
+    """Decodes images with Pillow."""
 
     def __init__(self, name: str, data: bytes, options: Mapping[str, Any]) -> None:
-        # Only archives with images need Pillow.
+        # Imported here because only archives with images need Pillow.
         from forebay.sources.formats.image_decode import ImageDecoder
 
         self._decoder = ImageDecoder(name, io.BytesIO(data), **options)
@@ -193,6 +202,7 @@ def _load_npy(name: str, data: bytes) -> Array:
         array: Array = np.ndarray(header.shape, header.dtype, data, header.nbytes, order=header.order)
     except TypeError as error:
         raise SourceError(f"{name} is truncated: {error}. Write or download the archive again.") from error
+    # Rows use the byte order of this machine, whatever the file uses.
     return array.astype(header.dtype.newbyteorder("="), copy=False)
 
 
