@@ -34,24 +34,32 @@ def from_arrays(tree: Tree) -> Pipeline:
 
 
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
-    """Feed the rows of files: a path, a glob pattern, or a list of them.
+    """Feed the rows of files.
 
-    Several files become one sequence of rows. `.npy` and uncompressed `.npz` files are mapped in place. Compressed
-    `.npz` files are decompressed on first use. Options depend on the format:
+    `files` is a path, a glob pattern, or a list of them. Several files become one sequence of rows. Forebay memory-maps
+    `.npy` and uncompressed `.npz` files, and decompresses compressed `.npz` files on first use. `spec` describes one
+    row. Without it, the files determine shapes and dtypes. Other options depend on the format:
 
-    - `.npz`: `members`
+    - `.npz`: `members`, the names of the arrays to read
     - `.csv`: `delimiter`, `header`
-    - `.bin`: `byteorder`, `skip_nbytes`, and `spec`, which describes one record
-    - images: `size`, `channels`
+    - `.bin`: `byteorder`, `skip_nbytes` (length of the header). `spec` is required.
+    - images: `size` as (height, width), `channels`
     - `.h5`, `.zarr`: `members`, `group`
     - `.parquet`, `.arrow`: `columns`, `decode`
     - `.tar`: `members`, `decode`, `size`, `channels`
     - `.tfrecord`: `members`, `decode`
 
-    At most `max_open_files` files are open at a time, and at most `max_held_bytes` of decompressed rows are in memory.
+    `decode={"name": function}` converts each value of a column or member to an array.
 
-    URLs such as `s3://bucket/*.npy` are read through fsspec, with the options `storage_options`, `cache`,
-    `cache_bytes`, `ram_bytes`, `ahead_bytes`, `connections` and `attempts`.
+    Forebay keeps at most `max_open_files` files open, and at most `max_held_bytes` of decompressed rows in memory.
+
+    Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
+
+    - `storage_options`: a dict for fsspec
+    - `cache`, `cache_bytes`: a folder for downloaded data, and its limit
+    - `ram_bytes`: limit for downloaded data in memory
+    - `ahead_bytes`: limit for prefetched data
+    - `connections`, `attempts`: parallel requests, and attempts per request
     """
     files = files if isinstance(files, str | Path) else list(files)
     source = open_files(files, spec=spec, **options)
@@ -73,7 +81,11 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
 
 
 def from_batches(loader: Iterable[Tree]) -> Pipeline:
-    """Feed ready-made batches of any iterable: tf.data, DataLoader, Grain, a list, or a generator function."""
+    """Feed ready-made batches of another loader.
+
+    `loader` is any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also
+    be a function that returns such an iterable.
+    """
     return Pipeline(BatchStream(loader))
 
 

@@ -1,4 +1,4 @@
-"""Hand-off to NumPy: views of the slot."""
+"""Hand-off to NumPy: arrays that are views of slot memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,10 @@ __all__ = ["NumpyHandOff"]
 
 
 class NumpyHandOff:
-    """Hands out views and never the roots, so that changes to an array object do not stay with the slot."""
+    """Returns a view of each root, the array that the slot keeps for one leaf.
+
+    The user may change the array object, for example its shape. The root does not change, so the slot can be reused.
+    """
 
     name = "numpy"
 
@@ -20,7 +23,7 @@ class NumpyHandOff:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Accept every dtype; NumPy holds all that a source can return."""
+        """Accept every dtype, because sources return NumPy dtypes."""
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [root.view() for root in roots]
