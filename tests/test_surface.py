@@ -101,11 +101,13 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
 def test_readme_examples_run(block):
     run("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "package",
     ["engines.cuda", "adapters.upload", "measure.probe.cuda", "adapters.readback.cuda", "measure.bench.dma_peak"],

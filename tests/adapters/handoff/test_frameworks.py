@@ -12,6 +12,7 @@ from forebay.errors import DeviceError, FrameworkError
 pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_a_script_may_end_with_live_batches(framework):
     script = (

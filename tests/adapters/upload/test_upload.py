@@ -53,6 +53,7 @@ def array():
     forget(zeros)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_a_script_may_end_with_cached_arrays(framework):
     script = (
