@@ -1,4 +1,4 @@
-"""Builds the few lines of C of the doctor into the wheel; without a compiler, the rest installs as ever."""
+"""Compiles the C part of the doctor into the wheel. Without a compiler, everything else is installed."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ BUILT = SOURCE.with_name("buffers.so")
 
 
 class CompileHook(BuildHookInterface):
-    """A wheel with machine code in it fits one platform, and every Python: ctypes loads it."""
+    """Build hook. The wheel fits one platform and every Python version, because ctypes loads the library."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not sys.platform.startswith("linux") or not self._compile():
@@ -27,7 +27,7 @@ class CompileHook(BuildHookInterface):
     def _compile(self) -> bool:
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
-            self.app.display_warning("no C compiler: `forebay doctor` will not see what the GPU does.")
+            self.app.display_warning("no C compiler was found: `forebay doctor` cannot record GPU activity. Install gcc and reinstall.")
             return False
         root = Path(self.root)
         command = [
