@@ -23,7 +23,7 @@ class OtherMachine:
     """The prediction for the unchanged script on another machine."""
 
     machine: str
-    step: Prediction | None  # None if the timeline cannot be simulated
+    step: Prediction | None  # step time; None if the timeline cannot be simulated
     reason: str = ""  # why there is no prediction
 
 
@@ -35,19 +35,20 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # largest gain first
     failures: tuple[str, ...] = ()  # rules that failed, with their error
     verification: Verification | None = None  # with --verify
-    all_cures: Prediction | None = None  # a step with the best cure of every finding
+    all_cures: Prediction | None = None  # step time with the best cure of every finding
     other_machine: OtherMachine | None = None  # with --as or --link
 
     @property
     def main(self) -> Finding | None:
-        """The finding with the largest gain; a warning is never the main finding."""
+        """The finding with the largest gain; None if all findings are warnings."""
         return self.findings[0] if self.findings and self.findings[0].gain else None
 
     def share(self, finding: Finding) -> float:
-        """Return the share of a step that the best cure saves."""
+        """Return the share of the step time that the best cure saves."""
         return finding.gain / self.view.step_seconds if self.view.step_seconds else 0.0
 
     def severity(self, finding: Finding) -> str:
+        """Rate a finding by its share of a step. A finding without a gain is a warning."""
         if not finding.gain:
             return "warning"
         return "severe" if self.share(finding) >= SEVERE else "moderate"
@@ -56,7 +57,7 @@ class Diagnosis:
 def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: str = "", link: str = "") -> Diagnosis:
     """Run the rules, and simulate the recorded steps with each cure.
 
-    With `device` or `link`, also predict the step on that machine.
+    With `device` or `link`, also predict the step time on a machine with that GPU or link.
     """
     view = CaptureView(capture)
     found: list[Finding] = []
@@ -69,6 +70,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     simulation = _simulation(view, failures)
     found = [simulation.with_predicted_gain(finding) for finding in found]
     limit = LEAST_SHARE * view.step_seconds
+    # Warnings cost no time, so the limit does not apply to them.
     reported = [finding for finding in found if finding.gain >= limit > 0 or not finding.seconds]
     findings = tuple(sorted(reported, key=lambda finding: -finding.gain))
     return Diagnosis(
@@ -81,11 +83,13 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
 
 
 def _simulation(view: CaptureView, failures: list[str]) -> Simulation:
-    """Build the simulation. If that fails, cures keep their bounds."""
+    """Build the simulation. If that fails, cures keep the bounds that rules computed."""
     try:
         return Simulation.of(view)
     except Exception as error:
-        failures.append(f"the simulation failed, so cures have only bounds: {type(error).__name__}: {error}")
+        failures.append(
+            f"the simulation failed, so the report shows only bounds of each gain: {type(error).__name__}: {error}"
+        )
         return Simulation(view)
 
 

@@ -1,6 +1,7 @@
-"""Verification: re-run the script with the main cure emulated, and time its steps.
+"""Verification: run the script again with the main cure emulated, and time its steps.
 
-The emulation changes only the line of the finding. The results of that run are stale or wrong; only its speed counts.
+The emulation replaces only calls on the line of the main finding. The values that this run computes are stale or wrong;
+only its step time is meaningful.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from forebay.errors import CaptureError
 
 __all__ = ["verify"]
 
-# Limits of the second run, because an emulated cure may keep a loop from ending.
+# The second run has a time limit, because an emulated cure may keep a loop from ending. The larger value applies.
 LONGEST_FACTOR = 3.0  # times the duration of the first run
 SHORTEST_LIMIT_SECONDS = 120.0
 
@@ -27,7 +28,10 @@ SHORTEST_LIMIT_SECONDS = 120.0
 def verify(
     diagnosis: Diagnosis, run: RunRequest, *, begin: Callable[[EmulationKind], None] = lambda kind: None
 ) -> Verification:
-    """Try the main cure and return the result; `begin` is called before the script starts again."""
+    """Run the script with the main cure emulated, and return the measured step time.
+
+    `verify` calls `begin` before the script starts again, but not if the cure cannot be emulated.
+    """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
     if view.capture.ended == "terminated":
@@ -53,12 +57,16 @@ def verify(
 
 
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
-    """Return the emulated cure: the best one. NARROW emulates only the first cure of `wide_dtype`."""
+    """Return the cure whose prediction the second run tests.
+
+    This is the best cure, except for NARROW. NARROW emulates a conversion without prefetching: the cure that the rule
+    `wide_dtype` lists first.
+    """
     return finding.cures[0] if kind is EmulationKind.NARROW else finding.best_cure
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
-    """Shorten the warm-up for scripts with few steps."""
+    """Limit the warm-up to a quarter of the recorded steps, for scripts with few steps."""
     return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 
@@ -67,9 +75,9 @@ def _time_limit(view: CaptureView) -> float:
 
 
 def _find_trouble(rerun: CaptureView, end: StepEnd) -> str:
-    """Say why the second run gives no step time; empty if it does."""
+    """Return why the second run has no valid step time, or an empty string."""
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
-    if _step_end(rerun) != end:
+    if _step_end(rerun) != end:  # None if the second run has too few steps
         how = "had too few steps" if ended == "done" else f"ended too early: {ended}"
         return f"the run with the emulated cure {how}"
     if not emulated["replaced"]:
@@ -78,7 +86,7 @@ def _find_trouble(rerun: CaptureView, end: StepEnd) -> str:
 
 
 def _step_end(view: CaptureView) -> StepEnd | None:
-    """Return the call that ends a step."""
+    """Return the call that ends each step; None if the capture has no steps."""
     if view.steps is None:
         return None
     kind, api, number = view.steps.anchor

@@ -1,4 +1,4 @@
-"""The terminal report of two runs: changes of the step, its parts and the findings."""
+"""The terminal report that compares two runs: step time, parts of a step, and findings."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +17,15 @@ from forebay.doctor.report.terminal_layout import (
 
 __all__ = ["render_comparison"]
 
-WIDTH = 80
-LEAST_WIDTH = 60
-MOST_FINDINGS = 6  # findings in each group
-MOST_DIFFERENCES = 4
-SMALLEST_CHANGE = 0.005  # share of a step; smaller changes are not shown
+WIDTH = 80  # columns
+LEAST_WIDTH = 60  # columns
+MOST_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
+MOST_DIFFERENCES = 4  # environment differences shown
+SMALLEST_CHANGE = 0.005  # share of a step; the report omits shorter parts and smaller changes
 
 
 def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: int = WIDTH) -> Text:
-    """Render the comparison as one text."""
+    """Render the comparison as one text. `names` are the files of the two runs."""
     width = max(LEAST_WIDTH, min(WIDTH, width))
     return join_lines([*_head(names, width), *_step(comparison, width), *_findings(comparison, width)])
 
@@ -51,6 +51,7 @@ def _step(comparison: Comparison, width: int) -> Iterator[Text]:
         sentence = f"The environment differs too: {others}{f'; and {more} more' if more > 0 else ''}."
         yield from wrap_lines(Text(one_line(sentence), style="yellow"), width)
     yield Text()
+    # The three columns of times take 34 characters: 11 + 11 + 12.
     yield Text(f"{'  part of a step':<{width - 34}}{'before':>11}{'after':>11}{'change':>12}", style="dim")
     smallest = SMALLEST_CHANGE * max(comparison.before["step_seconds"], comparison.after["step_seconds"])
     for change in comparison.parts:
@@ -87,14 +88,18 @@ def _findings(comparison: Comparison, width: int) -> Iterator[Text]:
 
 
 def _group(titles: tuple[str, str], findings: list[tuple[Document, str]], style: str, width: int) -> Iterator[Text]:
+    """Render a group of findings, each with the text that precedes its cost.
+
+    `titles` are the noun for the number of findings, and the sentence for an empty group.
+    """
     noun, none = titles
     yield Text()
     if not findings:
         yield Text(none, style="dim")
         return
     yield Text(format_count(len(findings), noun), style=f"bold {style}")
-    for finding, earlier in findings[:MOST_FINDINGS]:
-        cost = Text(f"{earlier}{format_seconds(finding['seconds_per_step'])}")
+    for finding, earlier_cost in findings[:MOST_FINDINGS]:
+        cost = Text(f"{earlier_cost}{format_seconds(finding['seconds_per_step'])}")
         yield from place_left_and_right(Text(one_line(finding["title"])), cost, width, indent=2, hang=2)
         yield from _source_line(finding, width)
     if len(findings) > MOST_FINDINGS:
