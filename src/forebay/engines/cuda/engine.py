@@ -1,11 +1,13 @@
-"""The CUDA engine: events and stream markers keep the ring's rules on a device.
+"""The CUDA engine: orders copies and consumer work with events and stream markers.
 
-    fill        our stream waits for the work that the consumer queued before it released the slot, then copies
-    hand-off    the consumer's stream waits for the copy; if the framework has no stream to report, this thread waits
-    use         a framework that holds batches until its device is done may queue work for one group ahead
-    reclaim     the consumer's thread records an event on every stream that used the slot, or queues one marker
+    fill        the slot's stream waits for the work that the consumer queued before it released the slot, then copies
+    hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
+    use         a framework with `syncs_on_import` may queue work for at most one group more than the device has done
+    reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
+                stream, the thread queues one marker
 
-The engine never records an event for the whole context: that would break a CUDA graph capture in progress.
+The engine never records an event for the whole context (`cuCtxRecordEvent`), because that would invalidate a CUDA
+graph capture in progress.
 """
 
 import itertools
@@ -23,22 +25,22 @@ from forebay.engines.cuda.page_locks import PageLocks
 
 __all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]
 
-STREAMS = 2  # slots alternate, so the launch for one slot overlaps the copy into the other
+STREAMS = 2  # slots use them in turn, so queueing the copies of one slot overlaps the copies of another
 
-_process_locks: dict[str, PageLocks] = {}
+_process_locks: dict[str, PageLocks] = {}  # at most one entry; `setdefault` gives all threads the same object
 
 
 @cache
 def device_at(index: int) -> Device:
-    """Return the one object of a device, so that its kernels are compiled once."""
+    """Return the `Device` of a GPU. All callers share it, so kernels compile once."""
     return Device(index)
 
 
 def process_page_locks(device: Device) -> PageLocks:
-    """Return the page-locks of this process, made with the first device that asks for them.
+    """Return the page-locks of this process. The first call creates them on `device`.
 
-    A page-lock is valid for every device. Forebay opens no device only for this: a context takes memory on the device
-    and fails if none is free.
+    A page-lock is valid for every device, so any open device will do. Forebay does not open a device only to lock
+    pages: its context would take device memory, and creating it would fail if none is free.
     """
     return _process_locks.setdefault("page locks", PageLocks(device))
 
@@ -57,7 +59,7 @@ class CudaEngine:
         self._next_stream = itertools.cycle(self._streams)
         self._upload_stream: Stream | None = None
         self._run_ahead: RunAheadLimit | None = None
-        self._marker: StreamMarker | None = None  # the newest, until the run-ahead limit has used it
+        self._marker: StreamMarker | None = None  # the latest marker, for the next `_limit_run_ahead`; None if used
         self._mutex = threading.Lock()
 
     def enter_worker_thread(self) -> None:
@@ -69,47 +71,51 @@ class CudaEngine:
     def open_slot(self, nbytes: int, *, shared: bool = False) -> CudaMemory:
         with self._mutex:
             stream = next(self._next_stream)
-        with self.device:  # relaxed capture mode, because the framework may ask the driver for memory
+        # `with self.device` sets the relaxed capture mode. Otherwise the framework's allocator could not call
+        # cuMemAlloc while the consumer captures a graph.
+        with self.device:
             pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
             self.device.check_owns(pointer)
             memory = CudaMemory(self.device, stream, nbytes, pointer, owner, shared=shared)
+            # Earlier work of the framework may still use memory from its pool.
             self._order_behind_consumer([memory], [self.device_handoff.stream()])
         return memory
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Allocate from the framework's pool and wait until its queued work no longer uses the memory.
+        """Allocate device memory from the framework's pool; return address and owner.
 
-        Call this on a thread that may block.
+        This blocks until work that the framework queued earlier no longer uses the memory.
         """
         with self.device, closing(Event(self.device)) as event:
             pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
             stream = self.device_handoff.stream()
             if stream is None:
-                marker, own = self.device_handoff.mark(), self.upload_stream()
-                own.wait_for_value(marker.pointer, marker.value)
-                event.record(own)
+                marker, upload_stream = self.device_handoff.mark(), self.upload_stream()
+                upload_stream.wait_for_value(marker.pointer, marker.value)
+                event.record(upload_stream)
             else:
                 event.record(stream)
             event.wait()
         return pointer, owner
 
     def wait_host_free(self, memory: CudaMemory) -> None:
+        """Wait until no copy reads the slot's host buffer."""
         if memory.in_flight:
             with self.device:
                 memory.arrival_event.wait()
             memory.in_flight = False
 
     def send(self, memory: CudaMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """Copy parts of the host buffer, given as (offset, nbytes), or all of it."""
+        """Queue the upload of parts of the host buffer, given as (offset, nbytes), or all."""
         with self.fill_scope(memory):
             for offset, nbytes in parts if parts is not None else [(0, memory.nbytes)]:
                 memory.stream.upload(memory.pointer + offset, memory.host_address + offset, nbytes)
 
     def fill_scope(self, memory: CudaMemory, *, is_serial: bool = False) -> "_FillScope":
-        """Return the context in which code queues the fill of a slot on `memory.stream`.
+        """Return the context manager for code that queues copies into a slot on `memory.stream`.
 
-        Serial fills of all slots share one stream and so run one after the other. The last fill of the slot must be
-        done.
+        Serial fills of all slots share one stream, so they run one after the other. The caller must make sure that
+        the previous fill of this slot is done.
         """
         memory.stream = self._streams[0] if is_serial else memory.own_stream
         return _FillScope(self.device, memory)
@@ -122,7 +128,11 @@ class CudaEngine:
             return self._upload_stream
 
     def await_arrival(self, memory: CudaMemory) -> None:
-        """Wait for the rows, unless the framework's own stream waits (see `hand_out` and the hand-off)."""
+        """Block until the rows arrive, if the framework hides its stream and does not wait itself.
+
+        A framework with a stream waits in `hand_out`. A framework with `syncs_on_import` waits when it imports the
+        arrays; for this framework, only limit the queued work.
+        """
         memory.consumer_streams = {}
         if self.device_handoff.stream() is not None:
             return
@@ -132,10 +142,10 @@ class CudaEngine:
             memory.wait_for_arrival()
 
     def _limit_run_ahead(self) -> None:
-        """Hold the consumer until its device reaches the last group but one.
+        """Block the consumer until the device has done all groups except the latest.
 
         The consumer queues work without waiting, and queued work holds its batches. Without a limit, the feed would
-        allocate a slot for every batch in the queue.
+        allocate a new slot for every queued group.
         """
         with self.device:
             if self._run_ahead is None:
@@ -144,9 +154,9 @@ class CudaEngine:
             self._run_ahead.step(marker)
 
     def hand_out(self, memory: CudaMemory) -> None:
-        """Make the calling thread's stream wait for the rows, and remember the stream for `reclaim`.
+        """Make the calling thread's stream wait for the rows; store the stream for `reclaim`.
 
-        The slot may be closed by now, if other threads took many batches since the hand-off. Then all rows have
+        The feed may have closed the slot, if other threads took many batches since the hand-off. Then all rows have
         arrived.
         """
         stream = self.device_handoff.stream()
@@ -157,11 +167,15 @@ class CudaEngine:
             memory.consumer_streams[stream] = self.device_handoff.record_stream(memory.owner)
 
     def reclaim(self, memories: Sequence[CudaMemory]) -> bool:
-        """Order the next fill behind the consumer's queued work. Return False while the consumer captures a graph."""
+        """Make the next fill of these slots wait for the consumer's queued work.
+
+        Return False, and change nothing, while the consumer captures a CUDA graph.
+        """
         streams = {stream for memory in memories for stream in memory.consumer_streams} | {self.device_handoff.stream()}
         with self.device:
             if any(stream is not None and is_capturing(stream) for stream in streams):
                 return False
+        # `key=str`, because a hidden stream is None and the others are numbers.
         self._marker = self._order_behind_consumer(memories, sorted(streams, key=str))
         for memory in memories:
             memory.consumer_streams = {}
@@ -170,7 +184,10 @@ class CudaEngine:
     def _order_behind_consumer(
         self, memories: Sequence[CudaMemory], streams: Sequence[int | None]
     ) -> StreamMarker | None:
-        """Record what the next fill of these slots waits for. Return the marker if one was queued."""
+        """Record the events or the marker that the next fill of these slots waits for.
+
+        Return the marker, or None if the framework exposes its streams.
+        """
         if None in streams:
             marker = self.device_handoff.mark()
             for memory in memories:
@@ -202,7 +219,11 @@ class CudaEngine:
 
 
 class _FillScope:
-    """The fill of one slot. It records the arrival event at the end, also after an error."""
+    """The context manager around the fill of one slot.
+
+    On entry, the slot's stream waits for the last consumer. On exit, the stream records the arrival event, also after
+    an error.
+    """
 
     __slots__ = ("_device", "_memory")
 
@@ -238,7 +259,10 @@ class RunAheadLimit:
         self._closed = False
 
     def step(self, marker: StreamMarker) -> None:
-        """Take the marker of the consumer's queued work and wait until the device passes the marker before it."""
+        """Wait until the device passes the marker of the previous call.
+
+        `marker` follows all work that the consumer has queued so far. The next call waits for it.
+        """
         with self._close_lock:
             if self._closed:
                 return
