@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(commands[parsed.command].run(parsed))
     except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
+        # Python flushes stdout at exit. Redirect it, or the flush would raise BrokenPipeError again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ForebayError, OSError) as error:

@@ -12,7 +12,7 @@ __all__ = ["Rank", "detect_rank", "rank_decision", "validate_equal_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """This process among those that train together."""
+    """The position of this process among the processes of a training run."""
 
     index: int
     count: int
@@ -28,7 +28,7 @@ def detect_rank() -> Rank:
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
         raise PipelineError(
             f"shard('auto') found different ranks: {', '.join(f'{rank} by {rank.reported_by}' for rank in ranks)}. "
-            "Unset what does not belong to this run, or use shard(index, count)."
+            "Unset the environment variables that belong to another run, or use shard(index, count)."
         )
     if not ranks:
         return Rank(0, 1, "")
@@ -36,9 +36,9 @@ def detect_rank() -> Rank:
 
 
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
-    """Refuse an epoch in which some ranks take one step less.
+    """Raise PipelineError if some ranks would take one step fewer than others.
 
-    The others would wait for them forever.
+    In the extra step, the other ranks would wait forever for these ranks.
     """
     starved = schedule.starved_shards(position)
     if starved == 0:
@@ -52,11 +52,13 @@ def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
 
 
 def rank_decision(rank: Rank, schedule: Schedule) -> Decision:
-    """Return the line of `explain()` about the rank."""
+    """Return the decision about the rank, for `explain()`."""
     if not rank.reported_by:
-        why = "Ray Train, torch.distributed, jax.distributed and TF_CONFIG report no rank: one shard"
+        why = (
+            "Ray Train, torch.distributed, jax.distributed and TF_CONFIG report no rank, so this process reads all rows"
+        )
         return Decision("rank", "the only one", why)
-    remainder = "an incomplete last step is left out" if schedule.drop_remainder else "every row comes once"
+    remainder = "and an incomplete last step is left out" if schedule.drop_remainder else "and every row is read once"
     why = f"reported by {rank.reported_by}; all ranks take the same number of steps, {remainder}"
     return Decision("rank", str(rank), why)
 
@@ -67,6 +69,7 @@ def _validated(reported: ReportedRank) -> Rank:
             f"{reported.reported_by} describes a cluster with parameter servers, where TensorFlow distributes the "
             "work. shard('auto') is for workers in lockstep. Use shard(index, count)."
         )
+    # Only a cluster with parameter servers reports no index, and `lockstep_ranks` skips reports without a count.
     assert reported.index is not None
     assert reported.count is not None
     rank = Rank(reported.index, reported.count, reported.reported_by)

@@ -13,34 +13,43 @@ __all__ = ["ChunkCache"]
 
 
 class ChunkCache:
-    """Assigns chunks to buffers and pins them while threads gather rows. Evicts the least recently used chunk.
+    """Assigns chunks to buffers and pins them while threads gather rows.
+
+    If no buffer is free, the cache evicts the least recently used chunk.
 
     A thread claims all chunks that it needs at once, or waits until there is room for all of them. So two threads
-    never wait for each other's buffers. The thread then fills the missing chunks without a lock, and after that waits
+    never wait for each other's buffers. The thread then fills the missing chunks without a lock. After that, it waits
     for chunks that other threads fill.
 
-    The RAM tier of object stores (`objects/cache_tiers.py`) and the held byte ranges (`objects/range_reader.py`) do
-    not use this class. Their entries differ in size, the tier never evicts, and a held range ends with its last user.
-    Here all buffers have one size, so claims are array operations over many chunks at once.
+    All buffers have one size, so a claim is a few NumPy operations on many chunks at once. The readers of object
+    stores do not use this class, because byte ranges differ in size. Also, their RAM tier (`objects/cache_tiers.py`)
+    never evicts, and `objects/range_reader.py` drops a range as soon as no group uses it.
     """
 
     def __init__(self, chunks: int, first_rows: Array) -> None:
-        """Make an empty cache. `first_rows` has the first row of each buffer in the array that holds all buffers."""
+        """Make an empty cache for a file of `chunks` chunks.
+
+        The caller allocates one array for all buffers. `first_rows` lists the row of that array at which each buffer
+        starts. If there are as many buffers as chunks, chunk i always uses buffer i.
+        """
         self._first_rows = first_rows
         self._holds_all = len(first_rows) == chunks
-        self._buffer = np.full(chunks, -1)  # of each chunk
-        self._users = np.zeros(chunks, np.int64)  # threads that pin each chunk
-        self._last_claim = np.zeros(chunks, np.int64)  # number of the latest claim on each chunk
+        self._buffer = np.full(chunks, -1)  # the buffer of each chunk; -1: none
+        self._users = np.zeros(chunks, np.int64)  # number of threads that pin each chunk
+        self._last_claim = np.zeros(chunks, np.int64)  # `_claims` at the latest claim of each chunk, to find the oldest
         self._is_filled = np.zeros(chunks, np.bool_)
-        self._owner = np.full(len(first_rows), -1)  # the chunk in each buffer
-        self._errors: dict[int, BaseException] = {}  # of chunks that could not be filled
-        self._claims = 0
+        self._owner = np.full(len(first_rows), -1)  # the chunk in each buffer; -1: none
+        self._errors: dict[int, BaseException] = {}  # chunk -> why it could not be filled
+        self._claims = 0  # number of claims so far
         self._changed = threading.Condition()
-        self.is_complete = chunks == 0  # True if every chunk is in its own buffer for good
+        self.is_complete = chunks == 0  # True once every chunk is filled and none can be evicted
 
     @property
     def max_claim(self) -> int:
-        """Largest number of chunks to pin at once, so that other threads find free buffers too."""
+        """Largest number of chunks that a thread may pin at once.
+
+        It is a quarter of the buffers if not all chunks fit, so that other threads find buffers too.
+        """
         return len(self._first_rows) if self._holds_all else max(1, len(self._first_rows) // 4)
 
     @property
@@ -49,12 +58,15 @@ class ChunkCache:
         return int(np.count_nonzero(self._owner >= 0))
 
     def first_rows(self, chunks: Any) -> Any:
-        """Return the first row of the buffers of pinned chunks."""
+        """Return the row of the array at which each of these pinned chunks starts."""
         return self._first_rows[self._buffer[chunks]]
 
     @contextmanager
     def pin(self, chunks: Array, fill: Callable[[int, int], None]) -> Iterator[None]:
-        """Keep distinct chunks in their buffers until the block ends. `fill(chunk, first_row)` loads a missing one."""
+        """Load distinct chunks, and keep them in their buffers until the `with` block ends.
+
+        `fill(chunk, first_row)` writes a missing chunk to the array, from `first_row` on.
+        """
         missing = self._claim(chunks)
         try:
             self._fill_missing(missing, fill)
@@ -64,6 +76,7 @@ class ChunkCache:
             self._release(chunks)
 
     def _claim(self, chunks: Array) -> list[int]:
+        """Pin chunks, once there is a buffer for each. Return those to fill."""
         with self._changed:
             while True:
                 missing = chunks[self._buffer[chunks] < 0]
@@ -75,11 +88,14 @@ class ChunkCache:
             self._users[chunks] += 1
             self._claims += 1
             self._last_claim[chunks] = self._claims
-            found: list[int] = missing.tolist()
-            return found
+            to_fill: list[int] = missing.tolist()
+            return to_fill
 
     def _find_room(self, count: int, wanted: Array) -> Array:
-        """Return `count` buffers and evict their chunks. If there are too few, return fewer and evict nothing."""
+        """Return `count` buffers, and evict unpinned chunks from them if necessary.
+
+        Never evict a chunk in `wanted`. If too few buffers can be freed, return fewer than `count` and evict nothing.
+        """
         if count == 0:
             return np.empty(0, np.intp)
         free = np.flatnonzero(self._owner < 0)[:count]
@@ -101,7 +117,7 @@ class ChunkCache:
             try:
                 fill(chunk, int(self._first_rows[self._buffer[chunk]]))
             except BaseException as error:
-                self._fail(chunks[number:], error)
+                self._fail(chunks[number:], error)  # this thread does not fill the later chunks either
                 raise
             with self._changed:
                 self._is_filled[chunk] = True
@@ -114,7 +130,7 @@ class ChunkCache:
             self._changed.notify_all()
 
     def _wait_until_filled(self, chunks: Array) -> None:
-        """Wait for chunks that other threads claimed earlier."""
+        """Wait for chunks that other threads fill. Raise their error if they fail."""
         if self._is_filled[chunks].all():
             return
         with self._changed:
@@ -127,7 +143,7 @@ class ChunkCache:
     def _release(self, chunks: Array) -> None:
         with self._changed:
             self._users[chunks] -= 1
-            # The next thread that needs a failed chunk tries to load it again.
+            # Forget the error of a chunk that no thread pins. The next thread that needs this chunk loads it again.
             unused = [chunk for chunk in self._errors if self._users[chunk] == 0]
             for chunk in unused:
                 del self._errors[chunk]

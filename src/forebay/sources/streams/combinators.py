@@ -1,4 +1,4 @@
-"""Streams that wrap a stream: take, repeat, and shuffle in a window."""
+"""Streams that wrap another stream: take, repeat, and shuffle in a window."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,12 +13,15 @@ from forebay.order.permutation import derive_key
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
-_MAX_DRAWN_ROWS = 256  # drawn from the shuffle window at a time
-_SKIP_ROWS = 1024  # read at a time to skip rows
+_MAX_DRAWN_ROWS = 256  # most rows that one draw takes from the shuffle window
+_SKIP_ROWS = 1024  # rows that `skip` reads at a time
 
 
 class _WrappingStream(AbstractStream):
-    """A stream with the specs and the sample of the stream that it wraps."""
+    """A stream with the specs and the sample of the stream that it wraps.
+
+    `start` ignores `state`, because the readers of these streams have no state (see `_ReplayingReader`).
+    """
 
     inner: AbstractStream
 
@@ -54,6 +57,8 @@ class RepeatedStream(_WrappingStream):
         self.count = count
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
+        # Number the passes of all epochs, so that no two passes start with the same epoch number. Without a count, each
+        # epoch has 2**32 numbers.
         return _RepeatedReader(self, epoch * (self.count or 1 << 32))
 
     def describe(self) -> tuple[Any, ...]:
@@ -61,9 +66,9 @@ class RepeatedStream(_WrappingStream):
 
 
 class ShuffledStream(_WrappingStream):
-    """A stream whose rows leave a window of `window_nbytes` in random order.
+    """A stream shuffled in a window: a buffer of `window_nbytes`, drawn from at random.
 
-    Each row that leaves the window is replaced by the next row of the stream.
+    The next rows of the wrapped stream replace the drawn rows.
     """
 
     def __init__(self, inner: AbstractStream, seed: int, window_nbytes: int) -> None:
@@ -84,7 +89,7 @@ class ShuffledStream(_WrappingStream):
 
 
 class _ReplayingReader(ABC):
-    """A reader without state: to resume, it reads the rows again and skips them."""
+    """A reader without state: a resumed feed starts a new one and calls `skip`."""
 
     specs: Sequence[ArraySpec]
 
@@ -95,7 +100,7 @@ class _ReplayingReader(ABC):
         return None
 
     def skip(self, rows: int) -> int:
-        # Read the rows in full: the reader must end in the same state as after `read`.
+        # Do not call `skip` of the inner reader: a window, for example, must hold the same rows as after `read`.
         done = 0
         while done < rows:
             count = self.read(_empty_rows(self.specs, min(_SKIP_ROWS, rows - done)))
@@ -122,9 +127,9 @@ class _TakenReader(_ReplayingReader):
 class _RepeatedReader(_ReplayingReader):
     def __init__(self, stream: RepeatedStream, epoch: int) -> None:
         self._stream, self._epoch, self.specs = stream, epoch, stream.specs
-        self._passes_left = stream.count
+        self._passes_left = stream.count  # None: no limit
         self._inner: StreamReader | None = None
-        self._pass_rows = 0
+        self._pass_rows = 0  # rows read in this pass
 
     def read(self, out: Sequence[Array]) -> int:
         done, wanted = 0, len(out[0])
@@ -132,7 +137,7 @@ class _RepeatedReader(_ReplayingReader):
             inner = self._inner or self._start_pass()
             count = inner.read([leaf[done:] for leaf in out])
             done, self._pass_rows = done + count, self._pass_rows + count
-            if done < wanted:
+            if done < wanted:  # a reader returns fewer rows than requested only at its end
                 self._end_pass()
         return done
 
@@ -158,7 +163,7 @@ class _RepeatedReader(_ReplayingReader):
 class _ShuffledReader(_ReplayingReader):
     """Draws a fixed number of rows at a time from the window.
 
-    So the order does not depend on the size of the reads.
+    The order therefore does not depend on how many rows each `read` requests.
     """
 
     def __init__(self, stream: ShuffledStream, inner: StreamReader, key: int) -> None:
@@ -166,7 +171,7 @@ class _ShuffledReader(_ReplayingReader):
         self._window = _empty_rows(stream.specs, stream.window_rows)
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
         self._drawn = _empty_rows(stream.specs, self._draw_rows)
-        self._next_drawn, self._drawn_count = 0, 0  # drawn rows from `_next_drawn` on were not returned yet
+        self._next_drawn, self._drawn_count = 0, 0  # `read` has not returned drawn rows from `_next_drawn` on
         self._random = np.random.Philox(key=key)
         self._window_count = -1  # rows in the window; -1 before the first read fills it
 
@@ -188,9 +193,10 @@ class _ShuffledReader(_ReplayingReader):
             return False
         chosen = self._choose(count)
         for window, drawn in zip(self._window, self._drawn, strict=True):
+            # All positions are valid. With the default mode "raise", NumPy would buffer `out`.
             window.take(chosen, axis=0, out=drawn[:count], mode="clip")
         new_rows = _empty_rows(self.specs, count)
-        has_ended = self._window_count < len(self._window[0])
+        has_ended = self._window_count < len(self._window[0])  # the stream could not fill the window
         new_count = 0 if has_ended else self._inner.read(new_rows)
         for window, leaf in zip(self._window, new_rows, strict=True):
             window[chosen[:new_count]] = leaf[:new_count]
@@ -199,7 +205,11 @@ class _ShuffledReader(_ReplayingReader):
         return True
 
     def _choose(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Return distinct positions in the window, all with the same probability."""
+        """Return distinct positions in the window, all with the same probability.
+
+        For a small share of the window, draw positions and drop the few duplicates. Otherwise, sort random keys
+        for the whole window.
+        """
         if count * 4 > self._window_count:
             return np.argsort(self._random.random_raw(self._window_count), kind="stable")[:count]
         chosen = np.empty(0, dtype=np.intp)
@@ -207,11 +217,11 @@ class _ShuffledReader(_ReplayingReader):
             more = (self._random.random_raw(count - len(chosen)) % np.uint64(self._window_count)).astype(np.intp)
             candidates = np.concatenate([chosen, more])
             _, first = np.unique(candidates, return_index=True)
-            chosen = candidates[np.sort(first)]
+            chosen = candidates[np.sort(first)]  # the first occurrence of each, in the order drawn
         return chosen
 
     def _remove(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
-        """Remove positions from the window after the stream has ended, and close the gaps."""
+        """Remove rows that no new row replaced, because the stream has ended."""
         if positions.size == 0:
             return
         keep = np.ones(self._window_count, dtype=bool)

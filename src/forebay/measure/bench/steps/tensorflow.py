@@ -1,4 +1,7 @@
-"""TensorFlow step on the device: products in full fp32, compiled by XLA as Keras compiles its steps."""
+"""TensorFlow step on the device: matrix products in fp32 without TF32, compiled by XLA.
+
+Keras compiles its training steps with XLA too.
+"""
 
 from typing import Any
 
@@ -15,20 +18,23 @@ def make_step() -> "TensorflowStep":
 
 
 class TensorflowStep:
-    """Multiplies the first bytes of a batch by random weights that preserve the scale."""
+    """Multiplies a matrix, made of the first elements of a batch, by random weights.
+
+    The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
+    """
 
     def __init__(self, device: str) -> None:
         with tf.device(device):
             self._weights = tf.Variable(tf.random.normal((MATRIX_SIZE, MATRIX_SIZE)) / MATRIX_SIZE**0.5)
         self._compiled_multiply = tf.function(self._multiply, jit_compile=True)
-        self._hidden: Any = None
+        self._hidden: Any = None  # the result of the last step
 
     def run(self, batch: Any, products: int) -> None:
         self._hidden = self._compiled_multiply(batch, products)
 
     def wait(self) -> None:
         if self._hidden is not None:
-            self._hidden[0, 0].numpy()
+            self._hidden[0, 0].numpy()  # reading one element waits for the step
 
     def _multiply(self, batch: Any, products: int) -> Any:
         elements = tf.reshape(batch, [-1])[: MATRIX_SIZE * MATRIX_SIZE]
