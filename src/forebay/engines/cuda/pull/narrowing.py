@@ -1,7 +1,8 @@
-"""Conversion of 64-bit numbers to 32 bits on the device, for frameworks that hold 32 bits.
+"""Conversion of 64-bit rows to 32 bits on the device.
 
-Rows arrive in a buffer next to the slot, and a kernel converts them into the slot. If there is no memory for that
-buffer, Forebay stages the rows and converts them on the host.
+A framework may store 64-bit numbers in 32 bits, as JAX does unless x64 is enabled. The 64-bit rows then arrive in an
+extra device buffer of the slot, and a kernel converts them into the slot. If the device has no memory for that buffer,
+Forebay stages the rows and converts them on the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +21,17 @@ __all__ = ["Narrowing"]
 
 @dataclass(frozen=True, slots=True)
 class _NarrowedLeaf:
-    number: int
-    spec: ArraySpec  # of the source, 64 bits
+    number: int  # position of the leaf in a row
+    spec: ArraySpec  # 64-bit spec, before the conversion
 
     @property
     def is_float(self) -> bool:
+        """Whether the kernel converts floats. It treats a complex number as two floats."""
         return self.spec.dtype.kind in "fc"
 
 
 class Narrowing:
-    """The leaves of a feed that the device narrows. Most feeds have none."""
+    """Converts the leaves of a feed that need 32 bits. Most feeds have none."""
 
     def __init__(
         self,
@@ -49,11 +51,14 @@ class Narrowing:
         self._no_memory = False
 
     def is_ready(self, memory: CudaMemory) -> bool:
-        """Whether the slot has its buffers, or needs none."""
+        """Whether the slot has its 64-bit buffers, or needs none."""
         return not self._leaves or bool(memory.narrowing_buffers)
 
     def allocate_buffers(self, memory: CudaMemory, layout: Layout) -> bool:
-        """Allocate the buffers of a slot and return whether it has them. This may block the thread."""
+        """Allocate the 64-bit buffers of a slot, unless it has them; this may block.
+
+        Return False if the device has no memory for them. Forebay reports the fallback and does not try again.
+        """
         if self.is_ready(memory) or self._no_memory:
             return self.is_ready(memory)
         rows = layout.batch_rows * layout.batches
@@ -73,7 +78,7 @@ class Narrowing:
     def arrival_destination(
         self, memory: CudaMemory, layout: Layout, number: int, spec: ArraySpec
     ) -> Destination | None:
-        """Return the buffer in which rows of a leaf arrive. None: they arrive in the slot."""
+        """Return the 64-bit buffer of a leaf, or None if rows arrive in the slot."""
         if number not in memory.narrowing_buffers:
             return None
         pointer, _ = memory.narrowing_buffers[number]
@@ -82,7 +87,10 @@ class Narrowing:
     def queue_conversion(
         self, mover: RowMover, memory: CudaMemory, layout: Layout, count: int, slot_of: Callable[[int], Destination]
     ) -> None:
-        """Queue the kernels that convert rows from the buffers into the slot."""
+        """Queue the kernels that convert `count` rows from the buffers into the slot.
+
+        `slot_of` returns the place of a leaf in the slot.
+        """
         for leaf in self._leaves:
             arrived = self.arrival_destination(memory, layout, leaf.number, leaf.spec)
             assert arrived is not None
