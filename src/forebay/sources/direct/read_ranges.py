@@ -1,4 +1,7 @@
-"""Byte ranges to read for some rows: sorted, aligned, merged, and split into single reads. Pure."""
+"""Byte ranges that hold the requested rows: aligned, merged, and split into single reads.
+
+This module only computes. `read_threads.py` makes the reads.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +15,14 @@ from forebay.sources.direct.address_space import Addresses
 __all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
 READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and several of this size run at the same time
-SMALL_REST_NBYTES = 64 << 10  # bytes; a rest up to this size is read together with the last read of its range
+SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder up to this size becomes part of the read before it
 
 
 @dataclass(frozen=True, slots=True)
 class DiskReads:
     """Single reads, each to its own offset in one buffer."""
 
-    starts: Addresses
+    starts: Addresses  # file number and offset in the file (see `AddressSpace`)
     nbytes: Addresses
     buffer_offsets: Addresses
 
@@ -41,9 +44,10 @@ class DiskReads:
 
 @dataclass(frozen=True, slots=True)
 class ReadRanges:
-    """Contiguous address ranges and the buffer offset of each. Starts are ascending, and so are ends.
+    """Contiguous address ranges, each with its offset in the buffer.
 
-    Ranges of neighbouring blocks may overlap after alignment. Then the shared bytes are in the buffer twice.
+    Both starts and ends are ascending. Alignment can make the ranges of neighbouring blocks overlap. The buffer then
+    holds the shared bytes twice.
     """
 
     starts: Addresses
@@ -52,35 +56,39 @@ class ReadRanges:
 
     @classmethod
     def combine(cls, parts: "Sequence[ReadRanges]") -> "ReadRanges":
-        """Return the ranges of all parts without those that lie inside another one.
+        """Return the ranges of all parts, without ranges that lie inside an earlier range.
 
-        `locate` takes the last range that begins before an address. A nested range would hide the one around it.
+        `locate` takes the last range that begins at or before an address. A nested range may end before that address.
         """
         starts, nbytes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "nbytes"))
         order = np.lexsort((nbytes, starts))
         ends = (starts + nbytes)[order]
+        # Keep a range only if it ends after all ranges before it.
         order = order[np.diff(np.maximum.accumulate(ends), prepend=-1) > 0]
         return cls(starts[order], nbytes[order], np.concatenate([part.buffer_offsets for part in parts])[order])
 
     @property
     def total_nbytes(self) -> int:
-        """Memory for all ranges, one after the other."""
+        """Size of a buffer that holds all ranges."""
         return int(self.nbytes.sum())
 
     def locate(self, addresses: Addresses) -> Addresses:
-        """Return the buffer offset of each address. If several ranges contain it, the last one counts."""
-        which = find_parts(addresses, self.starts)
-        found: Addresses = addresses + (self.buffer_offsets - self.starts)[which]
+        """Return the buffer offset of each address.
+
+        If several ranges contain an address, the last one counts.
+        """
+        range_numbers = find_parts(addresses, self.starts)
+        found: Addresses = addresses + (self.buffer_offsets - self.starts)[range_numbers]
         return found
 
     def split(self) -> DiskReads:
-        """Split the ranges into reads of `READ_NBYTES`."""
+        """Split the ranges into reads of about `READ_NBYTES`, without tiny last reads."""
         counts = np.maximum(-(-(self.nbytes - SMALL_REST_NBYTES) // READ_NBYTES), 1)
-        which = np.repeat(np.arange(len(counts)), counts)
-        within = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * READ_NBYTES
-        left = self.nbytes[which] - within
+        range_numbers = np.repeat(np.arange(len(counts)), counts)
+        offsets = (np.arange(len(range_numbers)) - np.repeat(np.cumsum(counts) - counts, counts)) * READ_NBYTES
+        left = self.nbytes[range_numbers] - offsets
         nbytes = np.where(left <= READ_NBYTES + SMALL_REST_NBYTES, left, READ_NBYTES)
-        return DiskReads(self.starts[which] + within, nbytes, self.buffer_offsets[which] + within)
+        return DiskReads(self.starts[range_numbers] + offsets, nbytes, self.buffer_offsets[range_numbers] + offsets)
 
 
 def merge_ranges(starts: Addresses, nbytes: Addresses, *, alignment: int, gap: int = 0) -> ReadRanges:

@@ -20,15 +20,15 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["IoUringThreads", "PreadThreads", "ReadFunction", "pread_each", "read_fully", "wait_for_reads"]
 
-# (file descriptors, file offsets, lengths, memory, memory offsets) -> bytes read by each read, or its negative errno.
+# (file descriptors, file offsets, lengths, memory, memory offsets) -> for each read, its bytes or its negative errno.
 # No read is in progress when the function returns or raises.
 ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 
-IO_URING_THREADS = 8  # while some threads wait for their last reads or for a core, the others keep the disk busy
-PREAD_THREADS = 16  # each waits for one read at a time; with more threads the GIL is the limit
+IO_URING_THREADS = 8  # some wait for a core or for the last reads of a job; the others keep the disk busy
+PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)
-_MAX_ATTEMPTS = 64  # for a read that returns nothing or too little each time
+_MAX_ATTEMPTS = 64  # then give up a read that stays incomplete
 
 _thread_state = threading.local()
 
@@ -36,42 +36,43 @@ _thread_state = threading.local()
 class IoUringThreads:
     """A few threads that each keep many reads in progress."""
 
-    job_nbytes = 16 << 20  # bytes per job: enough to keep the disk busy, and soon done
+    job_nbytes = 16 << 20  # bytes per job; large enough to keep the disk busy, small enough to end soon
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(IO_URING_THREADS, thread_name_prefix="forebay-reader")
 
     def start(self, files: OpenFiles, reads: DiskReads, memory: Array) -> "list[Future[None]]":
-        """Start reads in other threads."""
-        return [self._pool.submit(_read_by_io_uring, files, job, memory) for job in _jobs(reads, self.job_nbytes)]
+        """Start the reads in the pool; return one future for each job."""
+        jobs = _split_into_jobs(reads, self.job_nbytes)
+        return [self._pool.submit(_read_by_io_uring, files, job, memory) for job in jobs]
 
     def close(self) -> None:
-        """End the threads. Reads in progress are completed; they keep their memory alive."""
+        """Cancel jobs that have not begun, wait for the others, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class PreadThreads:
-    """Many threads that each make one read after the other."""
+    """Many threads that each make one read at a time."""
 
-    job_nbytes = 1 << 20
+    job_nbytes = 1 << 20  # bytes per job
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(PREAD_THREADS, thread_name_prefix="forebay-reader")
 
     def start(self, files: OpenFiles, reads: DiskReads, memory: Array) -> "list[Future[None]]":
-        """Start reads in other threads."""
-        jobs = _jobs(reads, self.job_nbytes)
+        """Start the reads in the pool; return one future for each job."""
+        jobs = _split_into_jobs(reads, self.job_nbytes)
         return [self._pool.submit(read_fully, pread_each, files, job, memory) for job in jobs]
 
     def close(self) -> None:
-        """End the threads. Reads in progress are completed; they keep their memory alive."""
+        """Cancel jobs that have not begun, wait for the others, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
     """Wait for all reads, then raise the error of one that failed.
 
-    Other reads still write to the memory after one has failed, so it must not be reused before all have ended.
+    After one read has failed, other reads still write to the buffer. The caller must not reuse it before they end.
     """
     ended = wait(list(reads)).done
     if any(read.cancelled() for read in ended):
@@ -80,11 +81,11 @@ def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
         read.result()
 
 
-def _jobs(reads: DiskReads, nbytes: int) -> list[DiskReads]:
+def _split_into_jobs(reads: DiskReads, nbytes: int) -> list[DiskReads]:
     """Split reads into jobs of about `nbytes`."""
-    numbers = (np.cumsum(reads.nbytes) - 1) // nbytes
-    boundaries = np.flatnonzero(np.diff(numbers)) + 1
-    return [reads.select(which) for which in np.split(np.arange(len(numbers)), boundaries)]
+    job_numbers = (np.cumsum(reads.nbytes) - 1) // nbytes
+    boundaries = np.flatnonzero(np.diff(job_numbers)) + 1
+    return [reads.select(positions) for positions in np.split(np.arange(len(job_numbers)), boundaries)]
 
 
 def _read_by_io_uring(files: OpenFiles, reads: DiskReads, memory: Array) -> None:
@@ -92,7 +93,10 @@ def _read_by_io_uring(files: OpenFiles, reads: DiskReads, memory: Array) -> None
 
 
 def _io_uring_of_thread() -> ReadFunction:
-    """Return the read function of this thread's ring. The ring is made on first use and ends with the thread."""
+    """Return the read function of this thread's io_uring.
+
+    The first call makes the io_uring. It is released when the thread ends.
+    """
     if not hasattr(_thread_state, "io_uring"):
         _thread_state.io_uring = IoUring()
     read: ReadFunction = _thread_state.io_uring.read
@@ -100,27 +104,28 @@ def _io_uring_of_thread() -> ReadFunction:
 
 
 def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: Array) -> None:
-    """Repeat reads until all bytes that the files had when they were opened are in memory."""
+    """Read all bytes into memory, and repeat reads that return too few bytes."""
     for _ in range(_MAX_ATTEMPTS):
         numbers, offsets = AddressSpace.file_numbers(reads.starts), AddressSpace.file_offsets(reads.starts)
         results = read(files.descriptors[numbers], offsets, reads.nbytes, memory, reads.buffer_offsets)
-        # An aligned read may extend past the end of its file.
+        # An aligned read may extend past the end of its file, and then returns fewer bytes.
         wanted = np.minimum(reads.nbytes, files.nbytes[numbers] - offsets)
         if (results >= wanted).all():
             return
         left = np.flatnonzero(results < wanted)
-        _raise_if_hopeless(files, reads, results, left)
-        # A direct read must start at an aligned offset again.
+        _raise_if_not_retryable(files, reads, results, left)
+        # Direct I/O must start at an aligned offset, so read the last partial unit again.
         done = np.maximum(results, 0) // files.alignment * files.alignment
         reads = reads.after(done).select(left)
     raise SourceError(
-        f"{files.path(int(numbers[0]))} returned no more than {int(results[0])} bytes at byte {int(offsets[0])} in "
-        f"{_MAX_ATTEMPTS} attempts. Read the file with another program to see whether it is damaged."
+        f"could not complete the read at byte {int(offsets[0])} of {files.path(int(numbers[0]))} in {_MAX_ATTEMPTS} "
+        f"attempts; the last one returned {int(results[0])} bytes. Read the file with another program to see whether "
+        "it is damaged."
     )
 
 
 def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memory_offsets: Array) -> Array:
-    """Read with one `preadv` call after the other, in this thread."""
+    """Make the reads in this thread, with one `preadv` call for each."""
     view = memory.data
     results = np.zeros(len(offsets), np.int64)
     reads = zip(files, offsets, nbytes, memory_offsets, strict=True)
@@ -132,8 +137,8 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
     return results
 
 
-def _raise_if_hopeless(files: OpenFiles, reads: DiskReads, results: Array, left: Array) -> None:
-    """Raise if a repeated read cannot succeed: an I/O error, or a file that became shorter."""
+def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, left: Array) -> None:
+    """Raise an error if a retry cannot succeed: after an I/O error, or if the file shrank."""
     for number in left.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))

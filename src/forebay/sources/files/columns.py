@@ -1,6 +1,6 @@
-"""A source of one file with several columns.
+"""Source that reads one or more columns of one file.
 
-Each column has its own method to gather rows.
+Each column is one leaf. It is either mapped into memory (`MappedColumn`) or decompressed in chunks (`ChunkedColumn`).
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ColumnProtocol(Protocol):
-    """The rows of one leaf."""
+    """The rows of one leaf. The members mean the same as in `AbstractSource`."""
 
     @property
     def spec(self) -> ArraySpec: ...
@@ -48,7 +48,7 @@ class ColumnProtocol(Protocol):
 class MappedColumn:
     """A leaf that is one array in a mapped file."""
 
-    held_nbytes = 0
+    held_nbytes = 0  # rows are read in place, so there is no decompressed copy
 
     def __init__(self, array: Array) -> None:
         self.spec, self.length = ArraySpec(array.shape[1:], array.dtype), len(array)
@@ -59,6 +59,7 @@ class MappedColumn:
         return [memory_region(self._array)]
 
     def memory_extents(self) -> list[MemoryExtent]:
+        # The pages of a mapping hold only the file, so Forebay may page-lock all of them.
         return list(chain(*locate_extents([self._array], own_pages=True)))
 
 
@@ -72,7 +73,7 @@ class FileHandle:
 
 
 class ColumnsSource(AbstractSource):
-    """The columns of one file, row by row."""
+    """Rows whose leaves are columns of one file."""
 
     immutable = True
 
@@ -125,7 +126,10 @@ class ColumnsSource(AbstractSource):
         return extents if all(extents) else []
 
     def close(self) -> None:
-        """Release the file and the decompressed chunks, after gathers that still run."""
+        """Close the file and release the decompressed chunks.
+
+        A gather that still runs keeps its chunks until it ends.
+        """
         self._columns = []
         self._file.close()
 
@@ -138,9 +142,10 @@ def dict_structure(names: Sequence[str]) -> Structure:
 def select_members(
     path: Path, kind: str, found: Sequence[str], *, members: Sequence[str] | None, spec: Tree | None
 ) -> list[str]:
-    """Return the requested names, else the names of the spec's leaves, else all names.
+    """Return the names of the columns to read.
 
-    The leaf `train.x` of a nested spec is the member `train/x`.
+    These are the `members` if given, else the leaves of the spec, else all names in the file (`found`). The leaf
+    `train.x` of a nested spec stands for the column `train/x`.
     """
     if members is None:
         paths = list(found) if spec is None else as_specs(spec)[1].paths
@@ -150,9 +155,9 @@ def select_members(
 
 
 def validate_names(path: PathName, kind: str, requested: Sequence[str], found: Sequence[str]) -> None:
-    """Raise an error for names that the file does not have.
+    """Raise an error if a requested name is not in the file, or if none is requested.
 
-    `kind` is the format's word for its parts.
+    `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
     """
     names = ", ".join(map(repr, found)) or f"no {kind}s at all"
     if not requested:
@@ -163,10 +168,7 @@ def validate_names(path: PathName, kind: str, requested: Sequence[str], found: S
 
 
 def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Return the number of rows that all parts of a file have.
-
-    Raise an error if they differ.
-    """
+    """Return the number of rows. Raise an error if the columns of a file differ in it."""
     if len(set(lengths)) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(
