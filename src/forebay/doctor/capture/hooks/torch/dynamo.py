@@ -1,6 +1,6 @@
 """Hooks for the compiler behind `torch.compile`: compilations, their reasons, and runs of compiled functions.
 
-The compiler does not see these hooks: it makes the same compiled functions with the same number of graphs.
+The hooks do not change what Dynamo compiles: the number of graphs stays the same.
 """
 
 import weakref
@@ -19,15 +19,17 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_dynamo"]
 
-RUN = "compiled function"
+RUN = "compiled function"  # API name in the ledger
 MAX_SIGNATURE_LENGTH = 200  # characters
+# Phrase in the failed guard -> reason in the ledger. Any other guard counts as "value".
 _REASONS = {"dtype mismatch": "dtype", "size mismatch": "shape", "rank mismatch": "shape", "stride mismatch": "shape"}
+# Trigger that Dynamo passes to its callbacks -> function name in the ledger.
 _LAZY_TRIGGERS = {"LAZY_BACKWARD": "backward", "CUDAGRAPH_RECORDING": "CUDA graph"}
 
 
 def hook_dynamo(hooks: TorchHooks) -> None:
-    # Our frames run between the graphs of a function with graph breaks, and must not be compiled. This rule stays,
-    # because code that has kept a proxy of ours still calls it.
+    # Hooks of the doctor run at the graph breaks of a compiled function, and Dynamo must not compile their frames. Keep
+    # this rule after profiling: code that kept a reference to a hook still calls it.
     trace_rules.add("forebay.doctor")
     hooks.replace(convert_frame, "_compile", COMPILE, _CompileHook)
     hooks.replace(eval_frame.OptimizeContext, "__call__", RUN, _WrapHook)
@@ -45,7 +47,7 @@ class _CompileHook(TorchHook):
         if not self.is_on or not ledger.is_on:
             return self._original(code, *args, **kwargs)
         start = perf_counter_ns()
-        is_outermost = ledger.begin()  # conversions and reads by the compiler itself are not recorded
+        is_outermost = ledger.begin()  # hooks inside the compiler then record nothing
         try:
             return self._original(code, *args, **kwargs)
         finally:
@@ -55,18 +57,21 @@ class _CompileHook(TorchHook):
 
     def _record(self, start: int, code: CodeType) -> None:
         with self._hooks.guard(COMPILE):
-            # A layer of PyTorch is part of the compiled function of the user.
+            # Dynamo may compile a layer of PyTorch separately. It counts as part of the user's compiled function.
             outer = self._hooks.thread.compiled_name if is_torch_file(code.co_filename) else ""
             detail = {"function": outer or code.co_qualname, **_describe_reason(code)}
             self._hooks.ledger.add(EventKind.COMPILE, COMPILE, start, detail=detail)
 
 
 def _describe_reason(code: CodeType) -> dict[str, str]:
-    """Return the reason that the compiler reports for its last compilation, without user values."""
+    """Return the reason that Dynamo reports for its last compilation.
+
+    The text of a "value" guard may contain data of the user, so it is left out.
+    """
     last = utils.get_compilation_metrics()[-1:]
     if not last or last[0].co_name != code.co_name:
         return {}
-    text = getattr(last[0], "recompile_reason", "")  # missing in older versions
+    text = getattr(last[0], "recompile_reason", "")  # "": an older PyTorch; None: the first compilation
     if not text:
         return {"reason": "first"} if text is None else {}
     reason = next((reason for phrase, reason in _REASONS.items() if phrase in text), "value")
@@ -76,14 +81,14 @@ def _describe_reason(code: CodeType) -> dict[str, str]:
 
 
 class _WrapHook(TorchHook):
-    """Adds a hook to each wrapped function, so that its runs are recorded from now on."""
+    """Adds a `_RunHook` to each function that `torch.compile` wraps."""
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks) -> None:
         super().__init__(original, name, hooks)
         self._run_hooks: list[tuple[weakref.ref[Any], _RunHook]] = []
 
     def __call__(self, context: Any, function: Any) -> Any:
-        if self.is_on and not any(known() is context for known, _ in self._run_hooks):
+        if self.is_on and not any(context_ref() is context for context_ref, _ in self._run_hooks):
             run_hook = _RunHook(self._hooks, name_of_function(function))
             context.enter_exit_hooks.append(run_hook)
             self._run_hooks.append((weakref.ref(context), run_hook))
@@ -91,14 +96,17 @@ class _WrapHook(TorchHook):
 
     def retire(self) -> None:
         super().retire()
-        for known, run_hook in self._run_hooks:
-            context = known()
+        for context_ref, run_hook in self._run_hooks:
+            context = context_ref()
             if context is not None and run_hook in context.enter_exit_hooks:
                 context.enter_exit_hooks.remove(run_hook)
 
 
 class _RunHook:
-    """Called at the start of each call of a compiled function; returns the function to call at its end."""
+    """Records each call of a compiled function.
+
+    Dynamo calls the hook when a call starts, and calls what the hook returned when the call ends.
+    """
 
     def __init__(self, hooks: TorchHooks, name: str) -> None:
         self._hooks, self._name = hooks, name
@@ -109,8 +117,8 @@ class _RunHook:
         return partial(self._record, perf_counter_ns(), outer)
 
     def __reduce__(self) -> Any:
-        """A copied or pickled compiled module gets a hook that does nothing."""
-        return partial, (partial, int)
+        """Give a copied or pickled compiled module a hook that does nothing."""
+        return partial, (partial, int)  # a call returns `partial(int)`, which has no effect either
 
     def _record(self, start: int, outer: str) -> None:
         self._hooks.thread.compiled_name = outer
@@ -120,7 +128,7 @@ class _RunHook:
 
 
 class _LazyCompilations:
-    """Records what is compiled on first use: a backward pass, a CUDA graph."""
+    """Records what PyTorch compiles on first use: a backward pass, or a CUDA graph."""
 
     def __init__(self, hooks: TorchHooks) -> None:
         self._hooks = hooks
@@ -138,7 +146,7 @@ class _LazyCompilations:
             self._hooks.ledger.add(EventKind.COMPILE, COMPILE, self._start, detail=detail)
 
     def remove(self) -> None:
-        with suppress(ValueError):  # `torch._dynamo.reset()` has removed it
+        with suppress(ValueError):  # the script called `torch._dynamo.reset()`, which removes callbacks
             callback_handler.remove_start_callback(self.on_start)
         with suppress(ValueError):
             callback_handler.remove_end_callback(self.on_end)

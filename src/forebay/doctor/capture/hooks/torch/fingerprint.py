@@ -1,4 +1,7 @@
-"""Fingerprints of host tensors, read from their memory without any operation of PyTorch."""
+"""Fingerprints of host tensors, without PyTorch operations.
+
+The doctor reads the memory directly, because a dispatch mode of the script would see a PyTorch operation.
+"""
 
 from typing import Any
 
@@ -14,29 +17,36 @@ _numpy_type_names: dict[Any, str] = {}  # dtype of PyTorch -> type string of Num
 
 
 class _ArrayInterface:
-    """Memory that NumPy can read."""
+    """Lets NumPy read memory at an address, through the array interface protocol."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface
 
 
 def owns_memory(tensor: Any) -> bool:
-    """Whether a tensor surely has its own memory; a subclass may be a wrapper or a fake tensor."""
+    """Whether a tensor certainly has memory at an address.
+
+    Subclasses do not count: they may be wrappers or fake tensors without memory.
+    """
     return type(tensor) in _PLAIN_TYPES and tensor.layout is torch.strided
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint that an array of the same data has; "" if the memory cannot be read."""
+    """Return the fingerprint, or "" if the memory cannot be read.
+
+    A NumPy array with the same dtype, shape and data has the same fingerprint.
+    """
     if not owns_memory(tensor) or not tensor.is_contiguous():
         return ""
     try:
         address = tensor.data_ptr()
-    except RuntimeError:  # a tensor inside a transform, without memory
+    except RuntimeError:  # inside a function transform such as `torch.vmap`, a tensor has no memory
         return ""
     if not address:
         return ""
     shape, type_name = tuple(tensor.shape), _numpy_type_name(tensor.dtype)
-    interface = {"data": (address, True), "shape": shape, "typestr": type_name, "version": 3}
+    read_only = True
+    interface = {"data": (address, read_only), "shape": shape, "typestr": type_name, "version": 3}
     return fingerprint(np.asarray(_ArrayInterface(interface)))
 
 
@@ -45,7 +55,7 @@ def _numpy_type_name(dtype: Any) -> str:
     if name is None:
         try:
             name = np.dtype(str(dtype).removeprefix("torch.")).str
-        except TypeError:  # NumPy has no such type: read it as unsigned integers of the same size
+        except TypeError:  # NumPy lacks this type, such as bfloat16: read it as unsigned integers of the same size
             name = f"<u{dtype.itemsize}"
         _numpy_type_names[dtype] = name
     return name
