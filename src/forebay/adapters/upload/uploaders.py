@@ -1,4 +1,4 @@
-"""Uploaders: they copy an array to device memory of the framework, or to new host memory."""
+"""Uploaders that copy a NumPy array into a framework array, on a GPU or the host."""
 
 from functools import cache
 from importlib import import_module
@@ -23,7 +23,7 @@ class Uploader(Protocol):
 
 
 class HostUploader:
-    """Copies arrays in host memory, so that changes to the copy do not reach the user's array."""
+    """Copies arrays to new host memory, so the copy is independent of the user's array."""
 
     def __init__(self, hand_off: HandOff) -> None:
         self._hand_off = hand_off
@@ -31,14 +31,17 @@ class HostUploader:
     def upload(self, array: Array) -> Any:
         converted = as_framework_array(array, self._hand_off)
         memory: Any = HostMemory(max(1, converted.nbytes), shared=False).host
-        root: Array = np.ndarray(converted.shape, converted.dtype, buffer=memory)
-        np.copyto(root, converted)
-        return self._hand_off.hand_off([root])[0]
+        copy: Array = np.ndarray(converted.shape, converted.dtype, buffer=memory)
+        np.copyto(copy, converted)
+        return self._hand_off.hand_off([copy])[0]
 
 
 @cache
 def uploader(to: str, device: str) -> Uploader:
-    """Return the uploader for a framework's device. "auto" is the framework's GPU if it finds one, else the CPU."""
+    """Return the uploader to a device, for the framework named `to`.
+
+    The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
+    """
     found = _uploader_for(resolve_target(_default_device(to) if device == "auto" else device, to))
     if to == "tensorflow":
         found = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(found)
@@ -54,9 +57,10 @@ def _uploader_for(target: Target) -> Uploader:
 
 
 def _default_device(to: str) -> str:
-    """Return the framework's GPU, also if Forebay cannot upload to it.
+    """Return the framework's default GPU, or "cpu" if the framework finds no GPU.
 
-    The framework's other tensors are on that GPU, so a silent upload to the CPU would fail later.
+    Return the GPU even if Forebay cannot upload to it: the upload then raises an error at once. With an upload to the
+    CPU, the script would fail later, because its other tensors are on the GPU.
     """
     try:
         device_handoff = registry.load_hand_off(to)().for_device(None)
@@ -66,13 +70,15 @@ def _default_device(to: str) -> str:
 
 
 def as_framework_array(array: Array, hand_off: HandOff, *, narrowed: bool = True) -> Array:
-    """Return a C-contiguous array in native byte order, in the dtype that the framework holds.
+    """Return a C-contiguous array in native byte order and in the framework's dtype.
 
-    It returns the array itself if nothing must change. With `narrowed=False` the dtype stays, for a device that narrows
-    faster after the copy.
+    If the array is like that already, return it without a copy. With `narrowed=False` the dtype stays the same: a GPU
+    converts 64-bit numbers to 32 bits faster after the copy.
     """
     if isinstance(array, np.ma.MaskedArray):
-        raise SpecError("the array is masked, and its mask would be lost. Upload array.filled(value), or the mask too.")
+        raise SpecError(
+            "the array is masked, and its mask would be lost. Upload array.filled(value), or array.data and array.mask."
+        )
     spec = ArraySpec(array.shape, array.dtype)
     spec.check("array")
     hand_off.check([spec], ["array"])
