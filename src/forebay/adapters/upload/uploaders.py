@@ -1,4 +1,4 @@
-"""Uploaders that copy a NumPy array into a framework array, on a GPU or the host."""
+"""Uploaders that copy NumPy arrays to framework arrays, on a GPU or the host."""
 
 from functools import cache
 from importlib import import_module

@@ -21,7 +21,7 @@ LARGER = 8  # factor on the batch size that the cure proposes
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if a step has little data and fixed costs take most of it.
+    """Yield a finding if a step has little data and large fixed costs.
 
     Fixed costs are the time without a recorded event; with few rows, also the time in compiled calls. Without a GPU,
     the time without an event may be computation, so the rule then requires few rows.

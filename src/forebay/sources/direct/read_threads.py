@@ -138,7 +138,7 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
 
 
 def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, left: Array) -> None:
-    """Raise an error if a retry cannot succeed: after an I/O error, or if the file shrank."""
+    """Raise an error if a retry is useless: an I/O error, a shorter file."""
     for number in left.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))

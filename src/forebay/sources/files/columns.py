@@ -155,7 +155,7 @@ def select_members(
 
 
 def validate_names(path: PathName, kind: str, requested: Sequence[str], found: Sequence[str]) -> None:
-    """Raise an error if a requested name is not in the file, or if none is requested.
+    """Raise an error if no name is requested, or the file lacks one.
 
     `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
     """
@@ -168,7 +168,7 @@ def validate_names(path: PathName, kind: str, requested: Sequence[str], found: S
 
 
 def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Return the number of rows. Raise an error if the columns of a file differ in it."""
+    """Return the number of rows. Raise an error if it differs between columns."""
     if len(set(lengths)) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(
