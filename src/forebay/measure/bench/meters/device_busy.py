@@ -1,8 +1,10 @@
-"""GB/s that arrive while the device computes on another stream, and how much that slows the computation.
+"""Meter of a loader's GB/s while the device computes matrix products.
 
-The consumer's streams have a high priority and the stream of the products has a low one. Otherwise the consumer's tiny
-sums would wait for the products. Even so, each sum waits until a block of a product ends, about as long as the copy of
-a batch takes. With a single stream, this wait would limit every loader, so the consumer uses several streams in turn.
+It also measures how much the copies slow the products. To prove that a batch arrived, the consumer sums some of its
+elements on the device. The sums run on high-priority streams and the products on a low-priority stream, so that a sum
+does not wait for all queued products. A sum still waits until a thread block of a product ends. That takes about as
+long as the copy of a batch. With one stream, this wait would limit every loader, so the consumer alternates between
+several streams.
 """
 
 from itertools import cycle
@@ -20,7 +22,8 @@ from forebay.measure.bench.steps.torch import BackgroundProducts
 
 __all__ = ["prepare"]
 
-STREAMS = 4  # 1 stream: 41 GB/s, 4 streams: 49 GB/s, 8 streams: 13 GB/s, because the device alternates between them
+# Measured: 41 GB/s with 1 stream, 49 GB/s with 4, and 13 GB/s with 8, because the device switches between streams.
+STREAMS = 4
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -35,19 +38,20 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
         products.stop()
 
     def sample() -> ColumnValues:
-        alone = products.seconds_alone(settings.seconds)
+        # Time the products alone before and after the delivery: the average cancels a steady drift of the GPU clock.
+        alone_before = products.seconds_alone(settings.seconds)
         products.clear_times()
         delivered = delivery.measure(settings.seconds)
         products.stop()
-        slowed = products.seconds_per_product()
-        alone = (alone + products.seconds_alone(settings.seconds)) / 2
-        return {"speed": delivered.gigabytes_per_second, "slowed": slowed / alone}
+        during_delivery = products.seconds_per_product()
+        alone = (alone_before + products.seconds_alone(settings.seconds)) / 2
+        return {"speed": delivered.gigabytes_per_second, "slowed": during_delivery / alone}
 
     return Sampler(warm_up, sample)
 
 
 class BusyConsumer:
-    """A consumer that also keeps the queue of products filled."""
+    """Wraps a consumer: changes streams after each batch and queues matrix products."""
 
     def __init__(self, consumer: Consumer, products: BackgroundProducts) -> None:
         self._consumer, self._products = consumer, products
@@ -57,11 +61,15 @@ class BusyConsumer:
 
     def take(self, batch: Any) -> None:
         self._consumer.take(batch)
-        # A loader that copies batches on the current stream changes streams too.
+        # This also changes the stream of a loader that copies its batches on the current stream.
         torch.cuda.set_stream(next(self._next_stream))
         self._products.refill_queue()
 
     def end_epoch(self) -> None:
+        """End the epoch on the current stream.
+
+        It waits for the sums of all streams, and their next sums wait for it.
+        """
         current = torch.cuda.current_stream()
         for stream in self._streams:
             current.wait_stream(stream)
@@ -70,7 +78,7 @@ class BusyConsumer:
             stream.wait_stream(current)
 
     def wait(self) -> list[int]:
-        """Wait for the sums, but not for the queued products, which do not depend on batches."""
+        """Wait for the sums, but not for the queued products."""
         for stream in self._streams:
             stream.synchronize()
         return self._consumer.wait()
