@@ -1,4 +1,7 @@
-"""Finds the line of user code that caused a call: the innermost frame outside of libraries and Forebay."""
+"""Finds the line of user code that caused a call.
+
+It is the line of the innermost stack frame that belongs neither to a library nor to Forebay.
+"""
 
 import linecache
 import sys
@@ -11,37 +14,40 @@ from forebay.doctor.model.events import Line
 
 __all__ = ["SourceLines"]
 
-_OURS = str(Path(__file__).parent.parent)
-# Generated code: its file name starts with one of these, or contains one of those.
-_GENERATED = ("<frozen", "<__array_function__", "<string>", "<attrs", "<decorator", "<eval_with_key>")
-_GENERATED_FILES = ("__autograph_generated_file", "torchinductor_")
+_DOCTOR_FOLDER = str(Path(__file__).parent.parent)
+# File names of generated code start with one of `_GENERATED_PREFIXES` or contain one of `_GENERATED_PARTS`.
+_GENERATED_PREFIXES = ("<frozen", "<__array_function__", "<string>", "<attrs", "<decorator", "<eval_with_key>")
+_GENERATED_PARTS = ("__autograph_generated_file", "torchinductor_")
 
 
 class SourceLines:
-    """Numbers the lines of user code, so that an event stores one integer.
+    """Gives each line of user code an index, so that an event stores one integer.
 
-    Every event looks up its line, so the result for each file and each instruction is cached.
+    Every event looks up its line. Two caches make this fast: one by file name and one by bytecode instruction.
     """
 
     def __init__(self) -> None:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
         self.is_user_file: dict[str, bool] = {}
         self._indices: dict[tuple[str, int], int] = {}
-        # Asking a frame for its line number takes the longer the further down the line is in its function.
-        self._index_by_instruction: dict[tuple[int, int], int] = {}  # by address of the code and instruction offset
-        self._known_code: dict[int, CodeType] = {}  # references, so that no address is reused
+        # Cache, because `frame.f_lineno` scans the line table from the start of the function.
+        self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
+        self._known_code: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
         self._libraries, self._targets = _library_folders(), _target_folders()
 
     def current_line(self, depth: int = 1) -> int:
-        """Return the index of the user line behind the call `depth` frames above; -1 if there is none."""
+        """Return the index of the innermost user line on the stack, or -1.
+
+        The search skips `depth` frames, beginning with the caller.
+        """
         frame: FrameType | None = sys._getframe(depth + 1)
         is_user_file = self.is_user_file
         while frame is not None:
             code = frame.f_code
-            own = is_user_file.get(code.co_filename)
-            if own is None:
-                own = is_user_file[code.co_filename] = self._is_users(code.co_filename)
-            if own:
+            is_user = is_user_file.get(code.co_filename)
+            if is_user is None:
+                is_user = is_user_file[code.co_filename] = self._is_user_code(code.co_filename)
+            if is_user:
                 index = self._index_by_instruction.get((id(code), frame.f_lasti))
                 return self._add_frame(frame) if index is None else index
             frame = frame.f_back
@@ -50,19 +56,22 @@ class SourceLines:
     def line_of_function(self, function: object) -> int:
         """Return the index of the line that defines a user function; -1 for other functions."""
         code = getattr(getattr(function, "__func__", function), "__code__", None)
-        if code is None or not self._is_users(code.co_filename):
+        if code is None or not self._is_user_code(code.co_filename):
             return -1
         return self._index_of(code.co_filename, code.co_firstlineno, code.co_qualname)
 
     def first_user_line(self, frames: Iterable[tuple[str, int, str]]) -> int:
-        """Return the index of the first user frame, of frames (file, line number, function), innermost first."""
+        """Return the index of the first user line in a stored stack, or -1.
+
+        Each frame is (file, line number, function). The innermost frame comes first.
+        """
         for file, number, function in frames:
-            if self._is_users(file):
+            if self._is_user_code(file):
                 return self._index_of(file, number, function)
         return -1
 
     def read(self, *, text: bool = True) -> list[Line]:
-        """Return all numbered lines, with their source text unless `text` is False."""
+        """Return all indexed lines in order; `text=False` omits their source text."""
         return [
             Line(file, number, function, linecache.getline(file, number).strip() if text else "")
             for file, number, function in self.locations
@@ -82,12 +91,12 @@ class SourceLines:
             self.locations.append((*key, function))
         return self._indices[key]
 
-    def _is_users(self, file: str) -> bool:
-        if file.startswith((_OURS, *_GENERATED)) or any(mark in file for mark in _GENERATED_FILES):
+    def _is_user_code(self, file: str) -> bool:
+        if file.startswith((_DOCTOR_FOLDER, *_GENERATED_PREFIXES)) or any(mark in file for mark in _GENERATED_PARTS):
             return False
         if file.startswith(self._libraries):
             return False
-        # In a folder of `pip install --target`, files are the user's and packages are not.
+        # Files directly in a `pip install --target` folder are user code; its subfolders are installed packages.
         return not any(file.startswith(folder) and "/" in file[len(folder) :] for folder in self._targets)
 
 
@@ -96,9 +105,9 @@ def _library_folders() -> tuple[str, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {sysconfig.get_path(name) for name in names}
     folders |= {path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")}
-    return tuple(sorted({folder + "/" for folder in folders if folder} | {str(Path(_OURS).parent) + "/"}))
+    return tuple(sorted({folder + "/" for folder in folders if folder} | {str(Path(_DOCTOR_FOLDER).parent) + "/"}))
 
 
 def _target_folders() -> tuple[str, ...]:
-    """Return the other folders of the path that pip has installed packages into."""
+    """Return the folders on `sys.path` that contain metadata of packages that pip installed."""
     return tuple(f"{path}/" for path in sys.path if path and any(Path(path).glob("*.dist-info")))

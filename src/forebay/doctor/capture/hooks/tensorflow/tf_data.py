@@ -1,4 +1,8 @@
-"""tf.data: pipelines that are created, waits for a batch, and user Python code inside a pipeline."""
+"""Hooks for tf.data.
+
+They record when the script creates datasets and iterators, how long it waits for each batch, and how long user Python
+functions run inside a pipeline.
+"""
 
 import inspect
 import os
@@ -22,6 +26,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_data", "hook_python_stages"]
 
 ITER = "iter(dataset)"
+# Methods and classes that create the root of a pipeline: a dataset that is not made from another dataset.
 _ROOTS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
 _READERS = (readers.TFRecordDatasetV2, readers.TextLineDatasetV2, readers.FixedLengthRecordDatasetV2)
 
@@ -37,7 +42,8 @@ def _hook_datasets(patches: Patches, pipelines: Pipelines) -> None:
     for name in _ROOTS:
         api = f"Dataset.{name}"
         on_return = partial(_record_root, ledger, pipelines, api)
-        nested: Literal["recorded", "ignored"] = "recorded" if "tensor" in name else "ignored"  # these upload arrays
+        # from_tensors and from_tensor_slices upload arrays inside the call; other hooks record these uploads.
+        nested: Literal["recorded", "ignored"] = "recorded" if "tensor" in name else "ignored"
         hook_call(patches, dataset, name, api=api, on_return=on_return, should_record=_is_eager, nested=nested)
     for reader in _READERS:
         api = f"tf.data.{reader.__name__.removesuffix('V2')}"
@@ -52,14 +58,14 @@ def _hook_iterators(patches: Patches, pipelines: Pipelines) -> None:
     iterator = iterator_ops.OwnedIterator
     on_created = partial(_record_iterator, patches.ledger)
     hook_call(patches, iterator, "__init__", api=ITER, on_return=on_created, should_record=_is_eager)
-    patches.hook_apis["keras arrays"] = API
+    patches.hook_apis["keras arrays"] = API  # the hook below also records batches of Keras arrays
     on_batch = partial(_record_batch, patches.ledger, pipelines)
     for name in ("__next__", "get_next"):
         hook_call(patches, iterator, name, api=API, on_return=on_batch, should_record=_is_eager)
 
 
 def _is_eager(*_: Any, **__: Any) -> bool:
-    """False while a graph is built."""
+    """Return whether TensorFlow runs eagerly; False while it traces a graph."""
     return bool(context.executing_eagerly())
 
 
@@ -81,12 +87,17 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall
 
 
 def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
+    """Store the facts of a stage.
+
+    For a serial map, also store its line, because a rule of the doctor reports it.
+    """
     facts = {name: value for name, value in read_facts(call).items() if value is not None}
     if facts.pop("is_serial", False):
         facts["mapped_at"] = ledger.lines.current_line()
     pipelines.add_stage(call.result, **facts)
 
 
+# The facts of a stage. "works" marks a stage that computes: a prefetch before it does not cover its time.
 def _shuffle_facts(call: HookedCall) -> dict[str, Any]:
     return {"shuffle_rows": _to_int(call.argument(1, "buffer_size")), "works": True}
 
@@ -100,7 +111,10 @@ def _batch_facts(call: HookedCall) -> dict[str, Any]:
 
 
 def _map_facts(call: HookedCall) -> dict[str, Any]:
-    """Without `num_parallel_calls`, each call of the map waits for the previous one."""
+    """Return the facts of a map.
+
+    Without `num_parallel_calls`, the map is serial: it processes one element at a time.
+    """
     calls = _to_int(call.argument(2, "num_parallel_calls"))
     workers = os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls
     return {"workers": workers, "works": True, "is_serial": calls is None}
@@ -110,15 +124,19 @@ _STAGES = {"shuffle": _shuffle_facts, "prefetch": _prefetch_facts, "batch": _bat
 
 
 def _to_int(value: Any) -> int | None:
-    """Return a plain number. A tensor is not read back, because that would disturb the script."""
+    """Return an argument as an int, or None if it is missing or a tensor.
+
+    Reading a tensor back would make the script wait for the device.
+    """
     return None if value is None or type(value) is EagerTensor else int(value)
 
 
 def _record_iterator(ledger: Ledger, call: HookedCall) -> None:
     line = ledger.lines.current_line()
-    if line >= 0 and call.argument(1, "dataset") is not None:  # None: an existing iterator is passed to a function
+    # Without a dataset, TensorFlow only wraps an existing iterator again, as an argument of a tf.function.
+    if line >= 0 and call.argument(1, "dataset") is not None:
         name = find_public_call(ledger.lines, ITER).name
-        is_by_keras = name.startswith("Model.")  # Keras creates an iterator for each epoch
+        is_by_keras = name.startswith("Model.")  # a method of a Keras model, such as fit(), created the iterator
         detail = {"what": "iterator"} | ({"fit": fit_counter.count} if name == "Model.fit" else {})
         ledger.add(EventKind.BUILD, name if is_by_keras else ITER, call.start, end=call.end, detail=detail, line=line)
 
@@ -127,17 +145,17 @@ def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> Non
     tensors = [tensor for tensor in nest.flatten(call.result) if type(tensor) is EagerTensor]
     detail = pipelines.describe(call.args[0]._dataset)
     if tensors and tensors[0].shape.rank and "batch_rows" in detail:
-        detail["batch_rows"] = tensors[0].shape[0]
+        detail["batch_rows"] = tensors[0].shape[0]  # the last batch of an epoch may be shorter
     record_call(ledger, EventKind.INPUT, api_of(detail), call, nbytes=sum(map(nbytes_of, tensors)), detail=detail)
 
 
 PY_FUNCTION_API = "tf.py_function"
-_GENERATOR = "generator_py_func"  # TensorFlow's function around a user generator
-_GENERATOR_STATE = "generator_state"  # its variable that holds the user generator
+_GENERATOR = "generator_py_func"  # name of the function in which TensorFlow wraps a user generator
+_GENERATOR_STATE = "generator_state"  # name of the closure variable of that function that holds the user generator
 
 
 def hook_python_stages(patches: Patches, registry: Any) -> None:
-    """Hook the registry through which TensorFlow calls Python functions."""
+    """Time the user functions that TensorFlow calls through its registry of Python functions."""
     ledger = patches.ledger
 
     def make(original: Any) -> Any:
@@ -157,7 +175,7 @@ def _find_stage(ledger: Ledger, functions: Any, token: Any) -> PythonStage:
 
 
 def _user_function(registered: Any) -> tuple[Any, str]:
-    """Return the user function inside the wrappers of TensorFlow, and its kind."""
+    """Remove the wrappers of TensorFlow; return the user function and "map" or "generator"."""
     function = inspect.unwrap(getattr(registered, "_func", registered))
     if getattr(function, "__name__", "") != _GENERATOR:
         return _innermost(function), "map"
@@ -166,6 +184,6 @@ def _user_function(registered: Any) -> tuple[Any, str]:
 
 
 def _innermost(function: Any) -> Any:
-    """Return the function of a partial, or the `__call__` method of a callable object."""
+    """Return the Python function behind a partial, a function or a callable object."""
     function = getattr(function, "func", function)
     return function if hasattr(function, "__code__") or hasattr(function, "__func__") else type(function).__call__

@@ -1,7 +1,8 @@
-"""Sessions of TensorFlow 1: created, run, with the arrays that they are fed and that they return.
+"""Hooks for sessions of TensorFlow 1.
 
-The copies are part of the run and cannot be timed separately. So the upload event lasts until the graph starts, and the
-download event starts when the graph ends.
+They record when a session is created and run, which arrays it is fed, and which arrays it returns. TensorFlow copies
+the arrays during `Session.run`, so the copies cannot be timed separately. As an estimate, the upload event lasts from
+the call of `Session.run` to the start of the graph, and the download event from the end of the graph to the return.
 """
 
 import threading
@@ -31,7 +32,9 @@ API = "Session.run"
 
 
 class _SessionThread(threading.local):
-    graph_run: HookedCall | None = None  # the run of the graph inside the current call of `Session.run`
+    """Per-thread state that passes a call from the `_do_run` hook to the `run` hook."""
+
+    graph_run: HookedCall | None = None  # the `_do_run` call inside the current `Session.run` call
 
 
 def hook_sessions(patches: Patches) -> None:
@@ -41,7 +44,7 @@ def hook_sessions(patches: Patches) -> None:
     hook_call(patches, session, "__init__", api="tf.compat.v1.Session", on_return=on_created)
     on_run = partial(_record_run, ledger, thread, unused, GraphMoveRecorder(ledger))
     hook_call(patches, session, "run", api=API, on_return=on_run, nested="recorded")
-    hook_call(patches, session, "_do_run", api=API, on_return=partial(_keep_graph_run, thread))
+    hook_call(patches, session, "_do_run", api=API, on_return=partial(_store_graph_run, thread))
 
 
 def _record_created(ledger: Ledger, unused: WeakSet[Any], call: HookedCall) -> None:
@@ -49,14 +52,18 @@ def _record_created(ledger: Ledger, unused: WeakSet[Any], call: HookedCall) -> N
     record_call(ledger, EventKind.BUILD, "tf.compat.v1.Session", call, detail={"what": "Session"})
 
 
-def _keep_graph_run(thread: _SessionThread, call: HookedCall) -> None:
+def _store_graph_run(thread: _SessionThread, call: HookedCall) -> None:
     thread.graph_run = call
 
 
 def _record_run(
     ledger: Ledger, thread: _SessionThread, unused: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
 ) -> None:
-    """The first run of a session also prepares the graph: it prunes, places and builds the executor."""
+    """Record a run with its fed and returned arrays.
+
+    The event marks the first run of a session, because TensorFlow then also prunes the graph, places its operations
+    and builds the executor.
+    """
     graph_run, thread.graph_run = thread.graph_run, None
     is_first = call.args[0] in unused
     unused.discard(call.args[0])
@@ -70,21 +77,25 @@ def _record_run(
 
 
 def _record_arrays(ledger: Ledger, kind: EventKind, values: list[Any], start: int, end: int) -> None:
-    """Only the time of all arrays together is known; the event of the first array gets it."""
+    """Record an event for each array.
+
+    Only the total time is known. The first event gets all of it, and the others get none.
+    """
     for array in (value for value in values if isinstance(value, np.ndarray | np.generic)):
         detail = {"dtype": array.dtype.name, "shape": list(array.shape)}
         if kind is EventKind.UPLOAD:
             detail |= {"key": fingerprint_of_array(array), "from_dtype": array.dtype.name}
         record_call(ledger, kind, API, HookedCall(start, end, None, (), {}), nbytes=array.nbytes, detail=detail)
-        start = end
+        start = end  # the events after the first one have no duration
 
 
 def _record_moves(ledger: Ledger, recorder: GraphMoveRecorder, run: HookedCall) -> None:
+    """Record the tensors that move between devices inside the graph."""
     session, fed = run.args[0], [key.deref() for key in run.argument(4, "feed_dict") or {}]
-    wanted = [*(run.argument(2, "target_list") or []), *(tensor.op for tensor in run.argument(3, "fetch_list") or [])]
+    fetched = [*(run.argument(2, "target_list") or []), *(tensor.op for tensor in run.argument(3, "fetch_list") or [])]
 
     def moves() -> Iterator[GraphMove]:
         devices = [device.name for device in session.list_devices()]
-        return find_moves(ledger, required_operations(wanted, fed), devices)
+        return find_moves(ledger, required_operations(fetched, fed), devices)
 
-    recorder.record(session.graph, tuple(operation.name for operation in wanted), moves, run.end)
+    recorder.record(session.graph, tuple(operation.name for operation in fetched), moves, run.end)
