@@ -1,4 +1,7 @@
-"""Refuses arguments of `fit`, `evaluate` and `predict` that Keras would ignore for a feed."""
+"""Validation of the arguments of `fit`, `evaluate` and `predict` with a feed.
+
+Keras would silently ignore some arguments. Forebay raises an error instead.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ from forebay.errors import PipelineError
 
 __all__ = ["refuse_ignored_arguments"]
 
-_INSTEAD = {
+_INSTEAD = {  # argument -> what the user should do instead
     "y": "Put the targets into the pipeline: from_arrays((x, y)).",
     "sample_weight": "Put the weights into the pipeline: from_arrays((x, y, sample_weight)).",
     "batch_size": "Set the rows of a batch in the pipeline: .batch(rows).",
@@ -20,7 +23,7 @@ _INSTEAD = {
 def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
     """Raise an error for the first argument that Keras would ignore for this feed.
 
-    `shuffle` counts only if the caller wrote it: its default is True.
+    The default of `shuffle` is True, so `shuffle` is refused only if the caller passed it explicitly.
     """
     role = call.role_of(feed)
     if role == "validation":
@@ -33,13 +36,16 @@ def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
         _refuse(call.verb, "shuffle", call.written["shuffle"])
     if role == "fit" and call.validation_x is feed:
         raise PipelineError(
-            "fit() got the same feed as training and as validation data. A feed has one position, so each use would "
-            "move the other. Make a second one: pipeline.feed('keras') costs little."
+            "fit() got the same feed as training data and as validation data. A feed has only one position, "
+            "and both uses would move it. Make a second one: pipeline.feed('keras')."
         )
 
 
 def _is_given(value: Any) -> bool:
-    """Whether a value differs from Keras's defaults, None and 0.0. An array is never compared."""
+    """Return whether a value differs from Keras's defaults, None and 0.0.
+
+    The type is checked first, because `array == 0.0` returns an array.
+    """
     return value is not None and not (isinstance(value, float) and value == 0.0)
 
 
