@@ -16,10 +16,11 @@ __all__ = ["GeneratorReader", "RowStream"]
 
 
 class RowStream(AbstractStream):
-    """The rows of `make()`, which is called once for each pass.
+    """A stream that calls `make()` for each pass and yields the rows of the result.
 
-    If the iterator has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise it reads the rows again
-    and skips them. Without a spec, the first row defines the spec. That row is not lost.
+    If the iterator has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise the feed starts a new
+    pass and discards the rows that it delivered before. Without a spec, the stream reads the first row to infer the
+    spec, and the next pass still yields that row.
     """
 
     def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
@@ -29,8 +30,8 @@ class RowStream(AbstractStream):
                 "generator. Pass the function that makes the generator, without calling it."
             )
         self._make = make
-        # A pass that was started to see its first rows, and copies of these rows.
-        self._started: tuple[Iterator[Tree], list[Tree]] | None = None
+        # The iterator of a pass whose first rows were read in advance, and copies of these rows.
+        self._peeked_pass: tuple[Iterator[Tree], list[Tree]] | None = None
         self._last_iterator: Iterator[Tree] | None = None
         self._has_inferred_spec = spec is None
         self.specs, self.structure = as_specs(spec) if spec is not None else self._infer_specs()
@@ -40,7 +41,9 @@ class RowStream(AbstractStream):
     def _infer_specs(self) -> tuple[tuple[ArraySpec, ...], Structure]:
         first = self._peek(1)
         if not first:
-            raise SourceError("the generator yielded no row, so there is no spec. Yield rows, or pass spec=.")
+            raise SourceError(
+                "the generator yielded no row, so Forebay cannot infer a spec. Yield rows, or pass spec=."
+            )
         leaves, structure = flatten(first[0])
         return tuple(_spec_of(leaf) for leaf in leaves), structure
 
@@ -52,14 +55,14 @@ class RowStream(AbstractStream):
         return GeneratorReader(iter(self._peek(rows)), self.specs, self.structure).rows(rows)
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "GeneratorReader":
-        if self._started is not None and state is None:
-            (iterator, rows), self._started = self._started, None
+        if self._peeked_pass is not None and state is None:
+            (iterator, rows), self._peeked_pass = self._peeked_pass, None
             return GeneratorReader(iterator, self.specs, self.structure, peeked=rows)
         iterator = self._make_iterator()
         if state is not None:
             if not hasattr(iterator, "load_state_dict"):
                 raise SourceError(
-                    "the state contains a state of the generator, but its iterator has no load_state_dict(). "
+                    "the state dict contains the state of an iterator, but this iterator has no load_state_dict(). "
                     "Add that method, or resume with the generator that wrote the state."
                 )
             iterator.load_state_dict(state)
@@ -76,28 +79,29 @@ class RowStream(AbstractStream):
         return iterator
 
     def with_ragged_specs(self) -> "RowStream":
-        """Return the same stream with rows of any length, for padding.
+        """Return a copy of the stream that accepts rows of any length, for padding.
 
-        A spec of the user stays.
+        A spec that the user passed stays unchanged; an inferred spec allows any length in each axis.
         """
         ragged = copy.copy(self)
-        self._started = None  # only one of the two streams may return the rows of the started pass
+        self._peeked_pass = None  # the copy yields these rows; both streams share the iterator
         if self._has_inferred_spec:
             ragged.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
         return ragged
 
     def _peek(self, count: int) -> list[Tree]:
-        iterator, rows = self._started or (self._make_iterator(), [])
+        """Return copies of the first rows; the next pass yields them again."""
+        iterator, rows = self._peeked_pass or (self._make_iterator(), [])
         # Copy the rows, because a generator may reuse one array for all of them.
         rows = [*rows, *(_copy_row(row) for row in islice(iterator, count - len(rows)))]
-        self._started = (iterator, rows)
+        self._peeked_pass = (iterator, rows)
         return rows[:count]
 
     def describe(self) -> tuple[Any, ...]:
         return ("rows",)
 
     def close(self) -> None:
-        self._started = None
+        self._peeked_pass = None
 
 
 class GeneratorReader:
@@ -116,7 +120,7 @@ class GeneratorReader:
     def read(self, out: Sequence[Array | list[Array]]) -> int:
         """Copy rows to `out` until it is full or the generator ends.
 
-        A leaf may be a list of row views.
+        Each entry of `out` is the array of one leaf, or a list with one view per row. Return the number of rows.
         """
         read = self._read_single_leaf if self._is_single_leaf else self._read_tree
         count = read([leaf if isinstance(leaf, list) else row_views(leaf) for leaf in out])
@@ -124,7 +128,10 @@ class GeneratorReader:
         return count
 
     def rows(self, count: int) -> list[list[Array]]:
-        """Return rows as lists of leaves, validated, for rows that differ in shape."""
+        """Return the next rows, each as a list of validated leaves.
+
+        Unlike `read`, it supports rows of different shapes.
+        """
         found = []
         for tree in islice(self._rows, count):
             found.append(self._validated(tree, self._row))
@@ -139,7 +146,8 @@ class GeneratorReader:
     def state_dict(self) -> dict[str, Any] | None:
         get_state = getattr(self._iterator, "state_dict", None)  # part of the user's iterator
         if get_state is None or self._row < self._peeked_rows:
-            return None  # the iterator is ahead of the rows read here, so a resumed feed reads from the beginning
+            # Peeked rows are left, so the iterator is ahead of this reader: a resumed feed must start a new pass.
+            return None
         state: dict[str, Any] = copy.deepcopy(get_state())  # the iterator may keep changing the dict it returned
         return state
 
@@ -155,14 +163,15 @@ class GeneratorReader:
             # zip takes from `targets` before it takes from the generator, so no row is lost at the end of `targets`.
             for target, row in zip(targets, self._rows, strict=False):
                 if row.__class__ is ndarray and row.dtype is dtype and row.nbytes == nbytes:
-                    target[...] = row  # raises for another shape with as many bytes, but not for extra axes of length 1
+                    # For a wrong shape of the same size, NumPy raises ValueError, except for extra axes of length 1.
+                    target[...] = row
                 else:
                     target[...] = self._validated(row, self._row + count)[0]
                 count += 1
         except ValueError:
             if row is not None:
-                self._validated(row, self._row + count)
-            raise  # the generator raised this error itself
+                self._validated(row, self._row + count)  # raises SpecError if the row has a wrong shape
+            raise  # the row is valid, so the generator raised the error
         return count
 
     def _read_tree(self, out: Sequence[list[Array]]) -> int:
@@ -197,9 +206,9 @@ def _spec_of(leaf: Any) -> ArraySpec:
 
 
 def _as_spec_array(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
-    """Convert a leaf to an array of the spec without loss.
+    """Convert a leaf to an array of the spec, or raise SpecError.
 
-    Python numbers take its dtype, arrays must have it.
+    Python numbers are converted to the dtype of the spec. Arrays must already have it.
     """
     try:
         array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_number_dtype(leaf, spec))
@@ -220,9 +229,10 @@ def _as_spec_array(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
 
 
 def _number_dtype(leaf: Any, spec: ArraySpec) -> np.dtype[Any] | None:
-    """Return the dtype for Python numbers, or None for NumPy's default.
+    """Return the dtype to which Python numbers are converted; None means NumPy's default.
 
-    It is the spec's dtype, if that has the same kind or a wider one.
+    It is the dtype of the spec if NumPy's "same_kind" casting allows it: integers to floats, but not floats to
+    integers.
     """
-    natural = np.asarray(leaf).dtype
-    return spec.dtype if np.can_cast(natural, spec.dtype, "same_kind") else None
+    default = np.asarray(leaf).dtype
+    return spec.dtype if np.can_cast(default, spec.dtype, "same_kind") else None
