@@ -2,22 +2,22 @@
 
     ForebayError
     ├── SpecError (ValueError)              shapes, dtypes or trees do not match
-    ├── PipelineError (ValueError)          a pipeline call has wrong arguments or comes in the wrong place
+    ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in a wrong order
     ├── SourceError (ValueError)            data cannot be read in its declared format
     │   ├── SourceChangedError (OSError)    a file was removed, truncated or replaced during a read
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
     ├── TransformError (ValueError)         a map returned data that the pipeline cannot accept
     ├── StateError (ValueError)             a state dict is damaged or belongs to another pipeline
-    ├── BudgetError (ValueError)            a byte budget is too small for one batch
+    ├── BudgetError (ValueError)            a byte budget is too small for the data that it must hold
     ├── FrameworkError (ImportError)        a framework is unknown or not installed
     ├── DeviceError (RuntimeError)          a device is missing or fails
     │   └── DeviceMemoryError (MemoryError) a device has too little free memory
     ├── FeedError (RuntimeError)            a feed is used incorrectly
     │   └── FeedClosedError                 a feed is used after close()
     ├── WorkerError (RuntimeError)          a worker process died
-    │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, full or inconsistent
+    │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, has too few CPUs or mixed versions
     ├── CaptureError (ValueError)           a doctor capture cannot be read
-    └── ScenarioError (ValueError)          a cluster scenario cannot be simulated
+    └── ScenarioError (ValueError)          a scenario of `forebay scale` cannot be simulated
 
 Each class also inherits the built-in exception shown in parentheses, so `except ValueError` works. An exception from
 user code (a map or a generator) keeps its type and traceback. Forebay adds a note that says where it happened.
@@ -54,7 +54,7 @@ class SpecError(ForebayError, ValueError):
 
 
 class PipelineError(ForebayError, ValueError):
-    """A pipeline call has wrong arguments or comes in the wrong place."""
+    """A pipeline method got invalid arguments or was called in a wrong order."""
 
 
 class SourceError(ForebayError, ValueError):
@@ -78,7 +78,7 @@ class StateError(ForebayError, ValueError):
 
 
 class BudgetError(ForebayError, ValueError):
-    """A byte budget is too small for the requested work."""
+    """A byte budget is too small for the data that it must hold."""
 
 
 class FrameworkError(ForebayError, ImportError):
@@ -106,7 +106,10 @@ class WorkerError(ForebayError, RuntimeError):
 
 
 class ClusterError(WorkerError, ConnectionError):
-    """A Ray cluster is unreachable, has no free CPUs, or its nodes have different versions."""
+    """A Ray cluster is unreachable, has too few CPUs, or mixes software versions.
+
+    All nodes need the same versions of Python, Ray and Forebay.
+    """
 
 
 class CaptureError(ForebayError, ValueError):
@@ -114,4 +117,4 @@ class CaptureError(ForebayError, ValueError):
 
 
 class ScenarioError(ForebayError, ValueError):
-    """A cluster scenario cannot be simulated."""
+    """A scenario of `forebay scale` cannot be simulated."""

@@ -1,4 +1,4 @@
-"""`forebay probe`: measure the speed of memory, disk, GPU link and kernel launches on this machine."""
+"""`forebay probe`: measure the memory, disk, GPU link and kernel launches of this machine."""
 
 import argparse
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for part in render(probe, cached=cached is not None):
             result_console().print(part)
-    if cached is None:  # after printing, so that a full disk does not lose the results
+    if cached is None:  # save after printing: if the disk is full, the user still sees the results
         probe.save()
     return 0
 
 
 def render(probe: Probe, *, cached: bool) -> Iterator[RenderableType]:
-    """Yield the parts of the report, from the hardware to what could not be measured."""
+    """Yield the report: hardware, tables of measurements, and a list of failed measurements."""
     yield from _heading(probe, cached)
     yield Text("\nCopies in host memory, GB/s", style="bold")
     yield _copy_table(probe)
