@@ -1,11 +1,13 @@
 """The cursor (position of the consumer in an epoch) and the schedule (batches that remain).
 
-Shard i of n takes the positions i, i+n, i+2n, ... of the global order, counted from the start of the epoch or of its
-resumed part. A cursor therefore stores a global position and no shard, so a run can resume on any number of shards.
+Shard i of n takes the positions base+i, base+i+n, base+i+2n, ... of the global order. `base` is 0, or the position at
+which a resumed run continues. A cursor stores a global position and no shard, so a run can resume on any number of
+shards.
 
-A step is one batch of every shard, and all shards take the same number of steps. If the last step has rows for only
-some of the shards, every shard moves one row of its previous batch to the last step. That is impossible if batches
-have one row, or if fewer rows remain than there are shards. `starved_shards` counts the shards without a row then.
+A step is one batch of every shard. All shards should take the same number of steps. If the last step has fewer rows
+than there are shards, every shard moves one row from its previous batch to the last step. That is impossible if batches
+have one row, or if no full step comes before. Then some shards have no row in the last step, and `starved_shards`
+counts them.
 """
 
 import dataclasses
@@ -18,8 +20,8 @@ from forebay.errors import StateError
 __all__ = ["ENDLESS", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
-MAX_PASSES = 1 << 32  # passes of an endless epoch; more would reuse the orders of the next epoch
-ENDLESS = 1 << 62  # rows of a pass with unknown length: it ends with its stream, or never
+MAX_PASSES = 1 << 32  # pass numbers that `order_epoch` reserves for each endless epoch
+ENDLESS = 1 << 62  # value of `pass_rows` if the length is unknown: the pass ends when its stream ends, if ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Cursor:
     """The position of the consumer: it received everything before this point and nothing after it."""
 
     epoch: int = 0
-    passes: int = 0  # complete passes in this epoch, from repeat() after batch()
+    passes: int = 0  # complete passes in this epoch; only repeat() after batch() makes more than one pass
     position: int = 0  # rows that all shards together received in this pass
     batches: int = 0  # batches that this shard received in this epoch
     stream: dict[str, Any] | None = None  # state dict of the stream at `stream_position`, if it has one
@@ -65,10 +67,10 @@ class Group:
     """Batches that are filled together: consecutive rows of one shard in one pass."""
 
     cursor: Cursor  # at the start of the group
-    start: int  # rows of this shard between `base` and the group
+    start: int  # number of rows of this shard after `base` and before the group
     rows: int
     batches: int
-    base: int  # global position from which the shards take their rows in turn
+    base: int  # global position from which the rows are dealt to the shards in turn
     ends_pass: bool  # whether the group contains the last batch of its pass
     ends_epoch: bool
 
@@ -116,7 +118,7 @@ class Schedule:
             yield from self._pass_groups(start, sizes)
             done += self._pass_batches(base)
             number, base = number + 1, 0
-            if self._limit_left(done) == 0 or self._pass_batches(0) == 0:
+            if self._limit_left(done) == 0 or self._pass_batches(0) == 0:  # empty passes would repeat forever
                 return
 
     def is_over(self, cursor: Cursor) -> bool:
@@ -124,14 +126,16 @@ class Schedule:
         return next(self.groups(cursor, 1), None) is None
 
     def _pass_groups(self, cursor: Cursor, sizes: Iterator[int]) -> Iterator[Group]:
+        """Yield the groups from the cursor to the end of its pass or to `batch_limit`."""
         base = cursor.position
-        whole = self._pass_batches(base)
-        wanted = min(whole, self._limit_left(cursor.batches, whole))
-        first, start = 0, 0
+        whole = self._pass_batches(base)  # batches to the end of the pass
+        wanted = min(whole, self._limit_left(cursor.batches, whole))  # batches to the end of the pass or to the limit
+        first, start = 0, 0  # batches and rows of this shard before the group
         while first < wanted:
             batches = min(next(sizes), wanted - first)
             if self._evens_out_last_step(base) and first < whole - 1:
-                batches = min(batches, whole - 1 - first)  # a short batch must be the last of its group
+                # The batch before the last one is short, and a short batch must be the last of its group.
+                batches = min(batches, whole - 1 - first)
             ends = first + batches == whole
             stop = self._rows_before(base, first + batches)
             yield Group(
@@ -146,9 +150,9 @@ class Schedule:
             first, start = first + batches, stop
 
     def order_epoch(self, cursor: Cursor) -> int:
-        """Return the epoch number for the order.
+        """Return the number from which the order of the current pass is computed.
 
-        Each pass of repeat() after batch() counts as one epoch.
+        It counts passes over all epochs, so that each pass has its own order.
         """
         return cursor.epoch * (self.passes or MAX_PASSES) + cursor.passes
 
@@ -156,27 +160,32 @@ class Schedule:
         """Return the cursor after `batches` more batches of its pass."""
         position = cursor.position + batches * self._step_rows
         if batches and self._evens_out_last_step(cursor.position) and 0 < self.pass_rows - position < self.shard_count:
-            position -= self.shard_count
+            position -= self.shard_count  # each shard keeps one row for the last step
         position = min(position, self.pass_rows)
         done = cursor.batches + batches
         return Cursor(cursor.epoch, cursor.passes, position, done, cursor.stream, cursor.stream_position)
 
     def starved_shards(self, position: int) -> int:
-        """Count the shards without a row in the last step after `position`."""
+        """Return how many shards have no row in the last step of the pass.
+
+        The shards take their rows from `position` on.
+        """
         rest = self._last_step_rows(position)
         all_have_rows = self.drop_remainder or rest == 0 or self._evens_out_last_step(position)
         return 0 if all_have_rows else max(0, self.shard_count - rest)
 
     def _is_last_pass(self, cursor: Cursor, whole: int) -> bool:
+        """Return whether the epoch ends with this pass, which has `whole` more batches."""
         ended = self._limit_left(cursor.batches + whole) == 0
         return ended or (self.passes is not None and cursor.passes + 1 >= self.passes)
 
-    def _limit_left(self, done: int, otherwise: int = 1) -> int:
-        return otherwise if self.batch_limit is None else max(0, self.batch_limit - done)
+    def _limit_left(self, done: int, if_unlimited: int = 1) -> int:
+        """Return how many batches `batch_limit` allows after `done` batches."""
+        return if_unlimited if self.batch_limit is None else max(0, self.batch_limit - done)
 
     @property
     def _step_rows(self) -> int:
-        """Rows of a full step: one batch of every shard."""
+        """Rows of a full step, which is one full batch of every shard."""
         return self.batch_rows * self.shard_count
 
     def _last_step_rows(self, base: int) -> int:
@@ -184,24 +193,28 @@ class Schedule:
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves a row to the last step.
+        """Return whether each shard moves one row to the last step.
 
-        The row comes from the last full batch. The last step would otherwise have too few rows.
+        The row comes from its last full batch. Otherwise the last step would have fewer rows than there are shards.
         """
         few = 0 < self._last_step_rows(base) < self.shard_count
         return few and not self.drop_remainder and self.batch_rows > 1 and self.pass_rows - base > self._step_rows
 
     def _shard_rows(self, base: int) -> int:
-        """Return the rows of this shard between a global position and the pass end."""
+        """Return how many rows this shard has from `base` to the pass end."""
         left = max(0, self.pass_rows - base)
         return max(0, -(-(left - self.shard_index) // self.shard_count))
 
     def _rows_before(self, base: int, batches: int) -> int:
-        """Return the rows of this shard in its first `batches` batches after a global position."""
+        """Return how many rows the next `batches` batches of this shard have.
+
+        They begin at the global position `base`.
+        """
         moved = 1 if self._evens_out_last_step(base) and batches == self._pass_batches(base) - 1 else 0
         return min(batches * self.batch_rows - moved, self._shard_rows(base))
 
     def _pass_batches(self, base: int) -> int:
+        """Return how many batches this shard has from `base` to the end of the pass."""
         if self.drop_remainder or self._evens_out_last_step(base):
             whole = max(0, self.pass_rows - base) // self._step_rows
             return whole if self.drop_remainder else whole + 1
@@ -209,7 +222,7 @@ class Schedule:
 
 
 def _doubling(first: int, most: int) -> Iterator[int]:
-    """Yield `first`, then double it each time up to `most`, forever."""
+    """Yield `first`, 2 * `first`, 4 * `first`, ... and then `most` forever."""
     while True:
         yield min(first, most)
         first = min(first * 2, most)
