@@ -117,10 +117,11 @@ def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: A
         # Direct I/O must start at an aligned offset, so read the last partial unit again.
         done = np.maximum(results, 0) // files.alignment * files.alignment
         reads = reads.after(done).select(left)
+    short = int(left[0])
     raise SourceError(
-        f"could not complete the read at byte {int(offsets[0])} of {files.path(int(numbers[0]))} in {_MAX_ATTEMPTS} "
-        f"attempts; the last one returned {int(results[0])} bytes. Read the file with another program to see whether "
-        "it is damaged."
+        f"could not complete the read at byte {int(offsets[short])} of {files.path(int(numbers[short]))} in "
+        f"{_MAX_ATTEMPTS} attempts; the last one returned {int(results[short])} bytes. Read the file with another "
+        "program to see whether it is damaged."
     )
 
 
