@@ -1,4 +1,4 @@
-"""The device ledger as rules look at it: held against programs whose every microsecond is known."""
+"""The device view of a capture, compared with simulated programs of known timing."""
 
 from dataclasses import replace
 from itertools import count
@@ -26,7 +26,7 @@ def view(program, **given):
 
 
 def uploads_and_reads(machine):
-    """8 MB from ordinary memory take a millisecond, two kernels another; the loss is read, Python works."""
+    """Upload 8 MB of pageable memory in 1 ms, compute for 1 ms, read the loss, run Python."""
     machine.upload(8 * MB, line=2)
     machine.launch(500)
     machine.launch(500)
@@ -58,7 +58,7 @@ def test_without_records_there_is_no_device_view():
     assert CaptureView(rig.capture_of([])).device is None
 
 
-def test_whole_steps_are_taken_and_their_operations_counted():
+def test_the_view_contains_whole_steps_and_counts_their_operations():
     seen = view(uploads_and_reads)
     assert len(seen) == 10
     assert seen.kernels_per_step == 2
@@ -72,7 +72,7 @@ def test_copies_are_grouped_by_line_direction_and_memory():
     assert (back.line, back.direction, back.pageable, back.nbytes) == (3, "device to host", False, 4)
 
 
-def test_every_byte_is_some_lines():
+def test_every_copied_byte_has_a_line():
     seen = view(uploads_and_reads)
     assert seen.coverage("host to device") == seen.coverage("device to host") == 1.0
     assert seen.coverage("device to device") is None
@@ -82,12 +82,12 @@ def test_a_copy_without_an_event_has_no_line():
     assert view(lambda machine: machine.upload(8 * MB, told=False)).coverage("host to device") == 0.0
 
 
-def test_copies_of_a_frameworks_own_thread_are_known_by_their_size():
+def test_copies_by_a_framework_thread_are_matched_by_their_size():
     seen = view(by_another_thread)
     assert [(copies.line, copies.nbytes) for copies in seen.copies] == [(2, 8 * MB), (6, 4 * MB), (3, 4)]
 
 
-def test_a_copy_between_operations_that_were_counted_together_is_the_nearer_ones():
+def test_a_copy_between_counted_operations_gets_the_line_of_the_nearest():
     capture = rig.run(lambda machine: machine.upload(8 * MB, told=False))
     counted = [LedgerEvent("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
     seen = CaptureView(replace(capture, events=(*capture.events, *counted))).device
@@ -95,7 +95,7 @@ def test_a_copy_between_operations_that_were_counted_together_is_the_nearer_ones
     assert set(seen.lines) == {6}
 
 
-def test_a_step_is_no_shorter_than_what_its_device_does():
+def test_a_step_is_no_shorter_than_its_device_work():
     numbers = count()
 
     def program(machine):
@@ -109,12 +109,12 @@ def test_a_step_is_no_shorter_than_what_its_device_does():
     assert view.step_seconds == pytest.approx(800e-6)
 
 
-def test_a_device_without_lag_has_done_every_step():
+def test_a_device_without_lag_completes_every_step():
     assert view(uploads_and_reads).steps_done == len(view(uploads_and_reads)) == 10
 
 
-def test_a_device_that_a_loop_runs_ahead_of_has_done_fewer_steps_than_the_loop():
-    """Two milliseconds of work, asked for every 1.2: ten steps of the loop are six of the device."""
+def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
+    """The loop queues 2 ms of work every 1.2 ms, so ten steps of it are six of the device."""
     numbers = count()
 
     def program(machine):
@@ -150,10 +150,10 @@ def test_idle_time_during_an_input_wait_belongs_to_the_input():
 
 def test_idle_time_of_a_launch_bound_loop_belongs_to_launching():
     gaps = {gap.cause: gap.seconds for gap in view(launch_bound).idle_times}
-    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of them until the device begins
+    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of them passes before the device starts
 
 
-def test_what_another_thread_launches_for_the_loop_is_launching_too():
+def test_launches_by_another_thread_count_as_launching():
     def program(machine):
         for _ in range(50):
             machine.python(3)
@@ -163,7 +163,7 @@ def test_what_another_thread_launches_for_the_loop_is_launching_too():
     assert view(program).idle_times[0].seconds == pytest.approx(50 * 5e-6, rel=0.02)
 
 
-def test_long_work_between_two_launches_is_python():
+def test_long_work_between_two_launches_counts_as_python():
     def program(machine):
         machine.launch(100)
         machine.python(900)
@@ -172,14 +172,14 @@ def test_long_work_between_two_launches_is_python():
     assert gaps["Python"] == pytest.approx(800e-6, rel=0.02)
 
 
-def test_gaps_and_busy_time_are_the_whole_step():
+def test_gaps_and_busy_time_add_up_to_the_step():
     for program in (uploads_and_reads, waits_for_input, launch_bound):
         seen = view(program)
         idle = sum(gap.seconds for gap in seen.idle_times)
         assert idle + seen.busy_share * seen.seconds == pytest.approx(seen.seconds)
 
 
-def test_a_step_whose_work_was_not_done_when_recording_ended_is_left_out():
+def test_a_step_that_is_unfinished_when_recording_ends_is_left_out():
     capture = rig.run(uploads_and_reads)
     records = capture.device.records
     late = records["start"] >= capture.window.traced[-2]
@@ -187,7 +187,7 @@ def test_a_step_whose_work_was_not_done_when_recording_ended_is_left_out():
     assert len(CaptureView(capture).device) == 9
 
 
-def test_copies_on_a_stream_of_their_own_hide_behind_kernels():
+def test_copies_on_a_separate_stream_overlap_with_kernels():
     def program(machine):
         machine.launch(1000)
         machine.upload(10 * MB, pinned=True, stream=COPY_STREAM)
@@ -197,7 +197,7 @@ def test_copies_on_a_stream_of_their_own_hide_behind_kernels():
     assert seen.busy.length == seen.computing.length
 
 
-def test_two_hundred_thousand_records_are_taken_in():
+def test_two_hundred_thousand_records_are_analysed():
     capture = rig.many(steps=50, kernels=2000)
     seen = CaptureView(capture).device
     assert len(capture.device.records) == 200_000
@@ -218,7 +218,7 @@ def of(pairs):
 
 
 @given(spans, spans)
-def test_sets_of_moments_are_what_counting_each_moment_gives(some, others):
+def test_interval_operations_equal_counting_every_moment(some, others):
     mine, theirs = of(some), of(others)
     assert mine.length == len(moments(some))
     assert mine.intersection(theirs).length == len(moments(some) & moments(others))
@@ -228,7 +228,7 @@ def test_sets_of_moments_are_what_counting_each_moment_gives(some, others):
     assert mine.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
 
 
-def test_of_nested_intervals_the_inner_one_holds_a_moment():
+def test_a_moment_belongs_to_the_innermost_of_nested_intervals():
     starts, ends = np.array([0, 10, 30]), np.array([100, 20, 40])
     assert innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
 
@@ -239,7 +239,7 @@ def shares(program, **given):
     return {name: value / whole for name, value in parts.items()}
 
 
-def test_parts_of_a_step_are_what_the_program_did():
+def test_parts_of_a_step_match_the_program():
     view = CaptureView(rig.run(uploads_and_reads))
     parts = view.step_parts
     assert sum(parts.values()) == pytest.approx(view.step_seconds)
@@ -249,25 +249,25 @@ def test_parts_of_a_step_are_what_the_program_did():
     assert parts["waiting for input"] == 0.0
 
 
-def test_shares_of_a_launch_bound_step_are_right_in_spite_of_what_recording_costs():
+def test_shares_of_a_launch_bound_step_exclude_the_recording_overhead():
     true, seen = shares(launch_bound), shares(launch_bound, launch_cost=5 * US)
     assert seen["computing"] == pytest.approx(true["computing"], abs=0.01)
     assert seen["launching"] == pytest.approx(true["launching"], abs=0.05)
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.3, 0.49, 0.7, 1.3])
-def test_no_part_is_less_than_nothing_however_short_the_step(factor):
+def test_no_part_is_negative_for_any_step_time(factor):
     view = CaptureView(rig.run(launch_bound, launch_cost=5 * US))
     assert min(split_recorded_step(view.device, factor * view.device.seconds).values()) >= 0.0
 
 
-def test_the_report_states_a_differing_duration_of_recorded_steps():
+def test_the_report_states_that_recorded_steps_took_a_different_time():
     capture = rig.run(uploads_and_reads)
     slow = replace(capture.window, untraced=tuple(2 * seconds for seconds in capture.window.untraced))
     assert ", which took " in parts_introduction(diagnose(replace(capture, window=slow)))
     assert ", which took " not in parts_introduction(diagnose(capture))
 
 
-def test_without_the_device_a_step_is_made_of_what_the_loop_did():
+def test_without_device_records_a_step_consists_of_host_parts():
     capture = rig.replace(rig.run(uploads_and_reads), device=None)
     assert CaptureView(capture).step_parts == CaptureView(capture).host_parts

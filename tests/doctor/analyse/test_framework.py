@@ -1,4 +1,4 @@
-"""Names of calls, devices and types are understood however a framework spells them."""
+"""Names of calls, devices and dtypes in the spelling of every framework."""
 
 import pytest
 from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop
@@ -25,7 +25,7 @@ def test_a_call_belongs_to_a_framework(api, loaded, framework):
     assert framework_of(CaptureView(loop(frameworks=loaded)), api) == framework
 
 
-def test_a_loop_that_fit_drives_is_fed_by_keras():
+def test_a_loop_inside_fit_belongs_to_keras():
     view = CaptureView(loop(batch("Model.fit"), frameworks=TENSORFLOW))
     assert feed_framework(view, "tf.constant") == "keras"
     assert array_framework(view, "Model.fit") == "tensorflow"
@@ -34,14 +34,14 @@ def test_a_loop_that_fit_drives_is_fed_by_keras():
 @pytest.mark.parametrize(
     "name", ["cuda:0", "GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0", "gpu:0,1", "mps:0"]
 )
-def test_a_device_is_known(name):
+def test_a_device_name_is_recognized(name):
     assert is_device(name)
 
 
 @pytest.mark.parametrize(
     "name", ["cpu", "CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0", "TFRT_CPU_0", "", None]
 )
-def test_the_host_is_no_device(name):
+def test_a_host_name_is_not_a_device(name):
     assert not is_device(name)
 
 

@@ -1,4 +1,4 @@
-"""Readings of GPU gauges: which of them deserve a remark."""
+"""Which readings of GPU gauges the doctor reports."""
 
 import pytest
 from tests.doctor.captures import TORCH, GiB, loop
@@ -39,14 +39,14 @@ def remarks(*samples, **gpu):
     return [*gauge_remarks(gauges)]
 
 
-def test_samples_of_the_loop_count_and_those_before_it_do_not():
+def test_only_samples_taken_during_the_loop_count():
     view = view_of({"at": 1, "busy": 0.0}, {"at": 2, "busy": 0.2}, {"at": 3, "busy": 0.4})
     view.capture.facts["gauges"][0]["samples"][0]["at"] = view.capture.window.start - 1
     (gauges,) = read_gauges(view)
     assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
 
 
-def test_a_loop_too_short_for_a_sample_has_those_that_there_are():
+def test_a_loop_without_samples_uses_all_samples():
     (gauges,) = read_gauges(view_of({"at": -5, "busy": 0.2}))
     assert (gauges.samples, gauges.busy) == (1, 0.2)
 
@@ -55,7 +55,7 @@ def test_a_script_that_sees_no_gpu_has_no_gauges():
     assert read_gauges(view_of({}, frameworks=TORCH)) == ()
 
 
-def test_a_gpu_as_it_should_be_has_no_remark():
+def test_a_healthy_gpu_has_no_remark():
     assert remarks({}, {}) == []
 
 
@@ -66,11 +66,11 @@ def test_a_thermal_limit_is_reported_with_the_clock():
     ]
 
 
-def test_a_power_limit_that_costs_no_clock_is_no_remark():
+def test_a_power_limit_at_full_clock_is_not_reported():
     assert remarks({"held_back": 0x4}, {"held_back": 0x4}) == []
 
 
-def test_a_single_dip_is_no_remark():
+def test_a_single_dip_is_not_reported():
     assert remarks({"held_back": 0x40, "clock_mhz": 300}, *[{}] * 9) == []
 
 
@@ -85,15 +85,15 @@ def test_a_full_link_is_reported():
     assert remarks({"received_bytes_per_second": 57e9}) == ["its link is 90% full; only fewer bytes would help"]
 
 
-def test_a_link_that_only_rests_between_copies_is_no_remark():
+def test_a_link_that_idles_between_copies_is_not_reported():
     assert remarks({"link_generation": 1}, {"link_generation": 5}) == []
 
 
-def test_an_idle_gpu_saves_power_and_is_no_remark():
+def test_an_idle_gpu_that_saves_power_is_not_reported():
     assert remarks({"busy": 0.0, "link_generation": 1, "held_back": 0x4, "clock_mhz": 300}) == []
 
 
-def test_one_sentence_says_it():
+def test_the_summary_is_one_sentence():
     assert side_notes.describe_gpus(view_of({}, {"link_width": 16})) == [
         "H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x16, 3.0 GB/s received and 0.1 GB/s sent, 400 of 700 W, 2 samples"
     ]

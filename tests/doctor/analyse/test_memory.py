@@ -1,4 +1,4 @@
-"""The memory ledger: copies of the same data, constants of graphs, how full memory was; and how it is read."""
+"""Memory usage: copies of the same data, graph constants, memory levels and how they are read."""
 
 import mmap
 import sys
@@ -48,12 +48,12 @@ def warnings(view):
 # Copies of the same data
 
 
-def test_an_upload_lies_on_the_host_and_on_the_device():
+def test_uploaded_data_is_on_the_host_and_on_the_device():
     found = spread(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
     assert (found.places, found.nbytes, found.held_nbytes) == (("host", "cuda:0"), 4 * MiB, 8 * MiB)
 
 
-def test_a_chain_of_copies_is_one_piece_of_data_in_every_place():
+def test_a_chain_of_copies_counts_as_one_piece_of_data():
     found = spread(
         upload("torch.tensor", line=1, key=same, device="cpu"),
         upload("Tensor.to", line=2, key=same, device="cuda:0", pinned=True),
@@ -62,7 +62,7 @@ def test_a_chain_of_copies_is_one_piece_of_data_in_every_place():
     assert (found.pieces, found.held_nbytes) == (1, 4 * MiB)
 
 
-def test_what_was_copied_for_it_is_counted_every_time_and_data_once():
+def test_copied_bytes_count_every_time_and_distinct_data_counts_once():
     found = spread(upload("Tensor.to", key=by_turns(5), **ON_GPU))
     assert (found.pieces, found.different_nbytes, found.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
 
@@ -72,7 +72,7 @@ def test_two_devices_are_two_places():
     assert found.places == ("host", "cuda:0", "cuda:1")
 
 
-def test_doubles_take_twice_what_arrives_as_floats():
+def test_float64_data_takes_twice_the_bytes_of_its_float32_copy():
     found = spread(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
     assert (found.nbytes, found.held_nbytes) == (2 * MiB, 3 * MiB)
 
@@ -81,7 +81,7 @@ def test_a_list_takes_thirty_two_bytes_a_number():
     assert spread(upload(key=same, from_dtype="list", dtype="float32")).nbytes == 8 * MiB
 
 
-def test_what_is_only_looked_at_or_has_no_key_is_no_copy():
+def test_views_and_uploads_without_a_key_are_not_copies():
     views = loop(upload("torch.from_numpy", nbytes=0, copied=False), upload(key=""))
     assert memory_usage(CaptureView(views)).data_copies == ()
 
@@ -95,16 +95,16 @@ def test_constants_are_counted_in_every_graph_that_holds_them():
     assert (found.line.number, found.nbytes, found.times, found.total_nbytes) == (3, 2 * MiB, 2, 3 * MiB)
 
 
-# How full memory was
+# Memory levels
 
 
-def test_levels_are_those_of_the_loop_and_of_the_peak():
+def test_memory_is_reported_for_the_loop_and_at_its_peak():
     host, device = memory_usage(read_as(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
     assert host == MemoryLevel("host", None, 2 * GiB, None, 3 * GiB, 32 * GiB, 0.0)
     assert device == MemoryLevel("cuda:0", "torch", 5 * GiB, 8 * GiB, 2 * GiB, 40 * GiB, 0.0)
 
 
-def test_what_is_mapped_from_files_is_not_the_process_s_own():
+def test_memory_mapped_files_do_not_count_as_memory_of_the_process():
     files = read_as(reading(60, GiB, mapped=20 * GiB, peak=31 * GiB, host=4 * GiB))
     assert memory_usage(files).levels[0].peak_nbytes == 11 * GiB
     assert warnings(files) == []
@@ -137,7 +137,7 @@ def test_memory_that_grows_at_every_reading_is_a_warning():
         [reading(0, GiB), reading(60, 2 * GiB), reading(70, 2 * GiB), reading(90, 2 * GiB)],
     ],
 )
-def test_memory_that_goes_up_and_down_or_grows_by_nothing_is_let_pass(readings):
+def test_memory_that_does_not_grow_steadily_is_no_warning(readings):
     assert warnings(read_as(*readings)) == []
 
 
@@ -147,7 +147,7 @@ def test_the_peak_of_every_device_is_checked():
     assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]
 
 
-def test_one_sentence_says_it():
+def test_the_summary_is_one_sentence():
     view = CaptureView(loop(upload("Tensor.to", key=same, **ON_GPU), facts={"memory": [reading(60, GiB)]}))
     assert side_notes.describe_memory(view) == (
         "peak use: host 3.0 GiB of 32.0 GiB, cuda:0 2.0 GiB of 40.0 GiB (8.0 GiB reserved); "
@@ -156,18 +156,18 @@ def test_one_sentence_says_it():
     )
 
 
-# How it is read
+# Memory readings
 
 
-def test_the_process_is_read_without_any_framework():
+def test_process_memory_is_read_without_any_framework():
     found = read_memory()
     assert 1 * MiB < found["host_nbytes"] <= found["host_peak_nbytes"]
 
 
-def test_a_reading_is_larger_by_what_the_process_has_taken():
+def test_a_reading_grows_by_the_memory_that_the_process_allocated():
     readings = MemorySampler()
     readings.sample("before")
-    kept = mmap.mmap(-1, 64 * MiB)  # never what was taken before and given back
+    kept = mmap.mmap(-1, 64 * MiB)  # new pages; an allocator could reuse freed ones
     kept.write(bytes([1]) * len(kept))
     readings.sample("after", steps=7)
     before, after = readings.samples
@@ -194,7 +194,7 @@ def test_pytorch_reports_devices_and_page_locked_memory(monkeypatch):
     assert (found["pinned_nbytes"], found["pinned_peak_nbytes"]) == (5, 6)
 
 
-def test_a_framework_without_a_started_device_is_not_read(monkeypatch):
+def test_a_framework_with_an_uninitialized_device_is_not_read(monkeypatch):
     asleep = cuda(initialized=False)
     asleep.memory_stats = asleep.host_memory_stats = pytest.fail
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=asleep))
@@ -207,12 +207,12 @@ def test_a_framework_without_a_started_device_is_not_read(monkeypatch):
     assert read_memory()["devices"] == []
 
 
-def test_a_framework_of_another_version_is_no_trouble(monkeypatch):
+def test_a_framework_of_an_unknown_version_does_not_raise(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
     assert read_memory()["host_nbytes"] > 0
 
 
-def test_a_watch_reads_at_the_edges_of_its_window():
+def test_memory_is_read_at_both_edges_of_the_profiled_window():
     session = Session(StepDetector(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
     session.start()
     for _ in range(10):

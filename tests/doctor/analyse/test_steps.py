@@ -1,4 +1,4 @@
-"""Steps and what they are made of: every nanosecond of a step is counted once."""
+"""Steps and their parts: every nanosecond of a step is counted once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ def step(end, thread=MAIN):
     return LedgerEvent("step", "optimizer.step", 0, thread, end, end)
 
 
-def test_the_steps_of_the_window_are_taken():
+def test_only_steps_inside_the_window_count():
     events = [step(end) for end in range(0, 1000, 10)]
     window = Window(100, 200, ("step", "optimizer.step", 0))
     steps = find_steps(capture(events, window))
@@ -26,12 +26,12 @@ def test_the_steps_of_the_window_are_taken():
     assert steps.seconds == 10 / 1e9
 
 
-def test_a_short_script_has_the_steps_it_has():
+def test_a_script_without_a_window_skips_only_its_first_steps():
     steps = find_steps(capture(step(end) for end in range(0, 100, 10)))
     assert steps.edges == tuple(range(20, 100, 10))
 
 
-def test_without_marks_a_repeated_line_is_a_step():
+def test_without_step_events_a_repeated_line_marks_the_steps():
     uploads = [LedgerEvent("upload", "tf.constant", 5, MAIN, at, at + 2) for at in range(0, 100, 10)]
     other = [LedgerEvent("download", "Tensor.numpy", 6, MAIN, at, at + 2) for at in range(0, 40, 10)]
     assert find_steps(capture(uploads + other)).anchor == ("upload", "tf.constant", 5)
@@ -43,7 +43,7 @@ def test_a_script_without_a_loop_has_no_steps():
     assert find_steps(capture([LedgerEvent("build", "Dataset", 1, MAIN, at, at) for at in range(100)])) is None
 
 
-def test_a_loop_that_only_computes_has_spans_of_operations_for_steps():
+def test_a_loop_that_only_computes_has_operation_spans_as_steps():
     spans = [LedgerEvent("ops", "tf operations", 5, MAIN, at, at + 4) for at in range(0, 200, 5)]
     few = [LedgerEvent("ops", "tf operations", 6, MAIN, at, at + 4) for at in range(200, 290, 5)]
     assert find_steps(capture(few)) is None
@@ -63,7 +63,7 @@ def test_other_threads_are_not_part_of_a_step():
         max_size=30,
     )
 )
-def test_parts_add_up_to_the_step_whatever_overlaps(events):
+def test_parts_of_overlapping_events_add_up_to_the_step(events):
     marks = [step(end) for end in range(0, 110, 10)]
     seen = [*marks, *(LedgerEvent(kind, "api", 1, MAIN, start, start + length) for kind, start, length in events)]
     steps = find_steps(capture(marks))
