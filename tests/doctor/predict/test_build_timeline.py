@@ -1,4 +1,4 @@
-"""Timelines out of captures: run again, they take what the script took; changed, what the changed script takes."""
+"""Timelines built from captures: simulated step times equal those of the script and of the cured script."""
 
 import pytest
 from tests.doctor import device_rig as rig
@@ -63,21 +63,21 @@ def fetches_by_itself(machine, *, prefetched=False):
     machine.python(100)
 
 
-def told_before_it_is_done(machine):
+def returns_before_its_upload_ends(machine):
     machine.upload(8 * MB, line=2, early_us=10)
     machine.launch(600)
     machine.python(700)
 
 
 def sends_little(machine):
-    """What is called while the device computes is not waited for."""
+    """The upload is called while the device computes; the loop does not wait for it."""
     machine.launch(800)
     machine.upload(4, line=2)
     machine.python(900)
 
 
 def gradients(machine):
-    """Half of the operations are launched by another thread, for which the loop waits."""
+    """Another thread launches half of the operations, and the loop waits for it."""
     machine.launch(300)
     for _ in range(5):
         machine.python(10)
@@ -85,8 +85,8 @@ def gradients(machine):
     machine.read(4, line=3)
 
 
-def as_jax_does(machine, *, reads=True):
-    """A step ends when its program was called: the device does the work of a step in the next one."""
+def runs_like_jax(machine, *, reads=True):
+    """A step ends with the call of its program; the device works during the next step."""
     if reads:
         machine.read_by_another(line=3)
     machine.send_by_another(20 * MB, ready_us=900, line=2)
@@ -101,10 +101,10 @@ PROGRAMS = [
     on_two_streams,
     by_another_thread,
     fetches_by_itself,
-    told_before_it_is_done,
+    returns_before_its_upload_ends,
     sends_little,
     gradients,
-    as_jax_does,
+    runs_like_jax,
 ]
 
 
@@ -123,7 +123,7 @@ def test_an_unchanged_timeline_takes_as_long_as_the_script(program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_without_records_of_calls_it_takes_what_the_script_took_too(program):
+def test_a_timeline_without_call_records_takes_as_long_as_the_script(program):
     capture = rig.without_calls(rig.run(program))
     assert steady_step_seconds(build_timeline(CaptureView(capture))) == pytest.approx(
         rig.step_seconds(program), rel=0.03
@@ -131,26 +131,26 @@ def test_without_records_of_calls_it_takes_what_the_script_took_too(program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_recording_cost_is_taken_off_again(program):
+def test_the_recording_overhead_is_subtracted(program):
     assert simulated(program, launch_cost=5 * US) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
-def test_without_uploads_it_takes_what_the_script_without_them_takes():
+def test_removing_uploads_predicts_the_script_without_uploads():
     cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, uploads=False))
     assert simulated(uploads_and_reads, remove_uploads(2)) == pytest.approx(cured, rel=0.03)
 
 
-def test_without_the_read_it_takes_what_the_script_without_it_takes():
+def test_removing_the_read_predicts_the_script_without_the_read():
     cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, reads=False))
     assert simulated(uploads_and_reads, defer_waits(3)) == pytest.approx(cured, rel=0.03)
 
 
-def test_page_locked_it_takes_what_the_page_locked_script_takes():
+def test_page_locking_predicts_the_script_with_page_locked_memory():
     cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, pinned=True))
     assert simulated(uploads_and_reads, page_lock_copies(2, bytes_per_second=55e9)) == pytest.approx(cured, rel=0.03)
 
 
-def test_cures_together_take_what_the_script_with_all_of_them_takes():
+def test_combined_cures_predict_the_script_with_all_of_them():
     def program(machine):
         uploads_and_reads(machine, pinned=True, stream=COPY_STREAM, reads=False)
 
@@ -158,23 +158,23 @@ def test_cures_together_take_what_the_script_with_all_of_them_takes():
     assert simulated(uploads_and_reads, *changes) == pytest.approx(rig.step_seconds(program), rel=0.03)
 
 
-def test_without_the_read_a_program_is_called_while_the_device_computes():
-    cured = rig.step_seconds(lambda machine: as_jax_does(machine, reads=False))
-    assert simulated(as_jax_does, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+def test_without_the_read_the_next_call_overlaps_with_the_device():
+    cured = rig.step_seconds(lambda machine: runs_like_jax(machine, reads=False))
+    assert simulated(runs_like_jax, defer_waits(3)) == pytest.approx(cured, rel=0.03)
 
 
-def test_sent_ahead_data_is_there_when_the_device_wants_it():
-    ahead = simulated(as_jax_does, overlap_copies(2))
-    assert ahead < rig.step_seconds(as_jax_does) - 20 * MB / rig.PINNED
+def test_prefetched_data_arrives_before_the_device_needs_it():
+    ahead = simulated(runs_like_jax, overlap_copies(2))
+    assert ahead < rig.step_seconds(runs_like_jax) - 20 * MB / rig.PINNED
 
 
-def test_a_compiled_call_no_longer_waits_for_a_batch_that_was_sent_ahead():
+def test_a_compiled_call_does_not_wait_for_a_prefetched_batch():
     cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, prefetched=True))
     sent = prefetch_uploads(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
     assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
 
 
-def test_work_that_was_faster_while_it_was_recorded_is_as_slow_as_it_was_before():
+def test_calibration_restores_the_unrecorded_time_of_host_work():
     def program(machine):
         machine.upload(8 * MB, line=2)
         machine.launch(300)
@@ -185,18 +185,18 @@ def test_work_that_was_faster_while_it_was_recorded_is_as_slow_as_it_was_before(
     assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
-def test_the_first_step_waits_for_the_last_of_the_round_before():
-    lengths = simulate_steps(build_timeline(CaptureView(rig.run(as_jax_does))), rounds=3)
-    assert lengths[-10:] == pytest.approx([rig.step_seconds(as_jax_does)] * 10, rel=0.01)
+def test_the_first_step_of_a_round_waits_for_the_previous_round():
+    lengths = simulate_steps(build_timeline(CaptureView(rig.run(runs_like_jax))), rounds=3)
+    assert lengths[-10:] == pytest.approx([rig.step_seconds(runs_like_jax)] * 10, rel=0.01)
 
 
-def test_input_made_ahead_takes_what_is_longer_the_making_or_the_step():
+def test_prefetched_input_takes_the_longer_of_producer_and_step():
     short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
     assert simulated(waits_for_input, prefetch_input(producer_seconds=1e-4)) == pytest.approx(short, rel=0.03)
     assert simulated(waits_for_input, prefetch_input(producer_seconds=2e-3)) == pytest.approx(2e-3, rel=0.03)
 
 
-def test_a_wait_for_what_was_done_by_then_is_a_wait_once_it_is_not():
+def test_a_synchronization_that_was_free_waits_after_a_cure():
     def program(machine, *, us=2000):
         machine.launch(800)
         machine.wait_for_input(us, line=1)
@@ -207,11 +207,11 @@ def test_a_wait_for_what_was_done_by_then_is_a_wait_once_it_is_not():
     assert simulated(program, prefetch_input(producer_seconds=1e-4)) == pytest.approx(cured, rel=0.03)
 
 
-def test_a_gpu_that_was_not_recorded_leaves_nothing_to_run_again():
+def test_a_gpu_without_device_records_has_no_timeline():
     assert build_timeline(CaptureView(rig.replace(rig.run(device_bound), device=None))) is None
 
 
-def test_without_a_gpu_every_call_takes_what_it_took():
+def test_without_a_gpu_every_call_keeps_its_recorded_time():
     capture = rig.replace(rig.run(device_bound, frameworks={"torch": {"gpus": 0}}), device=None)
     assert steady_step_seconds(build_timeline(CaptureView(capture))) == pytest.approx(
         rig.step_seconds(device_bound), rel=0.01

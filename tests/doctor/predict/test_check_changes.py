@@ -1,4 +1,4 @@
-"""Timelines in which a large result is pulled to the host and looked at there: what is left when the device looks."""
+"""Timelines that read a large result to check it on the host, and the step time once the device checks it."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True,
 
 
 def checks(first, *, then="launch"):
-    """Computes for 4, pulls for 3 and looks at it for 5 on the host, which then calls again for 0.5."""
+    """Compute for 4, read back for 3, check on the host for 5, then call again for 0.5."""
     actions = [
         HostAction(0.5, (first,), kind="launch"),
         HostAction(0.0, (first + 1,), line=READ, kind="download"),
@@ -57,12 +57,12 @@ def test_a_later_read_removes_the_wait():
     assert typical(LATER(steps(checks))) == pytest.approx(4.0 + 0.1, abs=0.01)
 
 
-def test_the_cautious_estimate_keeps_part_of_the_host_work():
+def test_the_cautious_estimate_keeps_some_host_work():
     left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_GAIN + 0.5
     assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
 
 
-def test_work_longer_than_any_check_is_partly_kept():
+def test_work_that_is_too_long_for_a_check_is_partly_kept():
     def waits_on(first):
         actions, operations = checks(first)
         return [*actions[:3], HostAction(200.0), actions[-1]], operations
@@ -106,7 +106,7 @@ def test_a_line_without_a_pull_has_no_check():
     assert check_seconds(steps(checks), UPLOAD) == (0.0, 0.0)
 
 
-def test_the_predicted_gain_contains_that_of_the_cured_program():
+def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
     assert cure.low <= truly <= cure.high

@@ -1,4 +1,4 @@
-"""Timelines in which data is moved to the CPU and back, or pulled over from the host: what is left when it stays."""
+"""Timelines that move data between host and device, and the step time once it stays on the device."""
 
 from dataclasses import replace
 
@@ -11,8 +11,11 @@ from forebay.doctor.predict.upload_changes import gather_on_device, prefetch_upl
 
 
 def calls(first):
-    """A compiled call computes for 1 and copies for 3 to the CPU, which works for 2; back it goes for 3, and the device
-    computes for 1."""
+    """Make a compiled call that runs an operation on the CPU.
+
+    The device computes for 1 and copies for 3 to the CPU. The CPU works for 2 and copies back for 3. The device
+    computes for 1.
+    """
     actions = [
         HostAction(0.5, (first,), kind="run"),
         HostAction(0.0, (first + 1,), kind="run"),
@@ -27,12 +30,12 @@ def calls(first):
 
 
 def pulls(first):
-    """The upload of `uploads`, where an operation on the device pulls over what lies on the host."""
+    """Make the upload of `uploads` an implicit move by an operation on the device."""
     actions, operations = uploads(first)
     return [replace(action, kind="move") if action.line == UPLOAD else action for action in actions], operations
 
 
-def test_what_the_loop_does_to_what_was_moved_is_done_on_the_device():
+def test_host_work_on_moved_data_runs_on_the_device():
     def moves(first):
         actions = [
             HostAction(0.0, (first,), line=READ, kind="move"),
@@ -60,7 +63,7 @@ def test_work_after_another_launch_remains():
     assert typical(move_to_device(READ)(steps(moves))) == pytest.approx(2.0, abs=0.01)
 
 
-def test_an_operation_placed_where_its_data_is_moves_nothing():
+def test_an_operation_placed_with_its_data_moves_nothing():
     def moves(first):
         actions = [
             HostAction(1.0, (first,), line=UPLOAD, kind="move"),
@@ -73,7 +76,7 @@ def test_an_operation_placed_where_its_data_is_moves_nothing():
     assert typical(move_to_device(UPLOAD, speedup=10.0)(steps(moves))) == pytest.approx(1.1, abs=0.01)
 
 
-def test_what_a_compiled_call_does_on_the_cpu_is_done_on_the_device():
+def test_cpu_work_inside_a_compiled_call_runs_on_the_device():
     assert typical(steps(calls)) == pytest.approx(0.5 + 1.0 + 3.0 + 1.0 + 3.0 + 1.0)
     assert typical(move_to_device(READ, speedup=10.0)(steps(calls))) == pytest.approx(0.5 + 1.0 + 0.2 + 1.0)
 
@@ -88,20 +91,20 @@ def test_copies_of_a_compiled_call_for_other_lines_remain():
     assert move_to_device(UPLOAD)(steps(calls)) == steps(calls)
 
 
-def test_rows_that_an_operation_pulls_over_can_be_taken_on_the_device():
+def test_rows_that_an_operation_moves_can_be_gathered_on_the_device():
     cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(pulls))
     assert typical(steps(pulls)) == pytest.approx(8.0)
     assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)
 
 
-def test_what_an_operation_pulls_over_can_be_sent_ahead():
+def test_data_that_an_operation_moves_can_be_prefetched():
     fast = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(pulls))
     slow = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(pulls))
     assert steady_step_seconds(fast) == pytest.approx(4.5, abs=0.01)
     assert steady_step_seconds(slow) == pytest.approx(6.0)
 
 
-def test_what_a_compiled_call_does_in_the_next_step_is_not_for_what_was_moved_in_this_one():
+def test_a_compiled_call_in_the_next_step_does_not_belong_to_the_moved_data():
     def calls_once(first):
         actions = [HostAction(1.0, (first,), kind="run"), HostAction(0.0, awaits=(first,), ends_step=True)]
         return actions, [DeviceOperation(0.5, engine="device to host", line=READ)]

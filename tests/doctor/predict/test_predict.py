@@ -1,4 +1,4 @@
-"""Timelines with known schedules: what is simulated is what a clock would show."""
+"""Simulated step times of timelines with known schedules."""
 
 import pytest
 from hypothesis import given
@@ -29,17 +29,17 @@ from forebay.doctor.predict.upload_changes import (
 
 
 def launch_bound(first):
-    """The host needs 5 to queue what the device does in 2."""
+    """The host needs 5 to queue work that takes the device 2."""
     return [HostAction(5.0, (first,), kind="launch", ends_step=True)], [DeviceOperation(2.0)]
 
 
 def device_bound(first):
-    """Waits for the step before: the device needs 5."""
+    """Wait for the previous step; the device needs 5."""
     return [HostAction(1.0, (first,), awaits=(first - 1,), kind="launch", ends_step=True)], [DeviceOperation(5.0)]
 
 
 def reads_back(first):
-    """Queues 4 of work in 1, then waits for it, then 2 of Python."""
+    """Queue 4 of device work in 1, wait for it, then run Python for 2."""
     actions = [
         HostAction(1.0, (first,), kind="launch"),
         HostAction(0.0, awaits=(first,), line=READ, kind="download"),
@@ -52,11 +52,11 @@ def waits_for_input(first):
     return [HostAction(6.0, kind="input"), HostAction(4.0, ends_step=True)], []
 
 
-def test_a_launch_bound_step_takes_what_the_host_takes():
+def test_a_launch_bound_step_takes_the_time_of_the_host():
     assert typical(steps(launch_bound)) == 5.0
 
 
-def test_a_device_bound_step_takes_what_the_device_takes():
+def test_a_device_bound_step_takes_the_time_of_the_device():
     assert typical(steps(device_bound)) == 6.0
 
 
@@ -64,7 +64,7 @@ def test_reading_back_adds_the_wait():
     assert typical(steps(reads_back)) == 7.0
 
 
-def test_copies_of_one_direction_take_turns_and_kernels_of_two_streams_do_not():
+def test_copies_of_one_direction_run_one_by_one_and_kernels_of_two_streams_overlap():
     copies = [DeviceOperation(2.0, stream=number, engine="host to device") for number in range(3)]
     kernels = [DeviceOperation(2.0, stream=number) for number in range(3)]
     assert simulate_steps(Timeline((HostAction(0.0, (0, 1, 2), ends_step=True),), tuple(copies))) == (6.0,)
@@ -76,12 +76,12 @@ def test_an_operation_waits_for_another_stream():
     assert simulate_steps(Timeline((HostAction(0.0, (0, 1), ends_step=True),), operations)) == (4.0,)
 
 
-def test_without_the_upload_only_the_computing_is_left():
+def test_without_the_upload_only_computation_remains():
     cured = remove_uploads(UPLOAD)(steps(uploads))
     assert typical(cured) == 4.5
 
 
-def test_half_the_uploads_gone_is_something_between():
+def test_removing_half_of_the_uploads_removes_part_of_the_time():
     timeline = steps(uploads)
     half = remove_uploads(UPLOAD, share=0.5)(timeline)
     assert (
@@ -91,7 +91,7 @@ def test_half_the_uploads_gone_is_something_between():
     )
 
 
-def test_a_read_that_is_not_waited_for_lets_host_and_device_work_side_by_side():
+def test_a_deferred_read_lets_host_and_device_overlap():
     assert typical(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4, the host 3
 
 
@@ -102,7 +102,7 @@ def test_reading_every_tenth_step_costs_a_tenth():
     assert never < tenth < never + (now - never) * 0.5
 
 
-def test_page_locked_copies_take_what_the_link_takes():
+def test_page_locked_copies_run_at_the_speed_of_the_link():
     cured = page_lock_copies(UPLOAD, bytes_per_second=300.0)(steps(uploads))
     assert typical(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
 
@@ -113,16 +113,16 @@ def test_an_overlapped_copy_is_hidden_by_the_step():
     assert typical(cured) < typical(fast(steps(uploads)))
 
 
-def test_input_made_meanwhile_costs_what_is_longer_than_the_step():
+def test_prefetched_input_costs_only_the_time_beyond_the_step():
     assert steady_step_seconds(prefetch_input(producer_seconds=3.0)(steps(waits_for_input))) == 4.0
     assert steady_step_seconds(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
 
 
-def test_a_graph_leaves_what_the_device_needs():
+def test_a_cuda_graph_leaves_the_device_time():
     assert typical(launch_as_graph(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
 
 
-def test_a_program_takes_what_calling_it_takes_where_that_is_longer():
+def test_a_compiled_program_takes_at_least_the_time_of_its_call():
     called = launch_as_graph(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
     assert typical(called) == pytest.approx(3.0)
     assert typical(launch_as_graph(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
@@ -134,19 +134,19 @@ def test_half_the_bytes_take_half_the_copy():
     assert typical(narrow_dtype(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
 
 
-def test_rows_taken_on_the_device_leave_the_computing_and_the_taking():
+def test_gathering_rows_on_the_device_leaves_gather_and_computation():
     cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(uploads))
-    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # taking them takes 0.1, while the host launches
+    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # the gather takes 0.1, during the launch by the host
 
 
-def test_what_is_sent_ahead_is_hidden_by_the_step_unless_making_it_takes_longer():
+def test_prefetched_uploads_are_hidden_unless_the_producer_is_slower():
     fast = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=1000.0)(steps(uploads))
     slow = prefetch_uploads(UPLOAD, bytes_per_second=300.0, producer_bytes_per_second=50.0)(steps(uploads))
     assert steady_step_seconds(fast) == pytest.approx(4.5, abs=0.01)
     assert steady_step_seconds(slow) == pytest.approx(6.0)
 
 
-def test_batches_that_others_make_cost_the_loop_nothing():
+def test_batches_from_other_threads_cost_the_loop_nothing():
     def makes(first):
         done, queued = uploads(first)
         return [HostAction(2.0), *done], queued
@@ -168,7 +168,7 @@ def test_many_uploads_become_one():
     assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
 
 
-def test_a_batch_is_put_together_no_faster_than_its_upload_copies_it():
+def test_a_batch_is_assembled_no_faster_than_its_upload_copies_it():
     def makes(first):
         actions = [
             HostAction(2.0),
@@ -189,7 +189,7 @@ def test_batches_of_other_threads_are_still_uploaded_in_the_loop():
     assert steady_step_seconds(slow(steps(uploads))) == pytest.approx(8.0)
 
 
-def test_calls_that_are_made_once_are_gone():
+def test_calls_that_run_once_before_the_loop_cost_nothing():
     assert typical(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
 
 
@@ -198,7 +198,7 @@ def test_a_model_with_a_large_error_is_not_reliable():
     assert not predict(steps(reads_back), [], measured=8.0).is_reliable
 
 
-def test_cures_are_combined_by_running_not_by_adding():
+def test_combined_cures_are_simulated_together_and_not_added():
     timeline = steps(uploads)
     both = [page_lock_copies(UPLOAD, bytes_per_second=300.0), remove_uploads(UPLOAD)]
     alone = predict(timeline, [remove_uploads(UPLOAD)], measured=8.0)
@@ -243,7 +243,7 @@ CURES = [
 
 
 @given(timelines)
-def test_no_step_takes_less_than_nothing(timeline):
+def test_no_step_time_is_negative(timeline):
     assert all(length >= 0 for length in simulate_steps(timeline))
 
 

@@ -1,11 +1,13 @@
-"""Runs that were recorded on an H200: every fault is named on its line, none of the cured twins is accused of it, and
-what the cure wins is predicted.
+"""Captures recorded on an H200: faults, cured twins, and the predicted gain of each cure.
 
-The scripts are those of `cures/`; a capture is what `forebay doctor --capture` kept of one. `measured.json` holds what
-a stopwatch made of a step of each, in milliseconds, when nobody watched. Those of CuPy but host checks, and
-jax/overlap, are without records of CUDA's calls; of tensorflow/eager half of the recorded steps were kept. Of those
-held out, JAX's and TensorFlow's twins but those of host checks were over before they could be timed unwatched: their
-stopwatch ran while they were watched. Of tensorflow/host_check_codes, the step that nobody watched is the doctor's.
+`forebay doctor --capture` recorded the scripts in `cures/`. `measured.json` holds the unprofiled step time of each
+script in milliseconds. Exceptions:
+
+- CuPy captures except host checks, and jax/overlap, have no records of CUDA API calls.
+- The capture of tensorflow/eager contains half of the recorded steps.
+- Held-out twins of JAX and TensorFlow, except host checks, ended too early for an unprofiled measurement. They were
+  timed while they were profiled.
+- The step time of tensorflow/host_check_codes is the unprofiled step time that the doctor measured.
 """
 
 import json
@@ -22,14 +24,15 @@ from forebay.doctor.model.capture import Capture
 
 FOLDER = DOCTOR / "recorded"
 MEASURED = json.loads((FOLDER / "measured.json").read_text())
-# Of a step: what is left of a fault when it was cured as well as can be. TensorFlow takes that long for the numbers of
-# the rows that are then taken on the device.
+# Share of a step that a fault may cost after its cure. TensorFlow needs this time for the indices of the rows
+# that the device gathers.
 LITTLE = 0.15
-MEDIAN_ERROR, WORST_ERROR = 0.1, 0.25  # of the twin's step
+MEDIAN_ERROR, WORST_ERROR = 0.1, 0.25  # shares of the step time of the twin
 
-# Run as they were, their recorded steps miss the measured one by more than is believed: bounds are told.
+# The simulation of the uncured script misses its measured step time by too much, so the doctor reports bounds.
 NOT_BELIEVED = ("torch/pageable_upload_embedding", "cupy/host_check_layers", "jax/host_check_field")
-# Its step was mostly what NumPy did with what was pulled. Nobody sees whether some of that stays: a fifth might.
+# NumPy work on the data that was read back fills most of the step. A capture does not show how much of it a cure
+# removes; about a fifth may remain.
 WIDELY_MISSED = "cupy/host_check_spectrum"
 RECORDED = [name for name in FAULTS if name not in UNRECORDED]
 RUN_AGAIN = [name for name in CURES if name in RECORDED and name not in NOT_BELIEVED]
@@ -45,13 +48,13 @@ def cure_of(name):
     return next(cure for cure in diagnosis_of_capture(name).main.cures if cure.title.startswith(CURES[name]))
 
 
-def missed(name):
-    """By how much of the twin's step the prediction misses it."""
+def relative_error(name):
+    """Return the prediction error as a share of the step time of the twin."""
     predicted = diagnosis_of_capture(name).view.step_seconds - cure_of(name).gain
     return abs(predicted * 1e3 / MEASURED[f"{name}_cured"] - 1)
 
 
-def test_every_recording_is_a_fault_or_the_twin_of_one_and_was_measured():
+def test_every_recording_is_a_fault_or_a_twin_and_has_a_measurement():
     recorded = {f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.gz")}
     assert recorded == set(MEASURED) == {*FAULTS, *(f"{name}_cured" for name in TWINS)}
 
@@ -76,7 +79,7 @@ def test_the_gain_of_a_cure_is_simulated(name):
 
 
 @pytest.mark.parametrize("name", NOT_BELIEVED)
-def test_an_unreliable_simulation_leaves_bounds_with_their_reason(name):
+def test_an_unreliable_simulation_gives_bounds_and_the_reason(name):
     assert "These are only bounds, because the simulated step differs from the measured step by" in cure_of(name).basis
 
 
@@ -84,21 +87,21 @@ def test_an_unreliable_simulation_leaves_bounds_with_their_reason(name):
 def test_a_host_check_is_removed_with_its_copy_and_the_basis_says_so(name):
     cure = cure_of(name)
     best, worst = (diagnosis_of_capture(name).view.step_seconds - np.array([cure.high, cure.low])) * 1e3
-    assert best * 0.98 <= MEASURED[f"{name}_cured"] <= worst  # of jax/host_check_field, 1 % better than any bound
+    assert best * 0.98 <= MEASURED[f"{name}_cured"] <= worst  # jax/host_check_field is 1 % faster than its bound
     assert "Assumption: the host work between this copy and the next call (" in cure.basis
 
 
 @pytest.mark.parametrize("name", [name for name in CURES if name != WIDELY_MISSED])
 def test_the_prediction_is_close_to_the_cured_twin(name):
-    assert missed(name) <= WORST_ERROR
+    assert relative_error(name) <= WORST_ERROR
 
 
 def test_the_median_prediction_error_is_small():
-    assert median(map(missed, CURES)) <= MEDIAN_ERROR
+    assert median(map(relative_error, CURES)) <= MEDIAN_ERROR
 
 
 def test_the_median_error_is_small_for_held_out_scripts():
-    assert median(map(missed, HELD_OUT)) <= MEDIAN_ERROR
+    assert median(map(relative_error, HELD_OUT)) <= MEDIAN_ERROR
 
 
 def test_the_cure_of_a_keras_loop_is_to_read_less_often():
@@ -113,7 +116,7 @@ def test_nearly_every_transferred_byte_has_a_line(name):
     assert (device_view.coverage("device to host") or 1.0) >= 0.95
 
 
-def test_parts_of_a_launch_bound_step_are_those_of_an_unrecorded_step():
+def test_parts_of_a_launch_bound_step_exclude_the_recording_overhead():
     view = diagnosis_of_capture("torch/launch_bound").view
     computing = view.device.working.length / 1e9 / len(view.device)
     assert view.step_parts["computing"] / view.step_seconds == pytest.approx(computing / view.step_seconds, abs=0.05)

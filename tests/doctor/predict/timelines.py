@@ -1,15 +1,18 @@
-"""Timelines of equal steps, and what a clock would show of one."""
+"""Timelines of equal steps, and their simulated step time."""
 
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
 
 __all__ = ["READ", "STEPS", "UPLOAD", "steps", "typical", "uploads"]
 
 STEPS = 20
-UPLOAD, READ = 3, 7  # lines
+UPLOAD, READ = 3, 7  # line numbers
 
 
 def steps(make, count=STEPS):
-    """A timeline of equal steps; `make(first)` gives a step's actions and operations, numbered from `first`."""
+    """Return a timeline of equal steps.
+
+    `make(first)` returns the actions and operations of a step, numbered from `first`.
+    """
     actions, operations = [], []
     for _ in range(count):
         done, queued = make(len(operations))
@@ -24,7 +27,7 @@ def typical(timeline):
 
 
 def uploads(first):
-    """Copies for 3 while the host stands still, then computes for 4."""
+    """Copy for 3 while the host is blocked, then compute for 4."""
     actions = [
         HostAction(0.5, (first,), line=UPLOAD, kind="upload"),
         HostAction(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
