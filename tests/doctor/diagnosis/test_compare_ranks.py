@@ -1,4 +1,4 @@
-"""Several ranks read together: who is slow, who places its work otherwise; and which rank a process is."""
+"""Comparison of ranks: slow ranks, ranks that differ, and the rank number of a process."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def ranks_of(*captures, numbered=True):
     return compare_ranks(diagnoses)
 
 
-def meets(us):
-    """A step of so many microseconds of its own, and then whatever it takes until the slowest is done."""
+def synchronized_rank(us):
+    """Compute for `us` microseconds, then wait in a collective until 1 ms has passed."""
 
     def program(rig):
         rig.launch(us)
@@ -48,10 +48,10 @@ def meets(us):
     return replace(capture, device=device)
 
 
-# Side by side
+# Comparison
 
 
-def test_ranks_that_do_the_same_have_no_remark():
+def test_equal_ranks_have_no_remark():
     ranks = ranks_of(loop(download(ms=3)), loop(download(ms=3.1)), loop(download(ms=3)))
     assert ranks.remarks == ()
     assert [rank.number for rank in ranks.ranks] == [0, 1, 2]
@@ -64,8 +64,8 @@ def test_a_slow_rank_is_named_with_its_excess():
 
 
 def test_the_rank_that_waits_least_is_the_slowest():
-    """All steps take the same time, since all ranks meet in each; the slow one has the shortest collectives."""
-    ranks = ranks_of(meets(200), meets(900), meets(200))
+    """Collectives make all steps equally long; the slowest rank spends the least time in them."""
+    ranks = ranks_of(synchronized_rank(200), synchronized_rank(900), synchronized_rank(200))
     steps = [rank.step_seconds for rank in ranks.ranks]
     assert max(steps) == pytest.approx(min(steps), rel=0.01)
     assert ranks.slowest.number == 1
@@ -104,7 +104,7 @@ def test_a_rank_with_another_main_finding_is_named():
     assert ranks.remarks[-1].startswith("rank 2 has another main finding: torch.tensor uploads the same 1.0 MiB")
 
 
-def test_only_the_first_rank_that_logs_is_no_remark():
+def test_logging_on_the_first_rank_only_is_not_reported():
     assert ranks_of(loop(download(ms=0.1, line=3)), loop(), loop()).remarks == ()
 
 
@@ -112,10 +112,10 @@ def test_captures_without_rank_numbers_are_numbered_in_order():
     assert [rank.number for rank in ranks_of(loop(), loop(), numbered=False).ranks] == [0, 1]
 
 
-# Told
+# Reports
 
 
-def test_the_table_fits_and_has_a_row_for_each():
+def test_the_table_fits_and_has_a_row_for_each_rank():
     ranks = ranks_of(*[loop(download(ms=3))] * 20)
     lines = render_ranks(ranks).plain.splitlines()
     assert max(map(len, lines)) <= 80
@@ -124,7 +124,7 @@ def test_the_table_fits_and_has_a_row_for_each():
     assert "  4 more ranks. Use --json FILE to see all." in lines
 
 
-def test_the_document_of_ranks_fits_the_schema():
+def test_the_json_document_of_ranks_fits_the_schema():
     ranks = ranks_of(loop(ms=10), loop(download(ms=3), ms=15))
     document = json.loads(json.dumps(to_document(ranks.slowest.diagnosis, ranks), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
@@ -132,7 +132,7 @@ def test_the_document_of_ranks_fits_the_schema():
     assert [each["rule"] for each in document["ranks"]["each"]] == [None, "read_back"]
 
 
-# Which rank this is
+# The rank of this process
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_the_launcher_gives_the_rank(monkeypatch, environment, rank):
     assert detect_process_rank() == rank
 
 
-def test_jax_gives_the_rank_after_its_start(monkeypatch):
+def test_jax_gives_the_rank_once_it_is_initialized(monkeypatch):
     monkeypatch.setattr(launchers.os, "environ", {})
     state = SimpleNamespace(client=object(), num_processes=2, process_id=1)
     monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
     assert detect_process_rank() == 1
 
 
-# A run of two
+# A run of two ranks
 
 
 @pytest.fixture(scope="module")
@@ -186,12 +186,12 @@ def two_ranks(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_each_rank_writes_a_file_of_its_own(two_ranks):
+def test_each_rank_writes_its_own_file(two_ranks):
     assert Capture.load(two_ranks / "run.rank0.gz").rank == 0
     assert Capture.load(two_ranks / "run.rank1.gz").rank == 1
 
 
-def test_the_captures_of_a_run_are_read_meets(two_ranks):
+def test_the_captures_of_all_ranks_are_read_together(two_ranks):
     command = [sys.executable, "-m", "forebay", "doctor", "--json", "all.json", "run.rank1.gz", "run.rank0.gz"]
     done = subprocess.run(command, cwd=two_ranks, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

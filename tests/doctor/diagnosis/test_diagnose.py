@@ -1,6 +1,6 @@
-"""From a script to its verdict: every fault is named by its rule and on its line; no healthy twin is accused of it.
+"""Diagnoses of real scripts: every fault is found on its line, and not in its healthy twin.
 
-Twins may be slow for other reasons on a machine that is busy, so they are asked about their own fault only.
+A busy machine may slow a twin down for other reasons, so the tests look only for its own fault.
 """
 
 import pytest
@@ -13,13 +13,13 @@ PROCESSES = tuple(f"scripts {framework}" for framework in LINES)
 FAULTS = [(framework, name) for framework, names in LINES.items() for name in names]
 
 
-def test_every_script_has_a_fault_or_is_the_twin_of_one_that_has():
+def test_every_script_is_faulty_or_the_healthy_twin_of_a_faulty_one():
     scripts = {(path.parent.name, path.stem) for path in FOLDER.glob("*/*.py")}
     assert scripts - JUST_FITTED == {*FAULTS, *((framework, f"{name}_healthy") for framework, name in FAULTS)}
 
 
 @pytest.mark.parametrize(("framework", "name"), [fault for fault in FAULTS if fault not in FREE_ON_THE_CPU])
-def test_a_fault_is_named_on_its_line(framework_processes, framework, name):
+def test_a_fault_is_found_on_its_line(framework_processes, framework, name):
     diagnosis = diagnosed(framework_processes.capture(framework, name))
     found = named(framework, name, diagnosis)
     assert found, [finding.title for finding in diagnosis.findings]

@@ -1,4 +1,4 @@
-"""What cures win, simulated: held against the cured program on the same machine; refused where it cannot be known."""
+"""Simulated gains of cures, compared with the cured program on the same simulated machine."""
 
 from dataclasses import replace
 from itertools import count
@@ -38,7 +38,7 @@ def finding(line, change):
 UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
 
 
-def test_the_gain_contains_that_of_the_cured_program():
+def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     view = CaptureView(rig.run(trains))
     (cure,) = Simulation.of(view).with_predicted_gain(UPLOAD).cures
     truly = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
@@ -46,7 +46,7 @@ def test_the_gain_contains_that_of_the_cured_program():
     assert "a simulation of the recorded steps" in cure.basis
 
 
-def test_all_cures_predict_the_program_with_both():
+def test_the_prediction_for_all_cures_matches_the_fully_cured_program():
     simulation = Simulation.of(CaptureView(rig.run(trains)))
     both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
     truly = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
@@ -57,7 +57,7 @@ def test_one_cure_has_no_combined_prediction():
     assert Simulation.of(CaptureView(rig.run(trains))).predict_all_cures([UPLOAD]) is None
 
 
-def test_without_device_records_bounds_remain():
+def test_without_device_records_a_gain_is_given_as_bounds():
     simulation = Simulation.of(CaptureView(replace(rig.run(trains), device=None)))
     assert simulation.with_predicted_gain(UPLOAD) == UPLOAD
     assert simulation.unreliable_reason == "the GPU was not recorded"
@@ -69,7 +69,7 @@ def test_a_script_without_a_gpu_has_no_prediction_for_another():
     assert (diagnosis.other_machine.step, diagnosis.other_machine.reason) == (None, "the script ran without a GPU")
 
 
-def test_a_model_with_a_large_error_leaves_bounds_with_their_reason():
+def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
     simulation = Simulation.of(CaptureView(replace(capture, window=window)))
@@ -78,13 +78,13 @@ def test_a_model_with_a_large_error_leaves_bounds_with_their_reason():
     assert "These are only bounds, because the simulated step differs from the measured step by" in cure.basis
 
 
-def test_a_small_drift_is_reliable():
+def test_a_model_with_a_small_drift_is_reliable():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
     assert Simulation.of(CaptureView(replace(capture, window=window))).is_reliable
 
 
-def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured():
+def test_a_matching_pace_does_not_hide_the_error_of_measured_costs():
     def program(machine):
         machine.upload(8 * MB)
         machine.launch(1500 if machine.tracing else 900)
@@ -97,7 +97,7 @@ def test_a_pace_that_fits_makes_no_model_right_that_misses_all_that_was_measured
     assert model.cost_error > 0.1
 
 
-def test_where_the_device_bounds_a_loop_its_own_steps_tell_the_hosts_pace():
+def test_the_gain_is_right_for_a_loop_that_the_device_limits():
     numbers = count()
 
     def program(machine, *, stream=rig.STREAM):
@@ -113,7 +113,7 @@ def test_where_the_device_bounds_a_loop_its_own_steps_tell_the_hosts_pace():
     assert cure.low <= truly <= cure.high
 
 
-def test_a_loop_that_runs_ahead_goes_at_the_pace_of_its_device():
+def test_a_loop_that_runs_ahead_has_the_step_time_of_its_device():
     numbers = count()
 
     def program(machine):
@@ -129,7 +129,7 @@ def test_a_loop_that_runs_ahead_goes_at_the_pace_of_its_device():
     assert Simulation.of(view).is_reliable
 
 
-def test_a_loop_that_stands_still_in_launches_has_time_left():
+def test_time_blocked_in_launches_can_be_gained():
     def program(machine):
         machine.upload(55 * MB, pinned=True)
         machine.launch(1000)
@@ -164,7 +164,7 @@ def at(first, *, start, lasts, **fields):
 
 
 @given(records)
-def test_any_record_has_a_diagnosis(rows):
+def test_any_device_records_can_be_diagnosed(rows):
     capture = rig.run(trains)
     first = capture.window.traced[0]
     diagnosis = diagnose(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
@@ -180,7 +180,7 @@ def test_a_diagnosis_predicts_the_step_on_another_machine():
     assert diagnose(rig.run(trains)).other_machine is None
 
 
-def test_another_machine_needs_records():
+def test_a_prediction_for_another_machine_needs_device_records():
     diagnosis = diagnose(replace(rig.run(trains), device=None), device="a100")
     assert diagnosis.other_machine.step is None
     assert diagnosis.other_machine.reason == "the GPU was not recorded"
@@ -206,13 +206,13 @@ def test_gpus_are_found_by_their_driver_names(gpu, name):
     assert find_gpu(gpu) == name
 
 
-def test_speeds_name_their_origin():
+def test_speeds_name_their_source():
     assert speeds_of_gpu("NVIDIA H200").source == "measured on an NVIDIA H200"
     assert "in proportion" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").source
     assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
 
 
-def test_products_scale_by_arithmetic_and_the_rest_by_memory():
+def test_matrix_products_scale_with_arithmetic_and_other_kernels_with_memory():
     operations = (
         DeviceOperation(1e-3, multiplies=True),
         DeviceOperation(1e-3),
