@@ -1,4 +1,4 @@
-"""Never hangs, never loses a row silently: every way a feed can be interrupted."""
+"""Interruptions of a feed: it never hangs and never loses a row silently."""
 
 import os
 import signal
@@ -99,7 +99,7 @@ def test_a_killed_worker_process_is_noticed_and_named():
         received(feed)
 
 
-def test_a_worker_killed_amid_several_batches_loses_none_of_those_before_it():
+def test_a_worker_killed_during_a_task_of_several_batches_loses_no_earlier_batch():
     pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(kill_on_fifty, where="process")
     got = []
     with pipeline.feed("numpy") as feed:
@@ -144,12 +144,12 @@ def test_closing_wakes_a_consumer_that_waits_for_a_blocked_generator():
     iterator = iter(feed)
     next(iterator)
     threading.Timer(0.1, feed.close).start()
-    with pytest.raises(FeedClosedError):  # or it would wait for ever
+    with pytest.raises(FeedClosedError):  # otherwise the consumer would wait for ever
         next(iterator)
     release.set()
 
 
-def test_a_generator_may_wait_for_what_the_consumer_does_with_a_batch():
+def test_a_generator_may_wait_until_the_consumer_has_used_a_batch():
     trained = threading.Semaphore(1)
 
     def in_step():
@@ -175,7 +175,7 @@ def test_close_waits_only_for_the_batches_that_a_slow_map_has_begun():
     feed = fb.from_arrays(np.arange(100_000)).batch(10).map(slow).feed("numpy")
     next(iter(feed))
     feed.close()
-    assert len(begun) < 5000  # of 10,000, which take minutes
+    assert len(begun) < 5000  # not all 10,000, which would take minutes
 
 
 def test_a_file_that_shrinks_in_mid_epoch_is_an_error_not_a_crash(tmp_path):
@@ -199,7 +199,7 @@ def test_a_file_that_vanishes_before_it_is_opened_is_named(tmp_path):
         received(feed)
 
 
-def test_a_forked_child_says_that_its_threads_are_gone():
+def test_a_feed_in_a_forked_child_raises_because_its_threads_are_gone():
     done = run_script("""
         import os, warnings
         warnings.simplefilter("ignore")
@@ -344,7 +344,7 @@ def assert_resumes_after(error, feed, epoch):
 
 
 @pytest.mark.parametrize("failing", [0, 1, 9, 30])
-def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
+def test_a_batch_that_could_not_be_handed_off_does_not_count_as_received(failing):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         epoch = iter(feed)
         hand_off, asked = epoch._hand_off, []
@@ -361,7 +361,7 @@ def test_a_batch_that_could_not_be_handed_off_was_not_received(failing):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 @pytest.mark.parametrize("failing", [0, 1, 30])
-def test_a_batch_that_a_map_on_the_device_failed_on_was_not_received(failing, error):
+def test_a_batch_whose_device_map_failed_does_not_count_as_received(failing, error):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         epoch = iter(feed)
 

@@ -146,7 +146,7 @@ def test_a_resumed_feed_yields_the_same_rest_and_the_same_next_epoch(rows, batch
         assert received(other) == following
 
 
-def test_state_counts_what_was_received_not_what_was_prepared():
+def test_state_counts_received_batches_and_not_prepared_ones():
     feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
     iterator = iter(feed)
     assert feed.state_dict()["position"] == 0
@@ -203,7 +203,7 @@ def test_a_state_beyond_the_data_is_refused():
         feed.load_state_dict(feed.state_dict() | {"position": 5000})
 
 
-# Life
+# Iterators, threads and lifetime
 
 
 def test_a_second_iterator_ends_the_first():
@@ -242,7 +242,7 @@ def test_a_group_is_not_reused_between_taking_and_handing_it_off():
     assert found == [0]
 
 
-def test_a_change_of_arrays_between_epochs_is_seen():
+def test_a_feed_returns_changes_of_arrays_between_epochs():
     data = np.zeros(100)
     with fb.from_arrays(data).batch(10).feed("numpy") as feed:
         for epoch in range(3):
@@ -277,7 +277,7 @@ def test_next_continues_the_newest_epoch():
     assert len(next(feed)) == 10
 
 
-def test_errors_come_without_a_false_cause():
+def test_errors_have_no_unrelated_cause():
     feed = fb.from_arrays(numbers()).batch(10).map(lambda batch: 1 / 0 if batch[0] else batch).feed("numpy")
     with pytest.raises(ZeroDivisionError) as caught:
         received(feed)
@@ -300,7 +300,7 @@ def test_two_threads_share_an_epoch_without_losing_or_repeating_a_batch():
     assert sorted(found[0] + found[1]) == list(range(20_000))
 
 
-def test_a_feed_that_is_iterated_where_it_is_made_lives_until_the_end():
+def test_a_feed_without_a_variable_lives_until_its_loop_ends():
     assert len(received(fb.from_arrays(numbers()).batch(10).feed("numpy"))) == 100
 
 
@@ -321,7 +321,7 @@ def test_an_abandoned_feed_ends_its_threads():
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_feed_cannot_be_pickled_or_copied_and_says_what_can(duplicate):
+def test_a_feed_cannot_be_pickled_or_copied_and_the_error_names_an_alternative(duplicate):
     with (
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy") as feed,
         pytest.raises(TypeError, match=r"Send the pipeline .* state_dict\(\)"),
@@ -329,7 +329,7 @@ def test_a_feed_cannot_be_pickled_or_copied_and_says_what_can(duplicate):
         duplicate(feed)
 
 
-def test_a_closed_feed_says_so():
+def test_a_closed_feed_raises():
     feed = fb.from_arrays(numbers()).batch(10).feed("numpy")
     iterator = iter(feed)
     next(iterator)
@@ -340,10 +340,10 @@ def test_a_closed_feed_says_so():
         list(iterator)
 
 
-# Telling
+# Stats, explain and plans
 
 
-def test_stats_name_the_slowest_stage_and_the_waiting():
+def test_stats_name_the_slowest_stage_and_the_waiting_time():
     def slow(batch):
         threading.Event().wait(0.01)
         return batch
@@ -359,7 +359,7 @@ def test_stats_name_the_slowest_stage_and_the_waiting():
     assert json.dumps(stats)
 
 
-def test_explain_gives_each_number_its_reason():
+def test_explain_gives_a_reason_for_each_number():
     with fb.from_arrays({"x": np.zeros((1000, 4), np.float32)}).shuffle(seed=0).batch(32).feed("numpy") as feed:
         text = feed.explain()
         assert sum(len(batch["x"]) for batch in feed) == 1000
@@ -384,7 +384,7 @@ def test_a_budget_too_small_for_a_batch_is_refused_with_the_needed_size():
 
 
 @given(rows=st.integers(1, 100), width=st.integers(1, 5000), batch=st.integers(1, 100))
-def test_the_plan_keeps_the_budget(rows, width, batch):
+def test_the_plan_stays_within_the_budget(rows, width, batch):
     pipeline = fb.from_arrays(np.broadcast_to(np.float32(0), (rows, width))).batch(batch)
     try:
         plan = pipeline.feed("numpy", host_bytes="8MiB").plan

@@ -87,7 +87,7 @@ class RingMachine(RuleBasedStateMachine):
         self.delivered, self.last = 0, None
 
     @invariant()
-    def what_is_lent_stays_lent(self):
+    def lent_groups_stay_lent(self):
         assert set(self.ring.lent) == set(self.lent)
         assert all(self.ring.state(slot) is SlotState.LENT for slot in self.lent)
 
@@ -214,7 +214,7 @@ class FaultyRingMachine(RingMachine):
         assert self.ring.next_sequence == self.delivered
 
     @invariant()
-    def what_is_busy_is_within_the_slots(self):
+    def busy_slots_do_not_exceed_the_slot_count(self):
         states = [self.ring.state(slot) for slot in range(self.ring._next_id)]
         busy = states.count(SlotState.FILLING) + states.count(SlotState.READY)
         assert busy <= self.ring.slots

@@ -113,7 +113,7 @@ def test_sequential_rows_need_no_numbers():
     assert not numbers.computed_chunks
 
 
-# In a feed
+# Row numbers in a feed
 
 
 @pytest.fixture
