@@ -71,7 +71,7 @@ def same(batch):
     return batch
 
 
-# What is requested_device of the device
+# Rows and speeds in the request
 
 
 def test_there_is_no_device_input_without_a_device():
@@ -225,7 +225,7 @@ def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms
     assert cut == crossing.index(min(crossing))
 
 
-# What the user gets in the end
+# Specs of the batches that the user gets
 
 
 def test_output_specs_without_device_transforms_are_those_of_the_host():

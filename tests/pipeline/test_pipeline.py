@@ -1,4 +1,4 @@
-"""Bad input gets a clear error that names the value and the way out."""
+"""Invalid input raises an error that names the value and a remedy."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_an_empty_tree_is_refused(tree):
         fb.from_arrays(tree)
 
 
-def test_object_arrays_are_refused_with_the_way_out():
+def test_object_arrays_are_refused_with_a_remedy():
     with pytest.raises(SpecError, match=r"'x' has dtype object.*astype"):
         fb.from_arrays({"x": np.array([None, 1])})
 
@@ -40,7 +40,7 @@ def test_a_batch_size_must_be_a_positive_number(rows):
         fb.from_arrays(np.arange(10)).batch(rows)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted_as_numbers():
     pipeline = fb.from_arrays(np.arange(10))
     assert pipeline.take(np.int64(6)).batch(np.uint8(4)) == pipeline.take(6).batch(4)
 
@@ -51,12 +51,12 @@ def test_a_seed_must_be_a_whole_number(seed):
         fb.from_arrays(np.arange(10)).shuffle(seed=seed)
 
 
-def test_a_pipeline_says_how_to_iterate_it():
+def test_iterating_a_pipeline_raises_and_names_feed():
     with pytest.raises(PipelineError, match=r"Iterate pipeline\.feed"):
         iter(fb.from_arrays(np.arange(10)).batch(2))
 
 
-def test_a_spec_that_is_none_is_told_with_an_example():
+def test_an_invalid_array_spec_is_refused_with_its_value():
     with pytest.raises(SpecError, match=r"ArraySpec\(3, 'f4'\) has no valid shape and dtype"):
         fb.ArraySpec(3, "f4")
 
@@ -71,7 +71,7 @@ def test_device_bytes_need_a_device():
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", device_bytes="1GB")
 
 
-def test_dropping_everything_is_refused():
+def test_dropping_all_rows_is_refused():
     with pytest.raises(PipelineError, match=r"batch\(11, drop_remainder=True\) would drop all of 10 rows"):
         fb.from_arrays(np.arange(10)).batch(11, drop_remainder=True)
 
@@ -93,7 +93,7 @@ def test_a_shard_without_a_row_is_refused_even_when_it_repeats(endless):
         (pipeline.repeat() if endless else pipeline).feed("numpy")
 
 
-def test_dropping_everything_of_a_shard_is_refused_even_when_it_repeats():
+def test_dropping_all_rows_of_a_shard_is_refused_even_when_it_repeats():
     with pytest.raises(PipelineError, match="nothing to feed"):
         fb.from_arrays(np.arange(7)).batch(4, drop_remainder=True).shard(0, 2).repeat().feed("numpy")
 
@@ -103,22 +103,22 @@ def test_masked_arrays_are_refused():
         fb.from_arrays(np.ma.masked_equal(np.arange(5), 3))
 
 
-def test_lists_of_different_length_are_refused_with_the_way_out():
+def test_lists_of_different_length_are_refused_with_a_remedy():
     with pytest.raises(SpecError, match="Give all rows one shape"):
         fb.from_arrays([[1, 2], [3]])
 
 
-def test_a_dict_of_arrays_is_no_source_of_rows():
+def test_a_dict_of_arrays_is_refused_as_a_source():
     with pytest.raises(SpecError, match=r"to from_arrays\(\)"):
         fb.from_source({"x": np.arange(3)})
 
 
-def test_rows_without_a_byte_are_fed():
+def test_rows_of_zero_bytes_are_fed():
     with fb.from_arrays((np.zeros((10, 0), np.float32), np.arange(10))).batch(3).feed("numpy") as feed:
         assert [batch[0].shape for batch in feed] == [(3, 0), (3, 0), (3, 0), (1, 0)]
 
 
-def test_records_of_mixed_byte_order_are_fed_as_they_are():
+def test_records_of_mixed_byte_order_are_fed_unchanged():
     data = np.zeros(4, [("a", "<i4"), ("b", ">i4")])
     data["a"], data["b"] = [1, 2, 3, 4], [5, 6, 7, 8]
     with fb.from_arrays(data).batch(4).feed("numpy") as feed:
@@ -132,12 +132,12 @@ def test_a_pipeline_without_batch_is_refused():
 
 
 @pytest.mark.parametrize(("index", "count"), [(3, 3), (-1, 3), ("0", 3), (0, 0)])
-def test_a_shard_must_be_one_of_those_there_are(index, count):
+def test_a_shard_index_out_of_range_is_refused(index, count):
     with pytest.raises(PipelineError):
         fb.from_arrays(np.arange(10)).shard(index, count)
 
 
-class torch_device:  # noqa: N801  # as PyTorch's own shows itself
+class torch_device:  # noqa: N801  # str() returns the name, as for a torch.device
     def __init__(self, name):
         self._name = name
 
@@ -150,33 +150,33 @@ def test_sharding_twice_is_refused():
         fb.from_arrays(np.arange(10)).shard(0, 2).shard(0, 2)
 
 
-def test_verbs_on_rows_come_before_batch():
+def test_row_methods_after_batch_are_refused():
     with pytest.raises(PipelineError, match=r"shuffle\(\) works on rows: call it before batch"):
         fb.from_arrays(np.arange(10)).batch(2).shuffle(seed=0)
 
 
-def test_batches_are_made_once():
+def test_a_second_batch_call_is_refused():
     with pytest.raises(PipelineError, match=r"batch\(2\) was called already: call batch\(\) once"):
         fb.from_arrays(np.arange(10)).batch(2).batch(2)
 
 
-def test_what_a_feed_does_not_take_is_named_with_what_it_takes():
+def test_an_unknown_feed_option_is_refused_with_the_known_ones():
     text = "takes no 'num_workers': it takes device, resident, host_bytes, device_bytes; naming fields is for"
     with pytest.raises(PipelineError, match=text):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", num_workers=4)
 
 
-def test_the_name_of_a_file_is_no_array():
+def test_a_file_name_is_refused_as_an_array():
     with pytest.raises(SpecError, match=r"Use from_files\(\) to read files"):
         fb.from_arrays("rows.npz")
 
 
-def test_a_map_that_forgets_to_return_is_told_so():
+def test_a_map_that_returns_none_is_refused():
     with pytest.raises(TransformError, match=r"map\(.*\) returned None. Return"):
         fb.from_arrays(np.arange(10)).batch(2).map(lambda batch: None).feed("numpy")
 
 
-def test_a_generator_that_was_read_already_is_no_new_epoch():
+def test_a_generator_that_was_already_read_is_refused_in_the_next_epoch():
     rows = (np.float32(number) for number in range(6))
     with fb.from_generator(lambda: rows).batch(2).feed("numpy") as feed:
         assert len(list(feed)) == 3
@@ -185,18 +185,18 @@ def test_a_generator_that_was_read_already_is_no_new_epoch():
 
 
 @pytest.mark.parametrize("device", [torch_device("cpu"), "CPU"])
-def test_a_device_may_be_named_by_whoever_has_one(device):
+def test_a_device_may_be_a_device_object_or_an_upper_case_name(device):
     assert len(list(fb.from_arrays(np.arange(4)).batch(2).feed("numpy", device=device))) == 2
 
 
 @pytest.mark.parametrize("device", [True, object(), 1.5])
-def test_what_names_no_device_is_refused(device):
+def test_a_value_that_is_not_a_device_is_refused(device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto'"):
         fb.from_arrays(np.arange(4)).batch(2).feed("numpy", device=device)
 
 
 @pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "10 parsecs", True])
-def test_a_budget_must_be_bytes(host_bytes):
+def test_a_budget_that_is_not_a_number_of_bytes_is_refused(host_bytes):
     with pytest.raises(SpecError, match="is not a number of bytes"):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", host_bytes=host_bytes)
 
@@ -206,12 +206,12 @@ def test_an_unknown_word_for_resident_is_refused():
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", resident="sometimes")
 
 
-def test_fields_are_named_only_for_keras():
+def test_field_names_are_refused_for_other_frameworks_than_keras():
     with pytest.raises(PipelineError, match="takes no 'x'"):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", x="image")
 
 
-def test_a_pipeline_is_a_value():
+def test_equal_pipelines_compare_equal_and_are_not_changed():
     base = fb.from_arrays(np.arange(10))
     assert base.batch(2) == base.batch(2)
     assert base.batching is None
@@ -226,39 +226,39 @@ class Squares:
 
 
 class SquaresByBatch(Squares):
-    asked = 0
+    batch_reads = 0
 
     def __getitems__(self, rows):
-        type(self).asked += 1
+        type(self).batch_reads += 1
         return [self[row] for row in rows]
 
 
 @pytest.mark.parametrize("source", [Squares(), SquaresByBatch()])
-def test_anything_with_a_length_and_items_is_a_source(source):
+def test_an_object_with_len_and_getitem_is_a_source(source):
     with fb.from_source(source).shuffle(seed=0).batch(6).feed("numpy") as feed:
         batches = list(feed)
     assert sorted(row for batch in batches for row in batch["row"].tolist()) == list(range(20))
     assert all(np.array_equal(batch["square"], batch["row"] ** 2) for batch in batches)
 
 
-def test_whole_batches_are_asked_for_where_that_is_possible():
-    SquaresByBatch.asked = 0
+def test_a_source_with_getitems_is_read_in_whole_batches():
+    SquaresByBatch.batch_reads = 0
     with fb.from_source(SquaresByBatch()).batch(20).feed("numpy") as feed:
         list(feed)
-    assert 1 <= SquaresByBatch.asked <= 6
+    assert 1 <= SquaresByBatch.batch_reads <= 6
 
 
-def test_what_is_no_source_is_refused():
+def test_a_value_that_is_not_a_source_is_refused():
     with pytest.raises(SpecError, match=r"got int\. Pass an object with __len__ and __getitem__"):
         fb.from_source(3)
 
 
-def test_a_window_says_how_many_blocks_are_mixed():
+def test_a_window_sets_how_many_blocks_are_mixed():
     pipeline = fb.from_arrays(np.arange(100_000)).shuffle(seed=0, block=1000, window=8 * 1000 * 20).batch(10)
     assert pipeline.order.max_open_blocks == 20
-    told = pipeline.feed("numpy").explain()
-    assert "the rows of 20 of them (156.2 KiB) are mixed" in told
-    assert f"stay within {pipeline.order.max_row_distance} positions of each other" in told
+    explained = pipeline.feed("numpy").explain()
+    assert "the rows of 20 of them (156.2 KiB) are mixed" in explained
+    assert f"stay within {pipeline.order.max_row_distance} positions of each other" in explained
 
 
 @pytest.mark.parametrize("options", [{}, {"block": None}, {"block": 10, "mix": 3}])

@@ -87,7 +87,7 @@ def test_a_gpu_that_the_framework_does_not_see_is_refused(cuda):
         resolve_target("cuda:4", "framework")
 
 
-def test_numpy_with_a_device_is_refused_with_the_way_out():
+def test_numpy_with_a_device_is_refused_with_a_remedy():
     with pytest.raises(DeviceError, match=r"Use feed\('cupy'\), or omit device="):
         resolve_target("cuda", "numpy")
 

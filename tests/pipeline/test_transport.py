@@ -185,13 +185,13 @@ def test_always_may_exceed_the_share_of_auto():
     assert "as requested" in decision_of(always, "transport").why
 
 
-def test_always_is_refused_with_the_needed_memory_and_the_way_out():
+def test_always_is_refused_with_the_needed_memory_and_a_remedy():
     text = r"needs 954\.\d MiB on cuda:0, slots included, but only 858\.3 MiB may be used\. Use resident='auto'"
     with pytest.raises(BudgetError, match=text):
         transport_of(rows=10**6, available=9 * 10**8, resident="always")
 
 
-def test_always_keeps_the_budget_or_is_refused():
+def test_always_stays_within_the_budget_or_is_refused():
     assert "95.4 MiB may be used" in refusal((ROW,), rows=10**6, budget=100 * 10**6, resident="always")
     assert transport_of(rows=10**6, budget=2 * 10**9, resident="always").device_nbytes <= 2 * 10**9
 
@@ -248,7 +248,7 @@ def test_the_recommended_budget_is_enough(case, short):
 
 
 @given(case=cases(), resident=st.sampled_from(["auto", "never"]))
-def test_a_budget_is_kept(case, resident):
+def test_a_plan_stays_within_the_device_budget(case, resident):
     transport = transport_of(case.pop("specs"), resident=resident, **case)
     assert transport.device_nbytes <= case["budget"]
 
@@ -287,7 +287,7 @@ def test_an_epoch_is_cut_into_enough_groups_to_overlap(case):
 
 
 @given(case=cases())
-def test_without_a_budget_no_more_is_planned_than_the_framework_can_give(case):
+def test_without_a_budget_the_plan_fits_into_the_frameworks_free_memory(case):
     available = case.pop("budget")
     assert transport_of(case.pop("specs"), available=available, **case).device_nbytes <= available
 
@@ -338,7 +338,7 @@ def planned(*, host_nbytes, rows=10**9, batch_rows=1000, row=NUMBER):
 
 
 @pytest.mark.parametrize("host_nbytes", [62 * MIB, 70 * MIB, 256 * MIB])
-def test_the_host_budget_is_kept_if_a_device_pulls_rows(host_nbytes):
+def test_a_plan_stays_within_the_host_budget_if_a_device_pulls_rows(host_nbytes):
     assert planned(host_nbytes=host_nbytes).nbytes <= host_nbytes
 
 

@@ -1,4 +1,4 @@
-"""Real ranks: a process for each, that meets the others after every step, and what each of them received."""
+"""Start each rank in its own process and collect the batches that it received."""
 
 import json
 import os
@@ -15,21 +15,21 @@ PATIENT = {
     "RAY_gcs_server_request_timeout_seconds": "300",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_memory_monitor_refresh_ms": "0",
-}  # Ray gives up what is long in starting, and ends workers where memory is short
+}  # Ray gives up on slow starts, and kills workers if memory is short
 ROWS, BATCH_ROWS = 103, 4
 
 
 def run_ranks(framework, count, folder, **job):
-    """Start so many ranks, wait for all, and give what each wrote down, in the order of ranks."""
+    """Start `count` ranks, wait for all, and return their records in rank order."""
     meeting = {"port": free_port(), "workers": [free_port() for _ in range(count)], "store": str(folder / "store")}
     job = {"framework": framework, "count": count, "rows": ROWS, "batch_rows": BATCH_ROWS, **meeting, **job}
     started = [start_rank(job | {"rank": rank, "out": str(folder / f"{rank}.json")}) for rank in range(count)]
     try:
-        told = [process.communicate(timeout=500)[0] for process in started]
+        outputs = [process.communicate(timeout=500)[0] for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == job.get("exits", [0] * count), "\n".join(told)
+    assert [process.returncode for process in started] == job.get("exits", [0] * count), "\n".join(outputs)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
 
 
@@ -41,13 +41,13 @@ def start_rank(job):
 
 
 def environment():
-    """This process's, without what would tell a rank."""
-    told = ("RANK", "WORLD_SIZE", "TF_CONFIG")
-    return {name: value for name, value in os.environ.items() if name not in told} | QUIET | PATIENT
+    """Return the environment of this process without the variables that report a rank."""
+    rank_variables = ("RANK", "WORLD_SIZE", "TF_CONFIG")
+    return {name: value for name, value in os.environ.items() if name not in rank_variables} | QUIET | PATIENT
 
 
 def free_port():
-    """One of those that the kernel gives nobody by itself, so that it is still free when a rank comes to take it."""
+    """Return a free port outside the kernel's ephemeral range, so that it stays free until a rank binds it."""
     return next(port for port in iter(lambda: random.randrange(21_000, 32_000), None) if _is_free(port))
 
 

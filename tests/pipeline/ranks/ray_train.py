@@ -1,4 +1,4 @@
-"""Two workers of Ray Train, each fed its rank's part of an epoch; writes down what they received."""
+"""Feed two Ray Train workers their shards of an epoch, and write the batches they received."""
 
 import json
 import sys
@@ -23,9 +23,9 @@ def train(config):
     for batch in feed:
         batches.append(batch["row"].tolist())
         dist.all_reduce(torch.ones(1))
-    told = {"batches": batches, "explain": feed.explain()}
+    record = {"batches": batches, "explain": feed.explain()}
     rank = ray.train.get_context().get_world_rank()
-    Path(config["folder"], f"{rank}.json").write_text(json.dumps(told))
+    Path(config["folder"], f"{rank}.json").write_text(json.dumps(record))
 
 
 ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, _temp_dir=sys.argv[2])

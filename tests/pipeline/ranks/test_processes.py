@@ -1,4 +1,4 @@
-"""Ranks as frameworks start them: every one a process, all of them in step."""
+"""Ranks in processes, as frameworks start them, take the same steps."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ REPORTED_BY = {
 
 
 @pytest.mark.parametrize(("framework", "reported_by"), REPORTED_BY.items())
-def test_ranks_share_an_epoch_and_stay_in_step(framework, reported_by, tmp_path):
+def test_ranks_share_an_epoch_and_take_the_same_steps(framework, reported_by, tmp_path):
     ranks = run_ranks(framework, 2, tmp_path)
     assert all_rows(ranks) == list(range(ROWS))
     assert step_counts(ranks) == {13}
@@ -27,7 +27,7 @@ def test_ranks_share_an_epoch_and_stay_in_step(framework, reported_by, tmp_path)
     assert {rank["reported_in_scope"] for rank in ranks} == {reported_by[1]}
 
 
-def test_an_epoch_goes_on_from_four_ranks_to_three_to_two(tmp_path):
+def test_an_epoch_resumes_on_four_then_three_then_two_ranks(tmp_path):
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
@@ -40,15 +40,15 @@ def test_an_epoch_goes_on_from_four_ranks_to_three_to_two(tmp_path):
     assert all(rank["state"] == three[0]["state"] for rank in three)
 
 
-def test_a_rank_goes_on_when_another_dies(tmp_path):
+def test_a_rank_continues_when_another_dies(tmp_path):
     survivor, dead = run_ranks("numpy", 2, tmp_path, dies=[1, 3], exits=[0, 7])
     assert [len(survivor["batches"]), len(dead["batches"])] == [13, 3]
 
 
-def test_torchrun_tells_ranks_before_anything_is_initialised(tmp_path):
+def test_ranks_of_torchrun_are_detected_without_a_framework(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(LAUNCHED)]
     done = subprocess.run([*command, str(tmp_path)], env=environment(), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    assert sorted(told[0]["rows"] + told[1]["rows"]) == list(range(10))
-    assert [rank["frameworks"] for rank in told] == [[], []]
+    records = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert sorted(records[0]["rows"] + records[1]["rows"]) == list(range(10))
+    assert [rank["frameworks"] for rank in records] == [[], []]

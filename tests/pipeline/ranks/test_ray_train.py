@@ -1,4 +1,4 @@
-"""A real TorchTrainer of two workers: Ray Train and torch.distributed both tell the rank, and agree."""
+"""A real TorchTrainer of two workers: Ray Train and torch.distributed report the same rank."""
 
 import json
 import subprocess
@@ -11,10 +11,10 @@ from tests.pipeline.ranks.processes import all_rows, environment, step_counts
 SCRIPT = Path(__file__).with_name("ray_train.py")
 
 
-def test_workers_of_ray_train_share_an_epoch_and_stay_in_step(tmp_path):
+def test_ray_train_workers_share_an_epoch_and_take_the_same_steps(tmp_path):
     with tempfile.TemporaryDirectory(
         prefix="ray", dir="/tmp", ignore_cleanup_errors=True
-    ) as short:  # sockets lie in it
+    ) as short:  # a short path, for sockets
         command = [sys.executable, str(SCRIPT), str(tmp_path), short]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -24,11 +24,11 @@ def test_workers_of_ray_train_share_an_epoch_and_stay_in_step(tmp_path):
     assert all("reported by Ray Train and torch.distributed" in rank["explain"] for rank in ranks)
 
 
-def test_outside_its_workers_ray_train_tells_nothing():
+def test_ray_train_reports_no_rank_outside_its_workers():
     script = "import ray.train, forebay.pipeline.ranks; print(forebay.pipeline.ranks.detect_rank())"
     quiet = environment() | {"PYTHONWARNINGS": "error::UserWarning"}
     versions = [quiet | {"RAY_TRAIN_V2_ENABLED": version} for version in ("0", "1")]
-    told = [
+    printed = [
         subprocess.check_output([sys.executable, "-c", script], env=env, text=True, timeout=500) for env in versions
     ]
-    assert told == ["0 of 1\n", "0 of 1\n"]
+    assert printed == ["0 of 1\n", "0 of 1\n"]

@@ -1,4 +1,4 @@
-"""The arithmetic of ranks: all in step, every row once, from any position on any number of them."""
+"""Steps of ranks: equal for all, every row once, from any position on any number of ranks."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def ranks_of(rows, batch, count, *, drop_remainder=False, passes=1):
 
 
 def batches_of(schedule, cursor, group):
-    """The global positions of every batch, and the cursor after it."""
+    """Return the global positions of every batch, and the cursor after it."""
     found = []
     for part in schedule.groups(cursor, group):
         first = part.base + schedule.shard_index
@@ -69,14 +69,14 @@ def test_no_batch_is_empty_or_too_long_and_only_the_last_two_are_short(rows, bat
     last=st.tuples(batch_rows, rank_counts),
     group=st.integers(1, 5),
 )
-def test_the_state_of_any_rank_resumes_all_on_any_number_of_them(rows, parts, last, group):
+def test_the_state_of_any_rank_resumes_any_number_of_ranks(rows, parts, last, group):
     cursor, seen = Cursor(), []
     for batch, count, steps in parts:
         received = [batches_of(rank, cursor, group)[:steps] for rank in ranks_of(rows, batch, count)]
         seen += [position for own in received for positions, _ in own for position in positions]
         longest = max(received, key=len)
         after = {own[-1][1] for own in received if len(own) == len(longest) > 0}
-        assert len(after) <= 1  # every rank's state is the same one
+        assert len(after) <= 1  # the state is the same on every rank
         cursor = after.pop() if after else cursor
     rest = [batches_of(rank, cursor, group) for rank in ranks_of(rows, *last)]
     seen += [position for own in rest for positions, _ in own for position in positions]
@@ -91,12 +91,12 @@ def test_every_pass_of_an_epoch_has_the_same_steps_on_all_ranks(rows, batch, cou
     assert (len(known) == 1) == (ranks[0].starved_shards(0) == 0)
 
 
-def test_ranks_keep_a_row_back_for_a_last_step_with_too_few_rows():
+def test_ranks_reserve_a_row_if_the_last_step_has_too_few_rows():
     sizes = [[len(own) for own, _ in batches_of(rank, Cursor(), 9)] for rank in ranks_of(22, 5, 4)]
     assert sizes == [[4, 2], [4, 2], [4, 1], [4, 1]]
 
 
-def test_a_feed_gives_the_rows_that_were_kept_back():
+def test_a_feed_returns_the_reserved_rows():
     pipelines = [fb.from_arrays(np.arange(41)).shard(index, 4).batch(5).feed("numpy") for index in range(4)]
     batches = [[batch.tolist() for batch in feed] for feed in pipelines]
     assert [[len(batch) for batch in own] for own in batches] == [[5, 4, 2], [5, 4, 1], [5, 4, 1], [5, 4, 1]]
@@ -104,6 +104,6 @@ def test_a_feed_gives_the_rows_that_were_kept_back():
 
 
 @pytest.mark.parametrize(("rows", "batch", "position"), [(10, 1, 0), (3, 5, 0), (103, 5, 101)])
-def test_steps_that_not_all_ranks_can_take_are_refused_with_the_way_out(rows, batch, position):
+def test_steps_that_not_all_ranks_can_take_are_refused_with_a_remedy(rows, batch, position):
     with pytest.raises(PipelineError, match=r"ranks would have no row.*drop_remainder=True"):
         validate_equal_steps(Rank(0, 4, "torch.distributed"), Schedule(rows, batch, shard_count=4), position)

@@ -1,4 +1,4 @@
-"""One rank: joins the others as its framework does, and meets them after every step of an epoch that it is fed."""
+"""Run one rank: join the others through its framework, feed an epoch and synchronize after every step."""
 
 import itertools
 import json
@@ -53,7 +53,7 @@ def join_tensorflow(job):
 
 
 def join_environment(job):
-    """As torchrun starts a rank, before any framework is imported. Ranks meet in a folder."""
+    """Set the variables of torchrun without importing a framework. Ranks synchronize through files."""
     os.environ |= {"RANK": str(job["rank"]), "WORLD_SIZE": str(job["count"])}
     folder, met = Path(job["store"]), itertools.count()
     folder.mkdir(exist_ok=True)
@@ -91,15 +91,15 @@ def main(job):
             break
     write(job, batches, met, feed)
     if "dies" in job:
-        os._exit(0)  # without a word to those that died
+        os._exit(0)  # skip the exit handlers, which would wait for dead ranks
     meet()
     leave()
 
 
 def write(job, batches, met, feed):
-    told = {"batches": batches, "met": met, "state": feed.state_dict(), "explain": feed.explain()}
-    told["reported_in_scope"] = job["reported_in_scope"]
-    Path(job["out"]).write_text(json.dumps(told))
+    record = {"batches": batches, "met": met, "state": feed.state_dict(), "explain": feed.explain()}
+    record["reported_in_scope"] = job["reported_in_scope"]
+    Path(job["out"]).write_text(json.dumps(record))
 
 
 if __name__ == "__main__":
