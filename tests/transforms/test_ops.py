@@ -36,13 +36,13 @@ def refuse(batch):
     raise KeyError("no such thing")
 
 
-def test_a_map_after_batch_sees_batches():
+def test_a_map_after_batch_receives_batches():
     shapes = []
     fed(fb.from_arrays(np.zeros((10, 3))).batch(4).map(lambda batch: shapes.append(batch.shape) or batch))
     assert set(shapes) == {(4, 3), (2, 3)}
 
 
-def test_a_map_before_batch_sees_rows():
+def test_a_map_before_batch_receives_rows():
     batches = fed(fb.from_arrays(np.arange(10)).map(lambda row: row * 2).batch(4))
     assert [batch.tolist() for batch in batches] == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
 
@@ -119,7 +119,7 @@ def test_cast_scale_and_one_hot_by_field():
     assert first["label"].argmax(1).tolist() == images()["label"][:8].tolist()
 
 
-def test_cast_of_everything():
+def test_a_cast_without_a_field_casts_all_fields():
     batch = fed(fb.from_arrays((np.arange(4), np.arange(4.0))).map(fb.cast("int16")).batch(4))[0]
     assert [leaf.dtype for leaf in batch] == [np.int16, np.int16]
 

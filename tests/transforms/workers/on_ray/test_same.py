@@ -36,7 +36,7 @@ def test_arrays_equal_those_of_threads_in_two_epochs():
     assert "rows             stored" in on_ray.explain()
 
 
-def test_changes_of_arrays_between_epochs_are_seen():
+def test_ray_workers_get_changes_of_arrays_between_epochs():
     changing = rows()
     with fb.from_arrays(changing).batch(32).map(narrow, where="ray").feed() as on_ray:
         before = taken(on_ray)

@@ -8,7 +8,7 @@ from tests.transforms.workers.on_ray.maps import ROWS, rows, train_on_a_shard
 import forebay as fb
 
 
-def test_two_train_workers_with_maps_on_ray_get_every_row_once_and_as_many_steps(cluster, tmp_path):
+def test_two_train_workers_with_maps_on_ray_get_every_row_once_and_take_equal_steps(cluster, tmp_path):
     node = cluster.add_node(num_cpus=2)
     TorchTrainer(
         train_on_a_shard,
