@@ -127,7 +127,7 @@ def test_fit_returns_the_same_weights_as_with_arrays(arrays, pipeline):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_every_row_is_seen_once_an_epoch_and_each_epoch_has_its_own_order(arrays):
+def test_the_model_gets_every_row_once_an_epoch_and_each_epoch_has_its_own_order(arrays):
     model, seen = make_recorder()
     model.fit(fb.from_arrays(arrays).shuffle(seed=3).batch(BATCH).feed("keras"), epochs=2, verbose=0)
     first, second = seen.rows[:ROWS], seen.rows[ROWS:]
@@ -228,7 +228,7 @@ def test_invalid_fields_are_refused(tree, fields, words):
         fb.from_arrays(arrays).batch(2).feed("keras", **fields)
 
 
-# Maps on a device, whose outcome only a batch tells
+# Maps on a device; their output specs are known only after the first batch
 
 
 def fed_from(arrays, *, on_device=True, function=None, **fields):
@@ -554,7 +554,7 @@ def test_a_distribution_shards_batches_of_the_device(arrays):
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
 
 
-# Errors and ends
+# Errors, closing and lifetime
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # inside an execution, an error ends the data first
@@ -594,7 +594,7 @@ def test_a_feed_can_be_iterated_in_a_loop(arrays, pipeline):
     np.testing.assert_array_equal(np.concatenate([np.asarray(x) for x, _ in batches]), arrays[0])
 
 
-# TensorFlow alone
+# Cases for TensorFlow only
 
 
 @only["tensorflow"]
