@@ -86,8 +86,8 @@ def record_threads(monkeypatch, owner, name):
 
 def limit_enqueuing(monkeypatch, answers):
     """Let `only_enqueues` return True only if the next of these answers is True too."""
-    asked = IndexedFiller.only_enqueues
-    monkeypatch.setattr(IndexedFiller, "only_enqueues", lambda work, slot: next(answers) and asked(work, slot))
+    original = IndexedFiller.only_enqueues
+    monkeypatch.setattr(IndexedFiller, "only_enqueues", lambda work, slot: next(answers) and original(work, slot))
 
 
 def received_until(framework, feed, kind):

@@ -300,7 +300,7 @@ def test_dma_of_edge_rows_includes_changes_of_the_user(framework, ordered):
             assert_same(read_all(framework, feed), host_epoch(pipeline, number))
 
 
-def test_edges_are_refreshes_only_for_groups_that_contain_them(framework, fillers, refreshes):
+def test_edges_are_refreshed_only_for_groups_that_contain_them(framework, fillers, refreshes):
     with feed_of(fb.from_arrays({"x": unaligned_rows(40, LARGE)}).batch(2), framework, resident="never") as feed:
         locate_rows(framework, feed)
         fillers.clear()
@@ -320,7 +320,7 @@ def test_edges_are_in_at_most_two_groups_of_a_shuffle(framework, refreshes, seed
         assert 1 <= len(refreshes) <= 2
 
 
-def test_edges_are_refreshes_for_every_group_that_a_kernel_reads_from_the_host(framework, fillers, refreshes):
+def test_edges_are_refreshed_for_every_group_that_a_kernel_reads_from_the_host(framework, fillers, refreshes):
     with feed_of(shuffled(), framework, resident="never") as feed:
         warm(framework, feed)
         fillers.clear()
@@ -329,7 +329,7 @@ def test_edges_are_refreshes_for_every_group_that_a_kernel_reads_from_the_host(f
         assert len(refreshes) == len(fillers)
 
 
-def test_edges_are_not_refreshes_if_all_rows_are_resident(framework, refreshes):
+def test_edges_are_not_refreshed_if_all_rows_are_resident(framework, refreshes):
     with feed_of(shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         refreshes.clear()
