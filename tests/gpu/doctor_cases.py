@@ -43,7 +43,7 @@ FAULTS = {
 }[FRAMEWORK]
 FAULT = FAULTS[0]
 
-# Of PyTorch 2.11's profiler, about something else: it says so wherever it is used.
+# PyTorch 2.11 gives this warning at every use of its profiler; the tests do not depend on it.
 ONE_CYCLE = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="PyTorch's own")
 only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow's own")

@@ -1,6 +1,6 @@
 """Scripts with a fault that needs a GPU, and their healthy twins, for the framework of FOREBAY_FRAMEWORK.
 
-Run by test_faults, in a process of its own. With FOREBAY_KEEP every capture and verdict is left in that folder.
+test_faults.py runs this file in its own process. With FOREBAY_KEEP, it keeps all captures and diagnoses in that folder.
 """
 
 import gc
@@ -23,7 +23,7 @@ FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 KEEP = os.environ.get("FOREBAY_KEEP")
 FOLDER = Path(__file__).parent / "faults" / FRAMEWORK
 FAULTS = LINES[FRAMEWORK]
-# Scripts are over in a second or two; but a loop inside a step must not be taken for the one around it.
+# Scripts take a second or two. Shorter waits could mistake a loop inside a step for the training loop.
 IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.4, "sample_seconds": 0.05}
 
 

@@ -1,14 +1,14 @@
 """The start of the faulty line of each script in `faults`; empty if the fault belongs to no line.
 
-A rule that is missing for a framework cannot be at fault there, or not on one GPU:
+A framework has no script for a rule whose fault cannot occur there, or not on one GPU:
 
     collectives       there is no other process to communicate with
-    eager, tiny_ops   operations of PyTorch's and CuPy's are not counted one by one: `launch_bound` tells of them
-    launch_bound      JAX's steps are found by its compiled calls, so that a step of many calls is many steps
-    low_occupancy     XLA's own kernels have many blocks
-    pageable_upload   JAX does not say what memory it uploads from
-    placement         PyTorch moves nothing by itself: what goes to the CPU is read, and what comes back uploaded
-    sync              TensorFlow has no call that waits, but those that read
+    eager, tiny_ops   operations of PyTorch and CuPy are not counted singly; `launch_bound` reports them
+    launch_bound      every compiled call of JAX counts as a step, so no step has many calls
+    low_occupancy     kernels of XLA have many blocks
+    pageable_upload   JAX does not report the kind of host memory of an upload
+    placement         PyTorch moves no tensor by itself; explicit moves are read-backs and uploads
+    sync              TensorFlow has no waiting calls except reads
 """
 
 __all__ = ["ALSO_CALLED", "LINES", "WARNINGS"]

@@ -33,7 +33,7 @@ def test_jax_is_fed_if_it_does_not_donate_buffers():
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
-def test_tf_functions():
+def test_tensorflow_graphs_work_with_feeds():
     run_cases(HERE / "tensorflow_cases.py", "tensorflow", **SHARING)
 
 
@@ -45,5 +45,5 @@ def test_keras_is_fed(framework):
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-def test_captures_and_low_memory():
+def test_pytorch_captures_and_low_memory_work_with_feeds():
     run_cases(HERE / "torch_cases.py", "torch")
