@@ -1,4 +1,4 @@
-"""The commands as a user starts them: `python -m forebay ...` in a process of its own."""
+"""Run commands as a user does: `python -m forebay ...` in a separate process."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["LONGEST_SECONDS", "ROOT", "Done", "forebay", "forebay_each", "python", "words_of"]
 
-ROOT = Path(__file__).parents[2]  # of the repository: worker processes import `tests` from there
+ROOT = Path(__file__).parents[2]  # root of the repository; worker processes import `tests` from there
 LONGEST_SECONDS = 300
 # A report must not depend on the terminal, on the GPUs or on the settings of the caller.
 PLAIN = {
@@ -20,7 +20,7 @@ PLAIN = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "JAX_PLATFORMS": "cpu",
 }
-# `python -m forebay` once for each list of arguments.
+# Runs `python -m forebay` once for each list of arguments.
 _EACH = """
 import contextlib, io, json, runpy, sys
 done = []
@@ -39,17 +39,17 @@ Done = subprocess.CompletedProcess[str]
 
 
 def forebay(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
-    """Run a command; it must not take longer than minutes."""
+    """Run a command with a timeout of a few minutes."""
     return python("-m", "forebay", *arguments, cwd=cwd, **settings)
 
 
 def forebay_each(calls: Sequence[Sequence[str | Path]], *, cwd: Path = ROOT) -> list[Done]:
-    """Run several commands in one process: to start one takes longer than most commands do."""
+    """Run several commands in one process, because starting it takes longer than most commands."""
     plain = [[str(argument) for argument in call] for call in calls]
     done = python("-c", _EACH, json.dumps(plain), cwd=cwd)
     assert done.returncode == 0, done.stderr
     ended = zip(plain, json.loads(done.stdout), strict=True)
-    return [subprocess.CompletedProcess(call, *told) for call, told in ended]
+    return [subprocess.CompletedProcess(call, *result) for call, result in ended]
 
 
 def python(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
@@ -65,5 +65,5 @@ def python(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """The lines of a report as words: spaces and the width of columns do not count."""
+    """Split each line of a report into words, so that column widths do not matter."""
     return [line.split() for line in text.splitlines() if line.split()]

@@ -1,7 +1,7 @@
-"""States of feeds that need Keras or Ray, written and read in a process of their own.
+"""States of feeds that need Keras or Ray, written and read in a separate process.
 
-`python -m tests.compat.framework_states keras` prints states and the rows after them. With the name of a file of such
-states it loads them and prints the rows it received instead. It uses the public interface of Forebay only.
+`python -m tests.compat.framework_states keras` prints states and the rows after them. With the name of a state file,
+it loads these states and prints the rows that it receives. It uses only the public interface of Forebay.
 """
 
 import importlib
@@ -20,11 +20,11 @@ import forebay as fb
 __all__ = ["MODES"]
 
 States = dict[str, dict[str, Any]]
-EPOCH, STEP = 1, 2  # where the first state of a fit is taken: three batches of the second epoch are done
+EPOCH, STEP = 1, 2  # the first state of a fit is taken after three batches of the second epoch
 
 
 def keras_states() -> States:
-    """States that a callback takes inside `fit`, on the backend that runs ahead of the model by a batch."""
+    """Return states that a callback takes inside `fit`, on the backend that prefetches a batch."""
     import keras
 
     taken: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def keras_rows(states: States) -> States:
 
 
 def _steps_of_fit(feed: Any) -> list[int]:
-    """The batches of the first epoch of a fit."""
+    """Return the batches of the first epoch of a fit."""
     import keras
 
     steps: list[int] = []

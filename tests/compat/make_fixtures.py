@@ -1,4 +1,4 @@
-"""Makes the fixtures of tests/compat/v0_1: files that version 0.1 writes and later versions must read.
+"""Make the fixtures of tests/compat/v0_1: files that version 0.1 writes and later versions must read.
 
 Run it against 0.1 only, from the root of the repository:
 
@@ -8,16 +8,16 @@ PATH_TO_0.1 is a checkout of version 0.1, with its tests. Version 0.1 writes the
 of the folder for temporary files, so the scripts run in the folder `--at`: choose one that says nothing about your
 machine. The folder is made, and must be empty. `--only NAME` makes one part again. All parts take about two minutes.
 
-What is written:
+Files:
 
-    states.json              states of feeds, and the rows that 0.1 gave after each of them
+    states.json              states of feeds, and the rows that 0.1 returned after each
     states_keras.json        the same for feed("keras"), taken inside fit
     states_ray.json          the same for a Ray Dataset
-    capture_*.gz, .json      captures of the doctor, and what `--json` wrote of each
-    bench*.json, .txt        results of `forebay bench --save`, and what `--show` printed
+    capture_*.gz, .json      captures of the doctor, and the JSON document of each
+    bench*.json, .txt        results of `forebay bench --save`, and the output of `--show`
     probe/probe-*.json       the cache of `forebay probe`
     cache_*.zip              the folders that `cache=` filled, with blocks and with whole objects
-    scenario.toml, scale.json  a scenario, and what `forebay scale` computed
+    scenario.toml, scale.json  a scenario, and the result of `forebay scale`
     surface.json             names, signatures, errors, commands, flags and options
 """
 
@@ -42,15 +42,15 @@ import forebay as fb
 
 VERSION = "0.1.0"
 FIXTURES = Path(__file__).parent / "v0_1"
-CHECKOUT = Path(fb.__file__).parents[2]  # of 0.1
-# Recorded on a GPU; 0.1 reads it and writes it again. No path of a machine is in it.
+CHECKOUT = Path(fb.__file__).parents[2]  # checkout of 0.1
+# Recorded on a GPU. Version 0.1 reads it and writes it again. It contains no path of a machine.
 GPU_CAPTURE = CHECKOUT / "tests" / "doctor" / "recorded" / "cupy" / "host_check_spectrum.gz"
 GPU_RESULTS = CHECKOUT / "benchmarks" / "results" / "h200.json"
-FORBIDDEN = ("/tmp", "/work", "/home", "/root")  # what no fixture may name
+FORBIDDEN = ("/tmp", "/work", "/home", "/root")  # no fixture may contain these paths
 
 
 def make_states(_: Path) -> None:
-    """The rows after a state are those of the feed that went on, and a second feed must resume to the same."""
+    """Record the rows after each state, and check that a second feed resumes with the same rows."""
     made: dict[str, Any] = {}
     for name, case in CASES.items():
         with case.make(_folder()).feed("numpy") as feed:
@@ -101,7 +101,7 @@ def make_bench(at: Path) -> None:
 
 
 def make_probe(at: Path) -> None:
-    """One that was measured, and one of a GPU that is made up: its figures are those of no machine."""
+    """Write a measured probe, and a probe of a GPU with invented figures."""
     cache = at / "cache"
     _run("probe", cwd=at, XDG_CACHE_HOME=str(cache), TMPDIR=str(at))
     os.environ["XDG_CACHE_HOME"] = str(cache)
@@ -111,7 +111,7 @@ def make_probe(at: Path) -> None:
 
 
 def _save_probe_of_a_gpu() -> None:
-    """With the classes of 0.1, which write what a machine with a GPU would."""
+    """Use the classes of 0.1, which write the same file as a machine with a GPU."""
     from dataclasses import replace
 
     from forebay.probe import Probe
@@ -167,8 +167,8 @@ def make_surface(_: Path) -> None:
     )
 
 
-def _options(told: str) -> list[str]:
-    return re.findall(r"\w+", told.partition("their options are")[2])
+def _options(text: str) -> list[str]:
+    return re.findall(r"\w+", text.partition("their options are")[2])
 
 
 PARTS: dict[str, Callable[[Path], None]] = {
@@ -217,7 +217,7 @@ def _run(*arguments: str | Path, cwd: Path, **settings: str) -> str:
 
 
 def _write_json(name: str, document: dict[str, Any], *, nested: bool = False) -> None:
-    """A line for each part, so that a change is seen where it is."""
+    """Write each part on its own line, so that diffs show where a change is."""
     lines = [f" {json.dumps(key)}: {_part(part) if nested else json.dumps(part)}" for key, part in document.items()]
     (FIXTURES / name).write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -1,6 +1,6 @@
-"""The pipelines whose states version 0.1 wrote. The generator and the tests build them from here, so they are equal.
+"""The pipelines whose states version 0.1 wrote. make_fixtures.py and the tests share them.
 
-Only the public interface of Forebay is used.
+This file uses only the public interface of Forebay.
 """
 
 import json
@@ -16,23 +16,23 @@ import forebay as fb
 
 __all__ = ["CASES", "Case", "OwnState", "advance", "batches_of", "rest_and_next"]
 
-ROWS = 23  # no multiple of any batch size used here
+ROWS = 23  # not a multiple of any batch size used here
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, the place where its state is taken, and how much of the rest is recorded."""
+    """A pipeline, the position at which its state is taken, and the number of recorded batches."""
 
     make: Callable[[Path], fb.Pipeline]  # the argument is an empty folder for files
-    epochs: int = 0  # whole epochs received before the state is taken
-    batches: int = 0  # batches received of the epoch after those
-    resumed: Callable[[Path], fb.Pipeline] | None = None  # the pipeline that loads the state, where it is another one
-    limit: int | None = None  # batches recorded of each epoch; None: all of them
-    needs: str = "numpy"  # a module without which the case is skipped
+    epochs: int = 0  # whole epochs that are received before the state is taken
+    batches: int = 0  # batches that are then received of the next epoch
+    resumed: Callable[[Path], fb.Pipeline] | None = None  # the pipeline that loads the state, if it is another one
+    limit: int | None = None  # recorded batches of each epoch; None: all
+    needs: str = "numpy"  # the case is skipped without this module
 
 
 def advance(feed: Any, case: Case) -> Iterator[Any]:
-    """Receive what the case says; the iterator that goes on from there."""
+    """Move to the position of the case and return the iterator."""
     for _ in range(case.epochs):
         for _ in feed:
             pass
@@ -43,12 +43,12 @@ def advance(feed: Any, case: Case) -> Iterator[Any]:
 
 
 def rest_and_next(rest: Any, feed: Any, limit: int | None) -> dict[str, Any]:
-    """The batches that remain of this epoch, and those of the epoch after it."""
+    """Return the remaining batches of this epoch, and those of the next."""
     return {"rest": batches_of(rest, limit), "next": batches_of(feed, limit)}
 
 
 def batches_of(batches: Any, limit: int | None = None) -> list[Any]:
-    """Batches as JSON gives them back."""
+    """Return batches as JSON would load them."""
     plain: list[Any] = json.loads(json.dumps([_plain(batch) for batch in islice(iter(batches), limit)]))
     return plain
 
@@ -72,12 +72,12 @@ def _tree(_: Path) -> fb.Pipeline:
 
 
 def _many(_: Path) -> fb.Pipeline:
-    """So many rows that a shuffle computes its order instead of drawing a table."""
+    """Make so many rows that a shuffle computes its order instead of storing a table."""
     return fb.from_arrays(np.arange(100_000))
 
 
 class _Items:
-    """What a user's dataset looks like: rows by `__getitem__`."""
+    """A dataset of a user: rows by `__getitem__`."""
 
     def __len__(self) -> int:
         return ROWS
@@ -103,7 +103,7 @@ def _npy(folder: Path) -> fb.Pipeline:
 
 
 def _several_npy(folder: Path) -> fb.Pipeline:
-    for part in (1, 2, 10):  # the natural order of names: 10 comes last
+    for part in (1, 2, 10):  # natural order of names: 10 comes last
         np.save(folder / f"part{part}.npy", np.arange(part * 100, part * 100 + 7))
     return fb.from_files(str(folder / "part*.npy"))
 
@@ -131,7 +131,7 @@ def _binary(folder: Path) -> fb.Pipeline:
 
 
 def _hdf5(folder: Path) -> fb.Pipeline:
-    """Chunks that cannot all be held: a shuffle mixes blocks of them by itself."""
+    """Make more chunks than `max_held_bytes` holds, so that a shuffle becomes a block shuffle."""
     import h5py  # only this case needs it
 
     with h5py.File(folder / "rows.h5", "w") as file:
@@ -159,9 +159,9 @@ def _ragged(_: Path) -> fb.Pipeline:
 
 
 class OwnState:
-    """An iterator with a state of its own."""
+    """An iterator with its own state."""
 
-    loaded: ClassVar[list[int]] = []  # the positions that were loaded, of all of them
+    loaded: ClassVar[list[int]] = []  # positions that any instance has loaded
 
     def __init__(self) -> None:
         self._row = 0

@@ -1,4 +1,4 @@
-"""What 0.1 was given to write the fixtures: training scripts for the doctor, and a scenario."""
+"""Input of the fixtures: training scripts for the doctor, and a scenario."""
 
 __all__ = ["SCALE_RUNS", "SCENARIO", "SCRIPTS"]
 
@@ -51,7 +51,7 @@ for _ in range(80):
 """,
 }
 
-# Every section, and most of their fields.
+# Has every section and most of their fields.
 SCENARIO = """\
 title = "records of 2 KB from a store, half of them cached"
 hosts = 2
@@ -105,7 +105,7 @@ in_flight = 4
 seconds_per_batch = 1e-4
 """
 
-# The arguments of `forebay scale` in each run; the steps are few, so that a run takes a second.
+# Arguments of each run of `forebay scale`; few steps, so that a run takes a second.
 SCALE_RUNS: dict[str, tuple[str, ...]] = {
     "own_scenario": ("scenario.toml", "--steps", "40"),
     "own_scenario_changed": (

@@ -1,4 +1,4 @@
-"""A store of fsspec's whose listing never changes: caches that 0.1 made of it are found under the same names."""
+"""An fsspec store whose listing never changes, so that caches filled by 0.1 keep their names."""
 
 import io
 import zipfile
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class FixedStore(AbstractFileSystem):
-    """Objects of given bytes. It notes every read."""
+    """A store of given bytes that records every read."""
 
     protocol = "compat"
     objects: ClassVar[dict[str, bytes]] = {}
@@ -26,7 +26,7 @@ class FixedStore(AbstractFileSystem):
 
     @classmethod
     def hold(cls, objects: dict[str, bytes]) -> None:
-        """Serve these objects, and no others, from now on."""
+        """Serve only these objects from now on."""
         fsspec.register_implementation(cls.protocol, cls, clobber=True)
         cls.objects = objects
         cls.reads.clear()
@@ -35,7 +35,7 @@ class FixedStore(AbstractFileSystem):
         name = self._strip_protocol(path)
         if name not in self.objects:
             raise FileNotFoundError(path)
-        # The version says nothing about the bytes: a test may put others in their place.
+        # The version does not depend on the bytes, so that a test can replace them.
         return {"name": name, "size": len(self.objects[name]), "type": "file", "ETag": f'"{name}-1"'}
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
@@ -49,14 +49,14 @@ class FixedStore(AbstractFileSystem):
 
 
 class Cached:
-    """Objects, the rows they hold, and how a pipeline reads them through a cache."""
+    """Objects, their rows, and the pipeline that reads them through a cache."""
 
     def __init__(self, objects: dict[str, bytes], payloads: list[bytes], rows: Any, batch: int) -> None:
         self.objects, self.rows, self._payloads, self._batch = objects, rows, payloads, batch
 
     @property
     def without_rows(self) -> dict[str, bytes]:
-        """Objects of the same lengths and headers in which every row is zero: right rows are the cache's then."""
+        """Return objects of equal lengths and headers with zeros as rows; correct rows then come from the cache."""
         emptied = dict(self.objects)
         for payload in self._payloads:
             emptied = {name: data.replace(payload, bytes(len(payload))) for name, data in emptied.items()}
@@ -73,7 +73,7 @@ def _npy() -> Cached:
 
 
 def _npz() -> Cached:
-    """Two objects of several members."""
+    """Make two objects with several members."""
     trees = [{"x": np.arange(n, n + 30, dtype="f4"), "y": np.arange(n, n + 30, dtype="i8")} for n in (1, 1001)]
     objects = {f"bucket/{n}.npz": _saved(lambda file, t: np.savez(file, **t), tree) for n, tree in enumerate(trees)}
     payloads = [leaf.tobytes() for tree in trees for leaf in tree.values()]
@@ -81,13 +81,13 @@ def _npz() -> Cached:
 
 
 def _large() -> Cached:
-    """An object of more than one block; its rows compress well."""
+    """Make an object of more than one block, with rows that compress well."""
     rows = np.repeat((np.arange(10_240) % 251 + 1).astype("u1")[:, None], 1024, axis=1)
     return Cached({"bucket/large.npy": _saved(np.save, rows)}, [rows.tobytes()], rows, 1024)
 
 
 def _csv() -> Cached:
-    """What is fetched whole, since it cannot be read in ranges."""
+    """Make an object that is fetched whole, because its format cannot be read in ranges."""
     text = "".join(f"{row},{row / 8}\n" for row in range(1, 31)).encode()
     rows = np.stack([np.arange(1, 31), np.arange(1, 31) / 8], axis=1)
     return Cached({"bucket/rows.csv": b"id,value\n" + text}, [text], rows, 16)
@@ -97,7 +97,7 @@ CACHES: dict[str, Callable[[], Cached]] = {"npy": _npy, "npz": _npz, "large_npy"
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """The folder as an archive: it is as small as git would make it, and keeps names as they are."""
+    """Pack the folder into an archive, which is small and keeps file names unchanged."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in sorted(folder.rglob("*")):
             if path.is_file():

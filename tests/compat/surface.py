@@ -22,7 +22,7 @@ __all__ = ["MODULES", "entry_points", "framework_surface", "help_pages", "light_
 
 MODULES = ("forebay", "forebay.errors", "forebay.testing", "forebay.doctor")
 FRAMEWORK_MODULES = ("forebay.adapters.ray",)
-# Made by a function, not by the user: their constructors are private.
+# Functions return these classes; their constructors are private.
 MADE_ELSEWHERE = ("forebay.Pipeline", "forebay.doctor.Watch", "Feed", "Epoch", "Batches")
 SUFFIXES = [
     ".npy",
@@ -55,11 +55,11 @@ SUFFIXES = [
 ]
 TARGETS = ("numpy", "torch", "jax", "tensorflow", "cupy", "keras")
 
-Parameter = list[Any]  # name, kind, default (absent where there is none)
+Parameter = list[Any]  # name, kind, default (absent if there is none)
 
 
 def light_surface() -> dict[str, Any]:
-    """What can be asked for without a framework."""
+    """Return the part of the surface that needs no framework."""
     found = _surface(MODULES, leave_out=("KerasWatch",))
     with fb.from_arrays(np.arange(4)).batch(2).feed("numpy") as feed:
         found = _merged(found, _members("Feed", type(feed)), _members("Epoch", type(iter(feed))))
@@ -67,7 +67,7 @@ def light_surface() -> dict[str, Any]:
 
 
 def framework_surface() -> dict[str, Any]:
-    """What needs Keras or Ray to be imported."""
+    """Return the part of the surface that needs Keras or Ray."""
     watch = importlib.import_module("forebay.doctor").KerasWatch
     found = _merged(_surface(FRAMEWORK_MODULES), _members("forebay.doctor.KerasWatch", watch, own_only=True))
     rows = (np.zeros((4, 2), "f4"), np.zeros(4, "f4"))
@@ -76,13 +76,13 @@ def framework_surface() -> dict[str, Any]:
 
 
 def help_pages(commands: list[list[str]]) -> dict[str, str]:
-    """What `forebay COMMAND --help` prints."""
+    """Return the output of `forebay COMMAND --help`."""
     pages = forebay_each([[*command, "--help"] for command in commands])
     return {" ".join(command): page.stdout for command, page in zip(commands, pages, strict=True)}
 
 
 def parse_help(page: str) -> dict[str, Any]:
-    """Flags, the choices and values they take, and what is given by position."""
+    """Return the flags with their choices and values, and the positional arguments."""
     flags: dict[str, Any] = {}
     positions: list[str] = []
     heading = ""
@@ -103,13 +103,13 @@ def parse_help(page: str) -> dict[str, Any]:
 
 
 def commands_of(page: str) -> list[str]:
-    """The commands that `forebay --help` lists."""
+    """Return the commands that `forebay --help` lists."""
     listed = page.partition("positional arguments:")[2].partition("options:")[0]
     return re.findall(r"^    (\w+)\s", listed, re.MULTILINE)
 
 
 def format_options(suffix: str) -> str:
-    """What `from_files` says about the options of a format; the text names every one of them."""
+    """Return the error text of `from_files` that names every option of a format."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"rows{suffix}"
         file.mkdir() if suffix == ".zarr" else file.touch()
@@ -121,7 +121,7 @@ def format_options(suffix: str) -> str:
 
 
 def entry_points() -> list[str]:
-    """The scripts that the installed package has."""
+    """Return the entry points of the installed package."""
     from importlib.metadata import distribution
 
     return sorted(f"{point.group}: {point.name}" for point in distribution("forebay").entry_points)
@@ -145,7 +145,7 @@ def _described(name: str, what: Any) -> dict[str, Any]:
 
 
 def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]:
-    """The public methods of a class with their keywords, and its other public attributes; tests to inherit are none."""
+    """Return public methods with their keywords, and other public attributes, without test methods."""
     names = vars(kind) if own_only else dir(kind)
     public = [member for member in names if not member.startswith(("_", "test_")) or member == "__init__"]
     signatures, attributes = {}, []
@@ -174,7 +174,7 @@ def _default(value: Any) -> str:
 
 
 def _errors() -> Iterator[tuple[str, list[str]]]:
-    """Each error, and what else catches it."""
+    """Return each error with its base classes."""
     module = importlib.import_module("forebay.errors")
     for name in module.__all__:
         yield name, [kind.__name__ for kind in getattr(module, name).__mro__[1:-1]]

@@ -1,4 +1,4 @@
-"""Files that version 0.1 wrote are read by this version, through its public interface; make_fixtures.py made them."""
+"""This version reads files of version 0.1 through its public interface. make_fixtures.py made them."""
 
 import hashlib
 import importlib
@@ -28,26 +28,26 @@ def read(name: str) -> Any:
     return json.loads((FIXTURES / name).read_text())
 
 
-def holds(new: Any, old: Any, where: str = "") -> None:
-    """Everything that the old document says, the new one says too; it may say more. Numbers agree to a millionth."""
+def assert_contains(new: Any, old: Any, where: str = "") -> None:
+    """Assert that the new document has all values of the old one, numbers to a millionth. It may have more."""
     if isinstance(old, dict):
         assert isinstance(new, dict), f"{where} is no object any more"
         assert old.keys() <= new.keys(), f"{where} has lost {sorted(old.keys() - new.keys())}"
         for key, value in old.items():
-            holds(new[key], value, f"{where}.{key}")
+            assert_contains(new[key], value, f"{where}.{key}")
     elif isinstance(old, list):
         assert isinstance(new, list), f"{where} is no list any more"
         assert len(new) == len(old), f"{where} has {len(new)} items, and had {len(old)}"
         for place, (one, other) in enumerate(zip(new, old, strict=True)):
-            holds(one, other, f"{where}[{place}]")
+            assert_contains(one, other, f"{where}[{place}]")
     elif isinstance(old, float):
         assert math.isclose(new, old, rel_tol=1e-6, abs_tol=1e-12), f"{where} is {new}, and was {old}"
     else:
         assert new == old, f"{where} is {new!r}, and was {old!r}"
 
 
-def told(done: Done) -> Any:
-    """The JSON that a command printed."""
+def printed_json(done: Done) -> Any:
+    """Return the JSON that a command printed."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -58,12 +58,12 @@ def told(done: Done) -> Any:
 STATES = read("states.json")
 
 
-def test_every_state_of_0_1_belongs_to_a_pipeline_that_is_tested() -> None:
+def test_every_state_of_0_1_has_a_tested_pipeline() -> None:
     assert STATES.keys() == CASES.keys()
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_state_of_0_1_goes_on_with_the_rows_that_0_1_gave(name: str, tmp_path: Path) -> None:
+def test_a_state_of_0_1_resumes_with_the_same_rows_as_in_0_1(name: str, tmp_path: Path) -> None:
     case, kept = CASES[name], STATES[name]
     pytest.importorskip(case.needs)
     with (case.resumed or case.make)(tmp_path).feed("numpy") as feed:
@@ -71,7 +71,7 @@ def test_a_state_of_0_1_goes_on_with_the_rows_that_0_1_gave(name: str, tmp_path:
         assert rest_and_next(feed, feed, case.limit) == {"rest": kept["rest"], "next": kept["next"]}
 
 
-def test_the_state_of_the_generator_itself_is_given_back_to_it(tmp_path: Path) -> None:
+def test_a_generator_gets_its_own_state_back(tmp_path: Path) -> None:
     case, state = CASES["generator_with_own_state"], STATES["generator_with_own_state"]["state"]
     OwnState.loaded.clear()
     with case.make(tmp_path).feed("numpy") as feed:
@@ -81,13 +81,13 @@ def test_the_state_of_the_generator_itself_is_given_back_to_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["arrays_at_the_start", "arrays_mid_epoch", "npy", "generator", "ready_batches"])
-def test_this_version_writes_the_state_that_0_1_wrote(name: str, tmp_path: Path) -> None:
-    """A run may go back to 0.1 with it."""
+def test_this_version_writes_the_same_state_as_0_1(name: str, tmp_path: Path) -> None:
+    """A user can then return to 0.1 with this state."""
     case = CASES[name]
     with case.make(tmp_path).feed("numpy") as feed:
         for _ in range(case.batches):
             next(feed)
-        holds(feed.state_dict(), STATES[name]["state"])
+        assert_contains(feed.state_dict(), STATES[name]["state"])
 
 
 def test_a_state_of_0_1_is_refused_by_another_pipeline() -> None:
@@ -97,7 +97,7 @@ def test_a_state_of_0_1_is_refused_by_another_pipeline() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["keras", "ray"])
-def test_a_state_of_a_feed_for_a_framework_goes_on_with_the_rows_that_0_1_gave(framework: str) -> None:
+def test_a_state_of_a_framework_feed_resumes_with_the_same_rows_as_in_0_1(framework: str) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     file = FIXTURES / f"states_{framework}.json"
@@ -111,7 +111,7 @@ def test_a_state_of_a_feed_for_a_framework_goes_on_with_the_rows_that_0_1_gave(f
 
 
 def schema() -> Any:
-    """The schema of the doctor's JSON, wherever it lies in the package."""
+    """Return the schema of the doctor's JSON, from any place in the package."""
     package = importlib.util.find_spec("forebay")
     assert package is not None
     found = [path for folder in package.submodule_search_locations or () for path in Path(folder).rglob("schema.json")]
@@ -121,7 +121,7 @@ def schema() -> Any:
 
 
 def essence(document: Any) -> Any:
-    """What does not depend on the wording of a verdict."""
+    """Return the parts of a diagnosis that do not depend on its wording."""
     numbers = ("schema_version", "script", "ended", "rank", "steps", "step_seconds", "step_quartiles", "parts_seconds")
     end = document["step_ends_at"]
     kept = {name: document[name] for name in numbers}
@@ -139,7 +139,7 @@ READ = {**{name: (name,) for name in CAPTURES}, "capture_ranks.gz": RANKS}  # ca
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Done, Path]]:
-    """What `forebay doctor` said of every capture, and the folder of the files that it wrote."""
+    """Return the run of `forebay doctor` on every capture, and the folder of its files."""
     folders = {name: tmp_path_factory.mktemp("report") for name in READ}
     calls: list[list[str | Path]] = []
     for name, folder in folders.items():
@@ -149,33 +149,33 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Done, P
 
 
 @pytest.mark.parametrize("name", READ)
-def test_a_capture_of_0_1_gets_the_verdict_that_0_1_gave(name: str, reports: dict[str, tuple[Done, Path]]) -> None:
+def test_a_capture_of_0_1_gets_the_same_diagnosis_as_in_0_1(name: str, reports: dict[str, tuple[Done, Path]]) -> None:
     done, folder = reports[name]
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     now, before = json.loads((folder / "now.json").read_text()), read(name.replace(".gz", ".json"))
     assert before["findings"]
-    holds(essence(now), essence(before))
+    assert_contains(essence(now), essence(before))
     assert (folder / "now.html").stat().st_size > 0
     assert (folder / "now.trace").stat().st_size > 0
 
 
-def test_captures_of_the_ranks_of_one_run_get_a_row_each(reports: dict[str, tuple[Done, Path]]) -> None:
+def test_each_rank_of_a_run_gets_a_row(reports: dict[str, tuple[Done, Path]]) -> None:
     _, folder = reports["capture_ranks.gz"]
     now, before = json.loads((folder / "now.json").read_text())["ranks"], read("capture_ranks.json")["ranks"]
     each = ("rank", "step_seconds", "input_seconds", "collective_seconds", "rule")
     assert now["slowest"] == before["slowest"]
     assert len(before["each"]) == len(RANKS)
-    holds(now["each"], [{key: rank[key] for key in each} for rank in before["each"]])
+    assert_contains(now["each"], [{key: rank[key] for key in each} for rank in before["each"]])
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.glob("capture_*.json")))
-def test_a_verdict_of_0_1_fits_the_schema_of_this_version(name: str) -> None:
+def test_a_diagnosis_of_0_1_is_valid_under_the_current_schema(name: str) -> None:
     jsonschema.validate(read(name), schema())
 
 
-def test_a_verdict_of_0_1_is_compared_with_a_capture_and_with_another_verdict() -> None:
-    """Nothing came in the same run; in the run of another script something did."""
+def test_a_diagnosis_of_0_1_can_be_compared_with_a_capture_and_with_another_diagnosis() -> None:
+    """The same run has no new finding; the run of another script has one."""
     compare = ("doctor", "--fail-on", "moderate", "--compare", FIXTURES / "capture_torch.json")
     done = forebay_each([(*compare, FIXTURES / after) for after in ("capture_torch.gz", "capture_jax.json")])
     assert [each.returncode for each in done] == [0, 1], done
@@ -189,14 +189,14 @@ BENCHES = ("bench", "bench_gpu")
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Done, Path]]:
-    """What `forebay bench --show` printed of saved results, and the file into which it saved them again."""
+    """Return the run of `forebay bench --show` on saved results, and the file that it saved."""
     again = {name: tmp_path_factory.mktemp("bench") / "again.json" for name in BENCHES}
     calls = [("bench", "--show", FIXTURES / f"{name}.json", "--save", again[name]) for name in BENCHES]
     return {name: (done, again[name]) for name, done in zip(BENCHES, forebay_each(calls), strict=True)}
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_saved_results_of_0_1_are_shown_with_the_rows_that_0_1_showed(
+def test_saved_results_of_0_1_are_shown_with_the_same_rows_as_in_0_1(
     name: str, shown: dict[str, tuple[Done, Path]]
 ) -> None:
     done, _ = shown[name]
@@ -212,16 +212,16 @@ def _begins(line: list[str], labels: list[list[str]]) -> bool:
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_saved_results_of_0_1_are_saved_again_as_they_were(name: str, shown: dict[str, tuple[Done, Path]]) -> None:
+def test_saved_results_of_0_1_are_saved_again_unchanged(name: str, shown: dict[str, tuple[Done, Path]]) -> None:
     _, again = shown[name]
-    holds(json.loads(again.read_text()), read(f"{name}.json"))
+    assert_contains(json.loads(again.read_text()), read(f"{name}.json"))
 
 
 # The probe
 
 
 def fingerprint(hardware: Any) -> str:
-    """The name that 0.1 gives to a machine: a file of another name would not be found again."""
+    """Return the name that 0.1 gives to a machine; a file of another name would not be found."""
     memory = round(hardware["memory_nbytes"] / 2**30)
     facts = (hardware["cpu"], hardware["cores"], memory, *hardware["gpus"], hardware["driver_version"])
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
@@ -229,14 +229,14 @@ def fingerprint(hardware: Any) -> str:
 
 @pytest.fixture(scope="module")
 def hardware() -> Any:
-    """This machine without its GPUs, in the terms of 0.1."""
-    machine = told(forebay("info", "--json"))["machine"]
+    """Return this machine without its GPUs, with the keys of 0.1."""
+    machine = printed_json(forebay("info", "--json"))["machine"]
     named = {key: machine[key] for key in ("cpu", "cores", "memory_nbytes", "gpus")}
     return named | {"driver_version": machine["driver"]}
 
 
 def kept_probe(name: str, hardware: Any, folder: Path) -> Any:
-    """The file as 0.1 would have written it on this machine: a probe counts only on the machine that was measured."""
+    """Write a probe as if 0.1 had measured this machine; a probe of another machine is ignored."""
     document = read(f"probe/{name}") | {"hardware": hardware}
     (folder / "forebay").mkdir()
     (folder / "forebay" / f"probe-{fingerprint(hardware)}.json").write_text(json.dumps(document, indent=1) + "\n")
@@ -244,24 +244,24 @@ def kept_probe(name: str, hardware: Any, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_the_files_of_a_probe_are_named_as_0_1_named_them(name: str) -> None:
+def test_probe_files_have_the_same_names_as_in_0_1(name: str) -> None:
     assert name == f"probe-{fingerprint(read(f'probe/{name}')['hardware'])}.json"
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_a_probe_that_0_1_kept_is_shown_and_not_measured_again(name: str, tmp_path: Path, hardware: Any) -> None:
+def test_a_probe_stored_by_0_1_is_shown_and_not_measured_again(name: str, tmp_path: Path, hardware: Any) -> None:
     kept = kept_probe(name, hardware, tmp_path)
     done = forebay("probe", "--json", XDG_CACHE_HOME=str(tmp_path))
-    holds(told(done), kept)
+    assert_contains(printed_json(done), kept)
     assert done.stderr == ""
     assert [path.name for path in (tmp_path / "forebay").iterdir()] == [f"probe-{fingerprint(hardware)}.json"]
 
 
-def test_a_probe_that_0_1_kept_serves_a_simulated_cluster(tmp_path: Path, hardware: Any) -> None:
+def test_a_probe_stored_by_0_1_is_used_by_a_simulated_cluster(tmp_path: Path, hardware: Any) -> None:
     name = next(name for name in PROBES if read(f"probe/{name}")["device"])
     kept = kept_probe(name, hardware, tmp_path)
     done = forebay("scale", "tables", "--steps", "20", "--probed", "--json", XDG_CACHE_HOME=str(tmp_path))
-    speeds = told(done)["probed"]
+    speeds = printed_json(done)["probed"]
     assert speeds["disk_bytes_per_second"] == kept["disk"]["disk_bytes_per_second"]
     assert speeds["link_bytes_per_second"] == kept["device"]["host_to_device_bytes_per_second"]
 
@@ -270,10 +270,10 @@ def test_a_probe_that_0_1_kept_serves_a_simulated_cluster(tmp_path: Path, hardwa
 
 
 @pytest.mark.parametrize("name", CACHES)
-def test_rows_come_out_of_a_cache_that_0_1_filled(name: str, tmp_path: Path) -> None:
-    """The store has the same listing and headers, and zeros for rows: right rows are those of the cache."""
+def test_rows_are_read_from_a_cache_that_0_1_filled(name: str, tmp_path: Path) -> None:
+    """The store has the same listing and headers but zeros as rows, so correct rows come from the cache."""
     pytest.importorskip("fsspec")
-    from tests.compat import store  # it imports fsspec
+    from tests.compat import store  # imported here, because it imports fsspec
 
     cached = store.CACHES[name]()
     cache = store.unpack(FIXTURES / f"cache_{name}.zip", tmp_path / "cache")
@@ -300,7 +300,7 @@ def assert_rows(batches: list[Any], rows: Any) -> None:
         np.testing.assert_array_equal(leaf, expected)
 
 
-def test_every_option_of_remote_files_is_taken(tmp_path: Path) -> None:
+def test_every_option_of_remote_files_is_accepted(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     from tests.compat import store
 
@@ -322,5 +322,5 @@ def outcomes() -> dict[str, Done]:
 
 
 @pytest.mark.parametrize("name", SCALE_RUNS)
-def test_a_scenario_has_the_outcome_that_0_1_computed(name: str, outcomes: dict[str, Done]) -> None:
-    holds(told(outcomes[name]), read("scale.json")[name])
+def test_a_scenario_has_the_same_outcome_as_in_0_1(name: str, outcomes: dict[str, Done]) -> None:
+    assert_contains(printed_json(outcomes[name]), read("scale.json")[name])

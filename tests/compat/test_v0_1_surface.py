@@ -1,4 +1,4 @@
-"""Everything that version 0.1 offered is still there: names, keywords, errors, commands, flags. More is allowed."""
+"""The public surface of 0.1 still exists: names, keywords, errors, commands, flags. Additions are allowed."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from forebay.errors import FrameworkError, SourceError
 from forebay.testing import EngineTests, SimulatedEngine, SourceTests
 
 OLD = json.loads((Path(__file__).parent / "v0_1" / "surface.json").read_text())
-KINDS = {  # what a kind of parameter may become without a call that stops to work
+KINDS = {  # the kinds that a parameter may change to without breaking a call
     "KEYWORD_ONLY": ("KEYWORD_ONLY", "POSITIONAL_OR_KEYWORD"),
     "POSITIONAL_OR_KEYWORD": ("POSITIONAL_OR_KEYWORD",),
     "POSITIONAL_ONLY": ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"),
@@ -45,7 +45,7 @@ def pages() -> dict[str, str]:
 
 
 def assert_callable_as_before(new: list[Any], old: list[Any]) -> None:
-    """Every call that was right is right, and means the same."""
+    """Assert that every call that was valid is still valid and has the same meaning."""
     found = {name: (place, kind, default) for place, (name, kind, *default) in enumerate(new)}
     for place, (name, kind, *default) in enumerate(old):
         assert name in found, f"{name!r} is gone"
@@ -59,7 +59,7 @@ def assert_callable_as_before(new: list[Any], old: list[Any]) -> None:
 
 
 def assert_attributes(new: dict[str, Any], old: dict[str, Any], name: str) -> None:
-    """What was an attribute is still one, or a method."""
+    """Assert that every attribute is still an attribute or a method."""
     methods = {key.removeprefix(f"{name}.") for key in new["signatures"] if key.startswith(f"{name}.")}
     assert not set(old["attributes"][name]) - set(new["attributes"][name]) - methods
 
@@ -68,7 +68,7 @@ def assert_attributes(new: dict[str, Any], old: dict[str, Any], name: str) -> No
 
 
 @pytest.mark.parametrize("module", OLD["light"]["names"])
-def test_every_public_name_is_there(module: str, now: Any) -> None:
+def test_every_public_name_exists(module: str, now: Any) -> None:
     names = set(OLD["light"]["names"][module])
     assert names <= set(now["names"][module])
     needs_keras = {"KerasWatch"}
@@ -76,23 +76,23 @@ def test_every_public_name_is_there(module: str, now: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OLD["light"]["signatures"])
-def test_every_public_function_takes_what_it_took(name: str, now: Any) -> None:
+def test_every_public_function_accepts_its_old_arguments(name: str, now: Any) -> None:
     assert name in now["signatures"], f"{name} is gone"
     assert_callable_as_before(now["signatures"][name], OLD["light"]["signatures"][name])
 
 
 @pytest.mark.parametrize("name", OLD["light"]["attributes"])
-def test_every_public_class_has_the_attributes_it_had(name: str, now: Any) -> None:
+def test_every_public_class_has_its_old_attributes(name: str, now: Any) -> None:
     assert_attributes(now, OLD["light"], name)
 
 
 @pytest.mark.parametrize("name", OLD["light"]["errors"])
-def test_every_error_is_caught_by_what_caught_it(name: str, now: Any) -> None:
+def test_every_error_has_its_old_base_classes(name: str, now: Any) -> None:
     assert set(OLD["light"]["errors"][name]) <= set(now["errors"][name])
 
 
 @pytest.mark.slow
-def test_what_needs_keras_or_ray_is_there_and_takes_what_it_took(now_with_frameworks: Any) -> None:
+def test_the_surface_for_keras_and_ray_exists_and_accepts_its_old_arguments(now_with_frameworks: Any) -> None:
     old, new = OLD["frameworks"], now_with_frameworks
     for module, names in old["names"].items():
         assert set(names) <= set(new["names"][module])
@@ -104,29 +104,29 @@ def test_what_needs_keras_or_ray_is_there_and_takes_what_it_took(now_with_framew
 
 
 @pytest.mark.parametrize("suffix", OLD["formats"])
-def test_every_file_format_is_read_with_the_options_it_had(suffix: str) -> None:
+def test_every_file_format_accepts_its_old_options(suffix: str) -> None:
     try:
-        told = surface.format_options(suffix)
+        error_text = surface.format_options(suffix)
     except FrameworkError as error:
         pytest.skip(str(error))
-    assert set(OLD["formats"][suffix]) <= set(re.findall(r"\w+", told)), told
+    assert set(OLD["formats"][suffix]) <= set(re.findall(r"\w+", error_text)), error_text
 
 
-def test_every_file_format_is_named_where_one_is_unknown(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_file_format_names_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "rows.nonsense").touch()
     with pytest.raises(SourceError) as caught:
         fb.from_files(tmp_path / "rows.nonsense")
     assert set(OLD["formats"]) <= set(re.findall(r"\.[\w.]*\w", str(caught.value)))
 
 
-def test_every_framework_is_named_where_one_is_unknown() -> None:
+def test_the_error_for_an_unknown_framework_names_the_known_ones() -> None:
     with pytest.raises(FrameworkError) as caught:
         fb.from_arrays(np.arange(4)).batch(2).feed("nonsense")
     assert set(OLD["targets"]) <= set(re.findall(r"\w+", str(caught.value)))
 
 
 class TestASourceOfAnotherPackage(SourceTests):
-    """The suite for people's own sources accepts what it accepted."""
+    """The test suite for users' own sources still accepts a valid source."""
 
     def make_source(self, tmp_path: Path) -> Any:
         tree = {"x": np.arange(60.0).reshape(20, 3), "y": np.arange(20)}
@@ -134,13 +134,13 @@ class TestASourceOfAnotherPackage(SourceTests):
 
 
 class TestAnEngineOfAnotherPackage(EngineTests):
-    """The suite for people's own engines, on the simulated one."""
+    """The test suite for users' own engines, on the simulated engine."""
 
     def make_engine(self) -> Any:
         return SimulatedEngine(bytes_per_second=1e9, latency_seconds=1e-6)
 
 
-# Packages that add to Forebay
+# Packages that extend Forebay
 
 
 PLUGIN = """
@@ -171,7 +171,7 @@ class ListHandOff:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An installed package with the entry points that 0.1 looked for."""
+    """Install a package with the entry points of 0.1."""
     folder = tmp_path / "site"
     info = folder / "compat_plugin-1.0.dist-info"
     info.mkdir(parents=True)
@@ -209,7 +209,7 @@ def test_every_command_is_listed(pages: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("command", OLD["commands"])
-def test_every_flag_of_a_command_takes_what_it_took(command: str, pages: dict[str, str]) -> None:
+def test_every_flag_of_a_command_accepts_its_old_values(command: str, pages: dict[str, str]) -> None:
     old, new = OLD["commands"][command], surface.parse_help(pages[command])
     assert old["flags"].keys() <= new["flags"].keys(), f"gone: {sorted(old['flags'].keys() - new['flags'].keys())}"
     for flag, takes in old["flags"].items():
