@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: columns of numbers are leaves, others by a function of the user's."""
+"""Parquet and Arrow files: columns of numbers become leaves; a `decode` function reads other columns."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def tree(rows=50):
 
 
 def lists(array):
-    """An array as Arrow has it: numbers, or lists of one length."""
+    """Return an array as an Arrow array of numbers or of fixed-size lists."""
     if array.ndim == 1:
         return pa.array(array)
     return pa.FixedSizeListArray.from_arrays(lists(array.reshape(-1, *array.shape[2:])), array.shape[1])
@@ -71,7 +71,7 @@ class TestRowGroupsOfUnequalLength(SourceTests):
         return open_parquet(tmp_path / "x.parquet"), tree()
 
 
-class TestMoreRowGroupsThanMayBeHeld(SourceTests):
+class TestMoreRowGroupsThanTheBudgetHolds(SourceTests):
     def make_source(self, tmp_path):
         arrays = {"x": np.arange(600.0).reshape(200, 3)}
         path = write_parquet(tmp_path / "x.parquet", arrays, row_group_size=3, compression="zstd")
@@ -92,7 +92,7 @@ class TestTensors(SourceTests):
         return open_parquet(tmp_path / "x.parquet"), {"x": values}
 
 
-class TestListsThatASpecGivesALength(SourceTests):
+class TestListsWithALengthFromTheSpec(SourceTests):
     def make_source(self, tmp_path):
         values = np.arange(150.0).reshape(50, 3)
         pq.write_table(pa.table({"x": list(values)}), tmp_path / "x.parquet", row_group_size=9)
@@ -150,7 +150,7 @@ class TestFeather(SourceTests):
         return open_arrow(tmp_path / "x.feather"), tree()
 
 
-class TestBesideCategories(SourceTests):
+class TestNumbersNextToCategories(SourceTests):
     def make_source(self, tmp_path):
         content = table(tree()).append_column("kind", pa.array(["a", "b"] * 25).dictionary_encode())
         return open_arrow(write_arrow(tmp_path / "x.arrow", content), columns=["x", "id"]), {
@@ -159,14 +159,14 @@ class TestBesideCategories(SourceTests):
         }
 
 
-class TestBesideCategoriesInAStream(SourceTests):
+class TestNumbersNextToCategoriesInAStream(SourceTests):
     def make_source(self, tmp_path):
         content = table(tree()).append_column("kind", pa.array(["a", "b"] * 25).dictionary_encode())
         path = write_arrow(tmp_path / "x.arrow", content, form=pa.ipc.new_stream)
         return open_arrow(path, columns=["id"]), {"id": tree()["id"]}
 
 
-class TestASliceThatWasWritten(SourceTests):
+class TestWrittenSliceOfATable(SourceTests):
     def make_source(self, tmp_path):
         path = write_arrow(tmp_path / "x.arrow", table(tree()).slice(5, 40))
         return open_arrow(path), {name: array[5:45] for name, array in tree().items()}
@@ -179,37 +179,37 @@ def test_plain_arrow_columns_stay_in_the_file(tmp_path):
     assert [(extent.first, extent.rows) for extent in source.memory_extents()[0]] == [(0, 20), (20, 20), (40, 10)]
 
 
-def test_compressed_batches_are_not_unpacked_before_they_are_asked_for(tmp_path):
+def test_compressed_batches_are_decompressed_when_their_rows_are_read(tmp_path):
     source = open_arrow(write_arrow(tmp_path / "x.arrow", table({"x": tree()["x"]}), compression="lz4"))
     before = source.held_nbytes
     source.gather(slice(0, 1), [np.empty((1, 3), "f4")])
     assert (before, source.held_nbytes) == (0, 8 * 12)
 
 
-def test_strings_are_refused_with_both_ways_out(tmp_path):
+def test_strings_are_refused_and_the_error_suggests_columns_or_decode(tmp_path):
     pq.write_table(pa.table({"name": ["a", "b"]}), tmp_path / "x.parquet")
     with pytest.raises(SourceError, match=r"'name' in .* holds string.*columns=.*decode=\{'name': function\}"):
         open_parquet(tmp_path / "x.parquet")
 
 
-def test_columns_can_be_chosen(tmp_path):
+def test_columns_selects_the_columns(tmp_path):
     pq.write_table(pa.table({"name": ["a", "b"], "x": [1, 2]}), tmp_path / "x.parquet")
     assert open_parquet(tmp_path / "x.parquet", columns=["x"]).structure.paths == ("x",)
 
 
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_column_is_refused_and_the_error_lists_the_columns(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.zeros(3)})
     with pytest.raises(SourceError, match=r"no column 'y'\. It has 'x'"):
         open_parquet(path, columns=["y"])
 
 
-def test_lists_of_any_length_are_refused_with_the_way_out(tmp_path):
+def test_lists_of_any_length_are_refused_and_the_error_suggests_a_spec(tmp_path):
     pq.write_table(pa.table({"x": [[1], [2, 3]]}), tmp_path / "x.parquet")
     with pytest.raises(SourceError, match=r"'x' in .* lists of any length.*spec="):
         open_parquet(tmp_path / "x.parquet")
 
 
-def test_lists_that_are_not_as_long_as_the_spec_says_are_refused(tmp_path):
+def test_lists_whose_length_differs_from_the_spec_are_refused(tmp_path):
     pq.write_table(pa.table({"x": [[1], [2, 3]]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path / "x.parquet", spec={"x": ArraySpec((2,), "int64")})
     with pytest.raises(SourceError, match="lists of 1 to 2 values"):
@@ -229,14 +229,14 @@ def test_nulls_in_an_arrow_file_are_refused(tmp_path):
         open_arrow(path)
 
 
-def test_what_is_decoded_unlike_the_first_is_refused_with_its_row(tmp_path):
+def test_a_decoded_row_with_another_shape_than_the_first_is_named(tmp_path):
     pq.write_table(pa.table({"raw": [b"ab", b"cd", b"efg"]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path / "x.parquet", decode={"raw": lambda raw: np.frombuffer(raw, "u1")})
     with pytest.raises(SpecError, match=r"uint8\[3\] for row 2 of .* but uint8\[2\] for the first"):
         source.gather(slice(0, 3), [np.empty((3, 2), "u1")])
 
 
-def test_an_error_of_the_users_own_function_keeps_its_type(tmp_path):
+def test_an_error_in_a_decode_function_keeps_its_type(tmp_path):
     pq.write_table(pa.table({"raw": ["1", "x"]}), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="invalid literal"), open_feed(tmp_path / "x.parquet") as feed:
         list(feed)
@@ -247,20 +247,20 @@ def open_feed(path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no table", b"PAR1" * 10])
-def test_what_is_no_parquet_is_refused(tmp_path, content):
+def test_a_file_that_is_not_parquet_is_refused(tmp_path, content):
     (tmp_path / "x.parquet").write_bytes(content)
     with pytest.raises(SourceError, match=r"x\.parquet cannot be read as Parquet"):
         open_parquet(tmp_path / "x.parquet")
 
 
 @pytest.mark.parametrize("content", [b"", b"no table", b"ARROW1" * 10, b"\xff" * 100])
-def test_what_is_no_arrow_is_refused(tmp_path, content):
+def test_a_file_that_is_not_arrow_is_refused(tmp_path, content):
     (tmp_path / "x.arrow").write_bytes(content)
     with pytest.raises(SourceError, match=r"x\.arrow cannot be read as Arrow"):
         open_arrow(tmp_path / "x.arrow")
 
 
-def test_a_parquet_file_cut_short_is_refused(tmp_path):
+def test_a_truncated_parquet_file_is_refused(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", tree())
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(SourceError, match="cannot be read as Parquet"):
@@ -268,7 +268,7 @@ def test_a_parquet_file_cut_short_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_an_arrow_file_cut_short_is_refused(tmp_path, form):
+def test_a_truncated_arrow_file_is_refused(tmp_path, form):
     path = write_arrow(tmp_path / "x.arrow", table(tree()), form=form)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(SourceError, match=r"cut short|cannot be read as Arrow"):
@@ -284,7 +284,7 @@ def test_a_damaged_row_group_is_named(tmp_path):
         open_parquet(path).gather(slice(0, 10), [np.empty(10, "i8")])
 
 
-def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
+def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
     path = write_arrow(tmp_path / "x.arrow", table(tree()))
     source = open_arrow(path, columns=["id"])
     os.truncate(path, 100)
@@ -292,14 +292,14 @@ def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
         source.gather(slice(0, 1), [np.empty(1, "i4")])
 
 
-def test_a_shuffle_of_what_cannot_be_held_goes_by_row_groups_and_says_so(tmp_path):
+def test_a_file_beyond_the_budget_is_shuffled_by_row_groups_and_explain_says_so(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.arange(1000)}, row_group_size=10)
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])
-        told = feed.explain()
+        explanation = feed.explain()
     assert sorted(rows.tolist()) == list(range(1000))
-    assert "block-shuffled" in told
-    assert "chunks of 10 rows" in told
+    assert "block-shuffled" in explanation
+    assert "chunks of 10 rows" in explanation
 
 
 def test_without_pyarrow_the_error_names_the_extra(tmp_path):

@@ -1,4 +1,4 @@
-"""Text tables: found by line, parsed on demand, and every bad line named."""
+"""Text tables: lines are indexed, parsed on demand, and errors name the bad line."""
 
 import os
 
@@ -24,7 +24,7 @@ class TestCsv(SourceTests):
         return open_csv(tmp_path / "x.csv"), numbers()
 
 
-class TestTooLargeToHold(SourceTests):
+class TestTooLargeToCache(SourceTests):
     @pytest.fixture(autouse=True)
     def hold_nothing(self, monkeypatch):
         monkeypatch.setattr(csv_table, "_CACHED_NBYTES", -1)
@@ -41,8 +41,8 @@ class TestTxt(SourceTests):
         return open_txt(tmp_path / "x.txt"), numbers()
 
 
-class TestThinIndex(SourceTests):
-    """More lines than the index may remember, in more pieces than one."""
+class TestSparseIndex(SourceTests):
+    """A table with more lines than the index stores, scanned in several pieces."""
 
     @pytest.fixture(autouse=True)
     def remember_little(self, monkeypatch):
@@ -55,7 +55,7 @@ class TestThinIndex(SourceTests):
         return open_csv(tmp_path / "x.csv"), numbers()
 
 
-class TestDealtOut(SourceTests):
+class TestColumnsSplitByPosition(SourceTests):
     def make_source(self, tmp_path):
         write(tmp_path, "".join(f"{i},{i / 4},{-i},{2**62 + i}\n" for i in range(40)))
         spec = {"a": "uint8", "pair": ArraySpec((2,), "float32"), "id": "int64"}
@@ -64,7 +64,7 @@ class TestDealtOut(SourceTests):
         return open_csv(tmp_path / "x.csv", spec=spec), {"a": count.astype("u1"), "pair": pair, "id": 2**62 + count}
 
 
-class TestByName(SourceTests):
+class TestColumnsByName(SourceTests):
     def make_source(self, tmp_path):
         write(tmp_path, "a,label,b\n" + "".join(f"{i},{i * 2},{i * 3}\n" for i in range(40)))
         spec = {"x": ArraySpec((2,), "float64"), "label": "int32"}
@@ -73,28 +73,28 @@ class TestByName(SourceTests):
         return open_csv(tmp_path / "x.csv", spec=spec), {"x": x, "label": (count * 2).astype("i4")}
 
 
-class TestWindowsLineEnds(SourceTests):
+class TestWindowsLineEndings(SourceTests):
     def make_source(self, tmp_path):
         write(tmp_path, "\ufeffa;b\r\n" + "\r\n".join(f"{i};{i / 2}" for i in range(40)) + "\r\n\r\n  \r\n")
         return open_csv(tmp_path / "x.csv", delimiter=";"), np.stack([np.arange(40), np.arange(40) / 2], 1)
 
 
-class TestHeaderAlone(SourceTests):
+class TestHeaderWithoutRows(SourceTests):
     def make_source(self, tmp_path):
         write(tmp_path, "a,b,c\n")
         return open_csv(tmp_path / "x.csv"), np.zeros((0, 3))
 
 
-def test_a_last_line_without_an_end_counts(tmp_path):
+def test_a_last_line_without_a_line_ending_is_a_row(tmp_path):
     assert len(open_csv(write(tmp_path, "1,2\n3,4"))) == 2
 
 
-def test_columns_that_were_not_asked_for_by_name_are_left_out(tmp_path):
+def test_columns_that_the_spec_does_not_name_are_left_out(tmp_path):
     source = open_csv(write(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"), spec={"c": "int64", "a": "int64"})
     assert_rows(source, slice(0, 2), [np.array([3, 6]), np.array([1, 4])])
 
 
-def test_quoted_names_in_a_header_are_names(tmp_path):
+def test_quoted_names_in_a_header_are_unquoted(tmp_path):
     source = open_csv(write(tmp_path, '"a","b, c"\n1,2\n'), spec={"b, c": "int64"})
     assert_rows(source, slice(0, 1), [np.array([2])])
 
@@ -114,7 +114,7 @@ def test_an_absent_header_can_be_declared(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("1,2\n3,4\n5,x\n6,7\n", r"line 3, '5,x': could not convert string 'x' to float64"),
         ("a,b\n1,2\n3\n", r"line 3, '3': it has 1 columns, not 2"),
@@ -126,15 +126,15 @@ def test_an_absent_header_can_be_declared(tmp_path):
         (f"1,2\n3,{'x' * 500}\n", r"line 2, '3,x{58}\.\.\.'"),
     ],
 )
-@pytest.mark.parametrize("kept_nbytes", [2**20, -1])
-def test_a_bad_line_is_named_with_its_number_and_text(tmp_path, monkeypatch, text, told, kept_nbytes):
-    monkeypatch.setattr(csv_table, "_CACHED_NBYTES", kept_nbytes)
+@pytest.mark.parametrize("cached_nbytes", [2**20, -1])
+def test_a_bad_line_is_named_with_its_number_and_text(tmp_path, monkeypatch, text, message, cached_nbytes):
+    monkeypatch.setattr(csv_table, "_CACHED_NBYTES", cached_nbytes)
     source = open_csv(write(tmp_path, text))
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises(SourceError, match=message):
         source.gather(slice(0, len(source)), [np.empty((len(source), *source.specs[0].shape))])
 
 
-def test_a_surplus_column_is_noticed_where_columns_are_chosen_too(tmp_path):
+def test_a_surplus_column_is_refused_even_if_the_spec_selects_columns(tmp_path):
     source = open_csv(write(tmp_path, "a,b\n1,2\n3,4,5\n"), spec={"b": "int64"})
     with pytest.raises(SourceError, match="line 3, '3,4,5': it has 3 columns, not 2"):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
@@ -151,17 +151,17 @@ def test_a_header_that_does_not_fit_its_table_is_refused(tmp_path):
         open_csv(write(tmp_path, "a,b\n1,2,3\n"))
 
 
-def test_a_spec_with_too_few_places_is_refused_with_both_numbers(tmp_path):
+def test_a_spec_for_too_few_columns_is_refused_with_both_numbers(tmp_path):
     with pytest.raises(SpecError, match="has 3 columns, but spec= has places for 2"):
         open_csv(write(tmp_path, "1,2,3\n"), spec=ArraySpec((2,), "float32"))
 
 
-def test_a_spec_with_too_many_places_is_refused_with_both_numbers(tmp_path):
+def test_a_spec_for_too_many_columns_is_refused_with_both_numbers(tmp_path):
     with pytest.raises(SpecError, match="has 3 columns, but spec= has places for 4"):
         open_csv(write(tmp_path, "1,2,3\n"), spec=ArraySpec((2, 2), "float32"))
 
 
-def test_a_name_that_two_columns_have_is_refused(tmp_path):
+def test_a_name_shared_by_two_columns_is_refused(tmp_path):
     with pytest.raises(SpecError, match="several columns named 'a'"):
         open_csv(write(tmp_path, "a,a\n1,2\n"), spec={"a": "int64"})
 
@@ -171,7 +171,7 @@ def test_a_leaf_of_unknown_width_is_refused(tmp_path):
         open_csv(write(tmp_path, "1,2\n"), spec=ArraySpec((None,), "float32"))
 
 
-def test_an_unknown_header_word_is_refused(tmp_path):
+def test_an_unknown_header_option_is_refused(tmp_path):
     with pytest.raises(SourceError, match="header='yes' is unknown"):
         open_csv(write(tmp_path, "1,2\n"), header="yes")
 
@@ -181,32 +181,32 @@ def test_a_delimiter_of_two_characters_is_refused(tmp_path):
         open_csv(write(tmp_path, "1,2\n"), delimiter="::")
 
 
-def test_text_that_is_not_utf8_is_refused_where_it_stands(tmp_path):
+def test_text_that_is_not_utf8_is_refused_with_its_position(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"1,2\n3,\xff\n")
     with pytest.raises(SourceError, match="not UTF-8 text at byte 6"):
         open_csv(tmp_path / "x.csv")
 
 
-def test_an_endless_line_is_refused(tmp_path, monkeypatch):
+def test_a_line_beyond_the_length_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_lines, "_MAX_LINE_NBYTES", 1000)
     with pytest.raises(SourceError, match=r"line 2 of .* is longer than 1000 bytes"):
         open_csv(write(tmp_path, "1,2\n" + "3" * 2000))
 
 
-def test_a_table_that_shrinks_while_open_is_noticed(tmp_path):
+def test_a_table_that_shrinks_while_open_raises_an_error(tmp_path):
     source = open_csv(write(tmp_path, "1,2\n" * 1000))
     os.truncate(tmp_path / "x.csv", 400)
     with pytest.raises(SourceChangedError, match="has 400 now"):
         source.gather(slice(0, 1000), [np.empty((1000, 2))])
 
 
-def test_what_is_held_grows_with_what_was_asked_for(tmp_path):
+def test_only_parsed_rows_count_as_held(tmp_path):
     source = open_csv(write(tmp_path, "1,2\n" * 1000))
     source.gather(slice(0, 10), [np.empty((10, 2))])
     assert source.held_nbytes == 32 * 16
 
 
-def test_a_table_is_opened_again_without_a_second_scan(tmp_path, monkeypatch):
+def test_an_unchanged_table_is_reopened_without_a_second_scan(tmp_path, monkeypatch):
     source = open_csv(write(tmp_path, "1,2\n3,4\n"))
     source.close()
     monkeypatch.setattr(csv_table, "scan_lines", None)
@@ -220,7 +220,7 @@ def test_a_table_that_changed_is_scanned_again(tmp_path):
     assert len(source.reopener()()) == 3
 
 
-def test_the_index_stays_small_however_many_lines_there_are(tmp_path, monkeypatch):
+def test_the_index_stays_small_with_many_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_lines, "_MAX_OFFSETS", 100)
     monkeypatch.setattr(csv_lines, "_SCAN_NBYTES", 1000)
     index = scan_lines(MappedFile(write(tmp_path, "1\n" * 20_000)))

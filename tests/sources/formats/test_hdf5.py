@@ -1,4 +1,4 @@
-"""HDF5 files: mapped where they can be, unpacked by chunk where they must."""
+"""HDF5 files: Forebay maps stored data and decompresses the rest by chunk."""
 
 import os
 import subprocess
@@ -35,13 +35,13 @@ class TestContiguous(SourceTests):
         return open_hdf5(write(tmp_path / "x.h5", tree())), tree()
 
 
-class TestOfTheOtherByteOrder(SourceTests):
+class TestForeignByteOrder(SourceTests):
     def make_source(self, tmp_path):
         arrays = {"x": tree()["x"].astype(">f4"), "y": tree()["y"].astype(">i2")}
         return open_hdf5(write(tmp_path / "x.h5", arrays)), arrays
 
 
-class TestChunkedAsStored(SourceTests):
+class TestUncompressedChunks(SourceTests):
     def make_source(self, tmp_path):
         with h5py.File(tmp_path / "x.h5", "w") as file:
             file.create_dataset("x", data=tree()["x"], chunks=(8, 5, 3))
@@ -49,7 +49,7 @@ class TestChunkedAsStored(SourceTests):
         return open_hdf5(tmp_path / "x.h5"), {"x": tree()["x"], "y": tree()["y"].astype("i4")}
 
 
-class TestChunkedAsStoredWithLongRows(SourceTests):
+class TestUncompressedChunksWithLongRows(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).random((30, 331))
         with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -80,25 +80,25 @@ class TestChunksNarrowerThanARow(SourceTests):
         return open_hdf5(path), {"x": tree()["x"]}
 
 
-class TestMoreChunksThanMayBeHeld(SourceTests):
+class TestMoreChunksThanTheBudgetHolds(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).integers(0, 9, (200, 6))
         path = write(tmp_path / "x.h5", {"x": rows}, compression="gzip", chunks=(3, 6))
         return open_hdf5(path, max_held_nbytes=5 * 3 * 48), {"x": rows}
 
 
-class TestReadByTheLibrary(SourceTests):
+class TestReadByH5py(SourceTests):
     def make_source(self, tmp_path):
         path = write(tmp_path / "x.h5", tree(), compression="lzf", fletcher32=True)
         return open_hdf5(path), tree()
 
 
-class TestAPluggedInFilter(SourceTests):
+class TestFilterOfAPlugin(SourceTests):
     def make_source(self, tmp_path):
         return open_hdf5(write(tmp_path / "x.h5", {"x": tree()["x"]}, **hdf5plugin.Zstd())), {"x": tree()["x"]}
 
 
-class TestChunksNeverWritten(SourceTests):
+class TestUnwrittenChunks(SourceTests):
     def make_source(self, tmp_path):
         rows = np.full((40, 2), 7.0)
         rows[8:12] = 1.0
@@ -108,7 +108,7 @@ class TestChunksNeverWritten(SourceTests):
         return open_hdf5(tmp_path / "x.h5"), {"none": np.full(40, 3.0), "x": rows}
 
 
-class TestPutTogetherFromOtherFiles(SourceTests):
+class TestVirtualDataset(SourceTests):
     def make_source(self, tmp_path):
         layout = h5py.VirtualLayout((100,), "i8")
         for number in range(2):
@@ -135,12 +135,12 @@ class TestBehindAUserBlock(SourceTests):
         return open_hdf5(tmp_path / "x.h5"), tree()
 
 
-def test_contiguous_datasets_can_be_fetched_by_a_device(tmp_path):
+def test_contiguous_datasets_have_memory_extents(tmp_path):
     source = open_hdf5(write(tmp_path / "x.h5", tree()))
     assert [(extent.rows, extent.stride) for leaf in source.memory_extents() for extent in leaf] == [(50, 60), (50, 8)]
 
 
-def test_stored_chunks_can_be_fetched_by_a_device(tmp_path):
+def test_uncompressed_chunks_have_memory_extents(tmp_path):
     source = open_hdf5(write(tmp_path / "x.h5", {"y": tree()["y"]}, chunks=(20,)))
     assert [(extent.first, extent.rows) for extent in source.memory_extents()[0]] == [(0, 20), (20, 20), (40, 10)]
 
@@ -150,7 +150,7 @@ def test_datasets_in_groups_are_named_by_their_path(tmp_path):
     assert open_hdf5(tmp_path / "x.h5").structure.paths == ("train/x", "train/y")
 
 
-def test_a_group_can_be_chosen(tmp_path):
+def test_a_group_can_be_selected(tmp_path):
     write(tmp_path / "x.h5", {"train/x": tree()["x"], "test/x": tree()["x"][:3]})
     source = open_hdf5(tmp_path / "x.h5", group="test")
     assert_rows(source, slice(0, 3), [tree()["x"][:3]])
@@ -162,12 +162,12 @@ def test_a_nested_spec_finds_datasets_in_groups(tmp_path):
     assert source.structure.paths == ("train.x",)
 
 
-def test_a_group_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_group_is_refused_and_the_error_lists_the_members(tmp_path):
     with pytest.raises(SourceError, match=r"no group 'valid'\. It has 'x', 'y'"):
         open_hdf5(write(tmp_path / "x.h5", tree()), group="valid")
 
 
-def test_a_dataset_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_dataset_is_refused_and_the_error_lists_the_datasets(tmp_path):
     with pytest.raises(SourceError, match=r"no dataset 'z'\. It has 'x', 'y'"):
         open_hdf5(write(tmp_path / "x.h5", tree()), members=["z"])
 
@@ -178,37 +178,37 @@ def test_datasets_of_unequal_length_are_refused_with_their_lengths(tmp_path):
         open_hdf5(path)
 
 
-def test_a_spec_that_does_not_fit_is_refused_with_both(tmp_path):
+def test_a_spec_that_does_not_match_is_refused_with_both_specs(tmp_path):
     with pytest.raises(SpecError, match=r"holds y int64\[\], but spec= says y float32\[\]"):
         open_hdf5(write(tmp_path / "x.h5", tree()), spec={"y": "float32"})
 
 
-def test_strings_are_refused_with_the_way_out(tmp_path):
+def test_strings_are_refused_and_the_error_suggests_members(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["name"] = ["a", "bc"]
     with pytest.raises(SourceError, match=r"'name' in .* holds strings .*members="):
         open_hdf5(tmp_path / "x.h5")
 
 
-def test_a_single_value_is_refused_with_the_way_out(tmp_path):
+def test_a_single_value_is_refused_and_the_error_suggests_a_fix(tmp_path):
     with pytest.raises(SourceError, match=r"'mean' in .* is a single value.*members="):
         open_hdf5(write(tmp_path / "x.h5", {"mean": 3.0}))
 
 
-def test_a_file_that_is_no_hdf5_is_refused(tmp_path):
+def test_a_file_that_is_not_hdf5_is_refused(tmp_path):
     (tmp_path / "x.h5").write_bytes(b"not at all")
     with pytest.raises(SourceError, match=r"x\.h5 cannot be read as HDF5"):
         open_hdf5(tmp_path / "x.h5")
 
 
-def test_a_file_cut_short_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.zeros(5000)})
     os.truncate(path, 20_000)
     with pytest.raises(SourceError, match="truncated"):
         open_hdf5(path)
 
 
-def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
+def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.zeros(5000)})
     source = open_hdf5(path)
     os.truncate(path, 1000)
@@ -229,7 +229,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
         source.gather(slice(0, 1000), [np.empty(1000)])
 
 
-def test_each_chunk_is_unpacked_once_where_all_may_be_held(tmp_path, monkeypatch):
+def test_each_chunk_is_decompressed_once_if_the_budget_holds_all(tmp_path, monkeypatch):
     path = write(tmp_path / "x.h5", {"x": np.arange(100.0)}, compression="gzip", chunks=(10,))
     decompress, calls = Hdf5Chunks.decompress, []
     monkeypatch.setattr(
@@ -241,30 +241,30 @@ def test_each_chunk_is_unpacked_once_where_all_may_be_held(tmp_path, monkeypatch
     assert sorted(calls) == list(range(10))
 
 
-def test_what_is_held_stays_within_its_bound(tmp_path):
+def test_held_bytes_stay_within_the_budget(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000.0)}, compression="gzip", chunks=(10,))
     source = open_hdf5(path, max_held_nbytes=800)
     assert_rows(source, some_rows(source, 300), [np.arange(1000.0)])
     assert source.held_nbytes == 800
 
 
-def test_a_shuffle_of_what_cannot_be_held_goes_by_chunks_and_says_so(tmp_path):
+def test_a_file_beyond_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000)}, compression="gzip", chunks=(10,))
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])
-        told = feed.explain()
+        explanation = feed.explain()
     assert sorted(rows.tolist()) == list(range(1000))
-    assert "block-shuffled" in told
-    assert "chunks of 10 rows" in told
+    assert "block-shuffled" in explanation
+    assert "chunks of 10 rows" in explanation
 
 
-def test_what_only_the_library_can_unpack_is_said(tmp_path):
+def test_explain_names_datasets_that_only_h5py_can_read(tmp_path):
     write(tmp_path / "x.h5", tree(), compression="lzf")
     with fb.from_files(tmp_path / "x.h5").batch(10).feed("numpy") as feed:
         assert "h5py itself reads '/x', one thread at a time" in feed.explain()
 
 
-def test_a_shuffle_of_what_can_be_held_is_exact(tmp_path):
+def test_a_file_within_the_budget_is_shuffled_exactly(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000)}, compression="gzip", chunks=(10,))
     assert fb.from_files(path).shuffle(seed=1).order.describe()[0] == "shuffled"
 

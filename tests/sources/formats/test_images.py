@@ -1,4 +1,4 @@
-"""Images: one a row, decoded when asked for."""
+"""Image files: each file is one row, decoded when the row is read."""
 
 import subprocess
 import sys
@@ -55,12 +55,12 @@ class TestMixedFormats(SourceTests):
         return open_files(paths), images
 
 
-def test_a_lone_image_is_one_row(tmp_path):
+def test_a_single_image_is_one_row(tmp_path):
     (image,) = save_all(tmp_path, pixels(1, 5, 7, 3))
     assert len(open_image(image)) == 1
 
 
-def test_only_the_first_image_is_looked_at_when_opening(tmp_path):
+def test_opening_reads_only_the_first_image(tmp_path):
     save_all(tmp_path, pixels(3, 5, 7, 3))
     (tmp_path / "2.png").write_bytes(b"no image")
     source = open_files(tmp_path / "*.png")
@@ -68,14 +68,14 @@ def test_only_the_first_image_is_looked_at_when_opening(tmp_path):
         source.gather(slice(0, 3), [np.empty((3, 5, 7, 3), "u1")])
 
 
-def test_images_of_two_sizes_are_refused_with_both_and_the_way_out(tmp_path):
+def test_images_of_two_sizes_are_refused_with_both_sizes_and_a_fix(tmp_path):
     first, second = save(tmp_path, "a", pixels(5, 7, 3)), save(tmp_path, "b", pixels(6, 8, 3))
     source = open_files([first, second])
     with pytest.raises(SourceError, match=r"b\.png is 6 x 8, but .*a\.png is 5 x 7 .*size=\(5, 7\)"):
         source.gather(slice(0, 2), [np.empty((2, 5, 7, 3), "u1")])
 
 
-def test_gray_among_colour_is_refused_with_the_way_out(tmp_path):
+def test_a_gray_image_among_colour_images_is_refused_with_a_fix(tmp_path):
     first, second = save(tmp_path, "a", pixels(5, 7, 3)), save(tmp_path, "b", pixels(5, 7))
     source = open_files([first, second])
     with pytest.raises(SourceError, match=r"has 1 channels \(mode L\).*Pass channels=3"):
@@ -88,7 +88,7 @@ def test_channels_convert_gray_to_colour(tmp_path):
     assert_rows(source, slice(0, 1), [np.stack([gray] * 3, -1)[None]])
 
 
-def test_sixteen_bits_are_refused_instead_of_cut(tmp_path):
+def test_sixteen_bit_images_are_refused(tmp_path):
     with pytest.raises(SourceError, match="mode 'I;16'"):
         open_image(save(tmp_path, "a", np.zeros((5, 7), "u2")))
 
@@ -101,14 +101,14 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_what_pillow_only_warns_of_is_refused_too(tmp_path, monkeypatch):
+def test_an_image_that_pillow_only_warns_about_is_refused(tmp_path, monkeypatch):
     path = save(tmp_path, "a", pixels(20, 20))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)
     with pytest.raises(SourceError, match="20 x 20 pixels, more than Pillow's safety limit of 300"):
         open_image(path)
 
 
-def test_an_image_cut_short_is_refused(tmp_path):
+def test_a_truncated_image_is_refused(tmp_path):
     path = save(tmp_path, "a", pixels(50, 50, 3))
     path.write_bytes(path.read_bytes()[:1000])
     source = open_image(path)
@@ -116,7 +116,7 @@ def test_an_image_cut_short_is_refused(tmp_path):
         source.gather(slice(0, 1), [np.empty((1, 50, 50, 3), "u1")])
 
 
-def test_an_image_that_vanished_is_noticed(tmp_path):
+def test_an_image_deleted_after_opening_raises_an_error(tmp_path):
     path = save(tmp_path, "a", pixels(5, 7, 3))
     source = open_image(path)
     path.unlink()
@@ -130,13 +130,13 @@ def test_a_spec_gives_the_images_a_name(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"channels": 2}, {"size": (0, 3)}, {"size": (3,)}])
-def test_options_that_make_no_image_are_refused(tmp_path, options):
+def test_invalid_image_options_are_refused(tmp_path, options):
     path = save(tmp_path, "a", pixels(5, 7, 3))
     with pytest.raises(SpecError):
         open_image(path, **options)
 
 
-def test_a_missing_pillow_is_named_with_the_way_to_install_it():
+def test_without_pillow_the_error_says_how_to_install_it():
     code = "import sys; sys.modules['PIL'] = None\nimport forebay.sources.formats.images"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "FrameworkError" in done.stderr

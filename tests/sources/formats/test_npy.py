@@ -1,4 +1,4 @@
-"""`.npy` files: mapped, checked, and never trusted."""
+"""`.npy` files: Forebay maps them and validates their headers."""
 
 import os
 
@@ -12,7 +12,7 @@ from forebay.testing.sources import SourceTests, assert_rows
 
 
 class NpyTests(SourceTests):
-    """A lone array, saved and opened."""
+    """A source of a single saved array."""
 
     def make_array(self):
         raise NotImplementedError
@@ -52,22 +52,22 @@ class TestStructured(NpyTests):
         return np.array([(i, (i, i)) for i in range(20)], [("a", "u1"), ("b", "f8", (2,))])
 
 
-def test_rows_come_out_in_the_nest_of_the_spec(tmp_path):
+def test_rows_have_the_structure_of_the_spec(tmp_path):
     source = open_npy(save(tmp_path, np.zeros((4, 3), "f4")), spec={"x": ArraySpec((3,), "float32")})
     assert source.structure.paths == ("x",)
 
 
-def test_a_spec_that_does_not_fit_is_refused_with_both(tmp_path):
+def test_a_spec_that_does_not_match_is_refused_with_both_specs(tmp_path):
     with pytest.raises(SpecError, match=r"float32\[3\], but spec= says array float64\[3\]"):
         open_npy(save(tmp_path, np.zeros((4, 3), "f4")), spec=ArraySpec((3,), "float64"))
 
 
-def test_the_region_is_read_only_and_as_large_as_the_array(tmp_path):
+def test_the_memory_region_is_read_only_and_as_large_as_the_array(tmp_path):
     (region,) = open_npy(save(tmp_path, np.zeros((4, 3), "f4"))).memory()
     assert (region.nbytes, region.writable) == (48, False)
 
 
-def test_objects_are_refused_without_being_read(tmp_path):
+def test_python_objects_are_refused(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}, {}]), allow_pickle=True)
     with pytest.raises(SourceError, match="Only pickle can read"):
@@ -79,7 +79,7 @@ def test_a_single_value_is_refused(tmp_path):
         open_npy(save(tmp_path, np.float32(3)))
 
 
-def test_a_file_cut_short_is_refused_with_both_sizes(tmp_path):
+def test_a_truncated_file_is_refused_with_both_sizes(tmp_path):
     path = save(tmp_path, np.zeros((100, 3), "f4"))
     os.truncate(path, 500)
     with pytest.raises(SourceError, match="need 1328 bytes, the file has 500"):
@@ -87,25 +87,25 @@ def test_a_file_cut_short_is_refused_with_both_sizes(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff{", b"PK\x03\x04 something else"])
-def test_what_is_no_npy_is_refused(tmp_path, content):
+def test_a_file_that_is_not_npy_is_refused(tmp_path, content):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     with pytest.raises(SourceError, match=r"x\.npy cannot be read as \.npy"):
         open_npy(path)
 
 
-def test_a_file_that_is_not_there_is_refused_by_its_name(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere\.npy': No such file"):
         open_npy(tmp_path / "nowhere.npy")
 
 
-def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+def test_a_named_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "x.npy")
     with pytest.raises(SourceError, match="not a regular file"):
         open_npy(tmp_path / "x.npy")
 
 
-def test_a_file_that_shrinks_while_open_is_noticed_with_both_sizes(tmp_path):
+def test_a_file_that_shrinks_while_open_raises_an_error_with_both_sizes(tmp_path):
     path = save(tmp_path, np.zeros((1000, 3), "f4"))
     source = open_npy(path)
     os.truncate(path, 200)
@@ -113,7 +113,7 @@ def test_a_file_that_shrinks_while_open_is_noticed_with_both_sizes(tmp_path):
         source.gather(slice(0, 1000), [np.empty((1000, 3), "f4")])
 
 
-def test_a_file_that_is_deleted_while_open_stays_readable(tmp_path):
+def test_a_file_deleted_while_open_stays_readable(tmp_path):
     array = np.arange(60.0).reshape(20, 3)
     path = save(tmp_path, array)
     source = open_npy(path)
@@ -121,7 +121,7 @@ def test_a_file_that_is_deleted_while_open_stays_readable(tmp_path):
     assert_rows(source, slice(0, 20), [array])
 
 
-def test_a_file_that_is_replaced_by_renaming_stays_what_it_was(tmp_path):
+def test_a_file_replaced_by_renaming_keeps_its_old_rows(tmp_path):
     array = np.arange(60.0).reshape(20, 3)
     path = save(tmp_path, array)
     source = open_npy(path)
@@ -129,7 +129,7 @@ def test_a_file_that_is_replaced_by_renaming_stays_what_it_was(tmp_path):
     assert_rows(source, slice(0, 20), [array])
 
 
-def test_a_closed_source_says_so(tmp_path):
+def test_a_closed_source_raises(tmp_path):
     source = open_npy(save(tmp_path, np.zeros(4)))
     source.close()
     with pytest.raises(SourceError, match="is closed"):

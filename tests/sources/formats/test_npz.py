@@ -1,4 +1,4 @@
-"""`.npz` files: stored members are mapped, deflated ones inflated once and checked."""
+"""`.npz` files: stored members are mapped; compressed members are decompressed once and verified."""
 
 import struct
 import zipfile
@@ -36,7 +36,7 @@ class TestCompressedFortranOrdered(SourceTests):
         return open_npz(tmp_path / "x.npz"), arrays
 
 
-class TestStoredBesideCompressed(SourceTests):
+class TestStoredAndCompressedMembers(SourceTests):
     def make_source(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
             write_member(archive, "x", tree()["x"], zipfile.ZIP_STORED)
@@ -44,15 +44,15 @@ class TestStoredBesideCompressed(SourceTests):
         return open_npz(tmp_path / "x.npz"), tree()
 
 
-class TestChosenBySpec(SourceTests):
+class TestMembersSelectedBySpec(SourceTests):
     def make_source(self, tmp_path):
         np.savez(tmp_path / "x.npz", scale=np.float32(3), **tree())
         spec = {"label": "int64", "x": ArraySpec((7,), "float32")}
         return open_npz(tmp_path / "x.npz", spec=spec), tree()
 
 
-class TestBehindOtherBytes(SourceTests):
-    """An archive may follow anything, such as a program that unpacks it."""
+class TestArchiveAfterOtherBytes(SourceTests):
+    """An archive after other bytes, as in a self-extracting program."""
 
     def make_source(self, tmp_path):
         np.savez(tmp_path / "inner.npz", **tree())
@@ -67,13 +67,13 @@ class TestNoRows(SourceTests):
         return open_npz(tmp_path / "x.npz"), arrays
 
 
-def test_stored_members_lie_in_read_only_memory(tmp_path):
+def test_stored_members_have_read_only_memory_regions(tmp_path):
     np.savez(tmp_path / "x.npz", **tree())
     regions = open_npz(tmp_path / "x.npz").memory()
     assert [(region.nbytes, region.writable) for region in regions] == [(840, False), (240, False)]
 
 
-def test_compressed_members_have_no_memory_of_their_own(tmp_path):
+def test_compressed_members_have_no_memory_regions(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", **tree())
     assert open_npz(tmp_path / "x.npz").memory() == []
 
@@ -88,7 +88,7 @@ def test_a_compressed_member_is_inflated_once(tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_what_is_held_is_counted_once_it_is_inflated(tmp_path):
+def test_held_bytes_count_a_member_after_it_is_inflated(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1000, "f4"))
     source = open_npz(tmp_path / "x.npz")
     before = source.held_nbytes
@@ -102,12 +102,12 @@ def test_members_of_unequal_length_are_refused_with_their_lengths(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
-def test_members_can_be_chosen(tmp_path):
+def test_members_can_be_selected(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
     assert open_npz(tmp_path / "x.npz", members=["y"]).structure.paths == ("y",)
 
 
-def test_a_member_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_member_is_refused_and_the_error_lists_the_members(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(3), y=np.zeros(4))
     with pytest.raises(SourceError, match=r"has no member 'z'\. It has 'x', 'y'"):
         open_npz(tmp_path / "x.npz", members=["z"])
@@ -119,7 +119,7 @@ def test_an_archive_without_members_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
-def test_a_name_that_occurs_twice_is_refused(tmp_path):
+def test_a_duplicate_member_name_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         write_member(archive, "x", np.zeros(3), zipfile.ZIP_STORED)
         with pytest.warns(UserWarning, match="Duplicate"):
@@ -128,7 +128,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
-def test_another_compression_is_refused_by_its_name(tmp_path):
+def test_an_unsupported_compression_is_refused_and_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         write_member(archive, "x", np.zeros(3), zipfile.ZIP_LZMA)
     with pytest.raises(SourceError, match="compressed with lzma"):
@@ -144,13 +144,13 @@ def test_an_encrypted_member_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
-def test_objects_are_refused_without_being_read(tmp_path):
+def test_python_objects_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.array([{}, {}]))
     with pytest.raises(SourceError, match="Only pickle can read"):
         open_npz(tmp_path / "x.npz")
 
 
-def test_a_damaged_compressed_member_is_noticed_by_its_checksum(tmp_path):
+def test_a_damaged_compressed_member_fails_its_checksum(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.arange(5.0))
     data = bytearray((tmp_path / "x.npz").read_bytes())
     place = data.index(b"PK\x01\x02") + 16
@@ -161,7 +161,7 @@ def test_a_damaged_compressed_member_is_noticed_by_its_checksum(tmp_path):
         source.gather(slice(0, 5), [np.empty(5)])
 
 
-def test_a_claim_that_deflate_cannot_keep_is_refused(tmp_path):
+def test_a_declared_size_that_deflate_cannot_reach_is_refused(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.arange(5.0))
     data = bytearray((tmp_path / "x.npz").read_bytes())
     place = data.index(b"PK\x01\x02") + 24
@@ -171,7 +171,7 @@ def test_a_claim_that_deflate_cannot_keep_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
-def test_an_archive_that_shrinks_while_open_is_noticed(tmp_path):
+def test_an_archive_that_shrinks_while_open_raises_an_error(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(5000))
     source = open_npz(tmp_path / "x.npz")
     with (tmp_path / "x.npz").open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Raw records: nothing but a spec tells what they are."""
+"""Raw records: the spec alone defines their layout."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from forebay.sources.formats.raw import open_binary
 from forebay.testing.sources import SourceTests
 
 
-class TestLoneArray(SourceTests):
+class TestSingleArray(SourceTests):
     def make_source(self, tmp_path):
         array = np.arange(60, dtype="f4").reshape(20, 3)
         array.tofile(tmp_path / "x.bin")
@@ -26,7 +26,7 @@ class TestPackedRecords(SourceTests):
         return open_binary(tmp_path / "x.bin", spec=spec), {name: records[name] for name in spec}
 
 
-class TestBigEndianBehindAHeader(SourceTests):
+class TestBigEndianAfterAHeader(SourceTests):
     def make_source(self, tmp_path):
         array = np.arange(60, dtype=">u2").reshape(20, 3)
         (tmp_path / "x.bin").write_bytes(b"16 bytes of head" + array.tobytes())
@@ -40,18 +40,18 @@ class TestEmptyFile(SourceTests):
         return open_binary(tmp_path / "x.bin", spec="float32"), np.zeros(0, "f4")
 
 
-def test_a_missing_spec_is_asked_for_with_an_example(tmp_path):
+def test_a_missing_spec_is_refused_with_an_example(tmp_path):
     with pytest.raises(SpecError, match="Describe a record with spec="):
         open_binary(tmp_path / "x.bin")
 
 
-def test_a_size_that_is_no_multiple_of_the_record_is_refused_with_both(tmp_path):
+def test_a_file_size_that_is_no_multiple_of_the_record_is_refused_with_both_sizes(tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(50))
     with pytest.raises(SourceError, match=r"has 50 bytes.*records of 12 bytes"):
         open_binary(tmp_path / "x.bin", spec=ArraySpec((3,), "float32"))
 
 
-def test_a_spec_in_foreign_byte_order_is_refused_instead_of_read_wrong(tmp_path):
+def test_a_spec_in_foreign_byte_order_is_refused(tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(48))
     with pytest.raises(SpecError, match="byteorder='big'"):
         open_binary(tmp_path / "x.bin", spec=np.dtype("i4").newbyteorder("S"))

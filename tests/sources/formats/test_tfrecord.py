@@ -1,6 +1,6 @@
-"""TFRecord files: indexed once, every checksum checked, Examples taken apart without TensorFlow.
+"""TFRecord files: Forebay indexes them once, verifies checksums, and parses Examples without TensorFlow.
 
-The records were written by TensorFlow, in a process of its own: frameworks do not share one well.
+TensorFlow writes the files in its own process, because it conflicts with other frameworks in one process.
 """
 
 import contextlib
@@ -74,8 +74,8 @@ def right(folder):
     return dict(np.load(folder / "right.npz"))
 
 
-class OfTensorflow(SourceTests):
-    """Sources of the files that TensorFlow wrote."""
+class TensorflowFileTests(SourceTests):
+    """A source of files that TensorFlow wrote."""
 
     @pytest.fixture
     def made(self, folder, right):
@@ -84,28 +84,28 @@ class OfTensorflow(SourceTests):
         source.close()
 
 
-class TestExamples(OfTensorflow):
+class TestExamples(TensorflowFileTests):
     def open(self, folder):
         return open_tfrecord(folder / "all.tfrecord", spec=SPEC), list(SPEC)
 
 
-class TestCompressed(OfTensorflow):
+class TestCompressed(TensorflowFileTests):
     def open(self, folder):
         return open_tfrecord(folder / "packed.tfrecord", spec=SPEC), list(SPEC)
 
 
-class TestChosenFeatures(OfTensorflow):
+class TestSelectedFeatures(TensorflowFileTests):
     def open(self, folder):
         return open_tfrecord(folder / "all.tfrecord", members=["x", "label"]), ["x", "label"]
 
 
-class TestDecodedFeature(OfTensorflow):
+class TestDecodedFeature(TensorflowFileTests):
     def open(self, folder):
         decode = {"image": lambda data: np.frombuffer(data, "u1").reshape(4, 2)}
         return open_tfrecord(folder / "all.tfrecord", decode=decode), ["image", "label", "tokens", "x"]
 
 
-class TestDecodedRecord(OfTensorflow):
+class TestDecodedRecord(TensorflowFileTests):
     def open(self, folder):
         def decode(record):
             return {"x": parse_example(record)["x"].numbers(record)}
@@ -113,7 +113,7 @@ class TestDecodedRecord(OfTensorflow):
         return open_tfrecord(folder / "all.tfrecord", decode=decode), ["x"]
 
 
-class TestShards(OfTensorflow):
+class TestShards(TensorflowFileTests):
     def open(self, folder):
         return open_files(folder / "part.tfrecord-*", spec=SPEC, max_open_files=2), list(SPEC)
 
@@ -151,20 +151,20 @@ def write(path, *records):
     return path
 
 
-def test_one_number_has_no_shape_unless_the_spec_gives_it_one(tmp_path):
+def test_a_single_number_is_a_scalar_unless_the_spec_has_a_shape(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)))
     assert open_tfrecord(path).specs == (ArraySpec((), "int64"),)
     assert open_tfrecord(path, spec={"x": ArraySpec((1,), "int64")}).specs == (ArraySpec((1,), "int64"),)
 
 
-def test_numbers_written_one_by_one_are_read_too(tmp_path):
+def test_unpacked_numbers_are_read(tmp_path):
     unpacked = field(2, b"".join(varint(1 << 3 | 5) + struct.pack("<f", value) for value in (1.0, 2.0)))
     whole = field(3, b"".join(varint(1 << 3) + varint(value) for value in (5, -300)))
     source = open_tfrecord(write(tmp_path / "x.tfrecord", example(x=unpacked, y=whole)))
     assert_rows(source, slice(0, 1), [np.array([[1.0, 2.0]], "f4"), np.array([[5, -300]])])
 
 
-def test_records_written_in_another_order_are_read_alike(tmp_path):
+def test_the_order_of_features_in_a_record_does_not_matter(tmp_path):
     records = [
         example(a=ints(7), b=floats(1.0)),
         example(b=floats(2.0), a=ints(9)),
@@ -177,24 +177,24 @@ def test_records_written_in_another_order_are_read_alike(tmp_path):
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
-def test_whole_numbers_of_any_length_are_read(numbers):
+def test_integers_of_any_size_are_decoded_from_varints(numbers):
     data = np.frombuffer(b"".join(map(varint, numbers)), np.uint8)
     assert read_varints(data).tolist() == numbers
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_an_example_or_refused(record):
+def test_any_bytes_are_parsed_or_raise_value_error(record):
     with contextlib.suppress(ValueError):
         parse_example(record)
 
 
-def test_bytes_without_a_spec_are_refused_with_the_ways_out(tmp_path):
+def test_bytes_without_a_spec_are_refused_and_the_error_suggests_fixes(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(image=raw(b"abc")))
     with pytest.raises(SpecError, match=r"'image' holds 1 x bytes.*spec=.*decode=\{'image': function\}.*members="):
         open_tfrecord(path)
 
 
-def test_a_feature_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_feature_is_refused_and_the_error_lists_the_features(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)))
     with pytest.raises(SourceError, match=r"no feature 'y'\. It has 'x'"):
         open_tfrecord(path, members=["y"])
@@ -218,26 +218,26 @@ def test_a_record_of_another_kind_is_named(tmp_path):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
 
 
-def test_bytes_that_are_not_as_long_as_the_spec_says_are_refused(tmp_path):
+def test_bytes_whose_length_differs_from_the_spec_are_refused(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(image=raw(b"abc")))
     source = open_tfrecord(path, spec={"image": ArraySpec((4,), "uint8")})
     with pytest.raises(SourceError, match=r"'image' has 3 bytes, but uint8\[4\] needs 4"):
         source.gather(slice(0, 1), [np.empty((1, 4), "u1")])
 
 
-def test_a_record_that_is_no_example_is_refused_with_the_way_out(tmp_path):
+def test_a_record_that_is_not_an_example_is_refused_and_the_error_suggests_a_fix(tmp_path):
     with pytest.raises(SourceError, match=r"record 0 of .* is not a tf\.train\.Example: .*decode=function"):
         open_tfrecord(write(tmp_path / "x.tfrecord", b"\x0a\xff\xff\xff\xff"))
 
 
-def test_what_is_decoded_unlike_the_first_is_refused_with_its_record(tmp_path):
+def test_a_decoded_record_with_another_shape_than_the_first_is_named(tmp_path):
     path = write(tmp_path / "x.tfrecord", b"ab", b"abc")
     source = open_tfrecord(path, decode=lambda record: np.frombuffer(record, "u1"))
     with pytest.raises(SpecError, match=r"uint8\[3\] for record 1 of .* but uint8\[2\] for the first"):
         source.gather(slice(0, 2), [np.empty((2, 2), "u1")])
 
 
-def test_a_wrong_checksum_of_a_record_is_noticed(tmp_path):
+def test_a_wrong_checksum_of_a_record_raises_an_error(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
@@ -247,7 +247,7 @@ def test_a_wrong_checksum_of_a_record_is_noticed(tmp_path):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
 
 
-def test_a_wrong_length_is_noticed_when_opening(tmp_path):
+def test_a_wrong_length_raises_an_error_on_open(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -257,7 +257,7 @@ def test_a_wrong_length_is_noticed_when_opening(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [1, 5, 14])
-def test_a_file_cut_short_is_refused(tmp_path, kept):
+def test_a_truncated_file_is_refused(tmp_path, kept):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2 + kept])
@@ -265,7 +265,7 @@ def test_a_file_cut_short_is_refused(tmp_path, kept):
         open_tfrecord(path)
 
 
-def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
+def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
     source = open_tfrecord(path)
     path.write_bytes(b"")
@@ -273,18 +273,18 @@ def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
         source.gather(slice(0, 1), [np.empty(1, "i8")])
 
 
-def test_a_compressed_file_too_large_to_be_held_is_refused_with_the_ways_out(folder):
+def test_a_compressed_file_beyond_the_budget_is_refused_and_the_error_suggests_fixes(folder):
     with pytest.raises(SourceError, match=r"more than the limit of 1\.0 KiB.*max_held_bytes=.*gunzip"):
         open_tfrecord(folder / "packed.tfrecord", max_held_nbytes=1024)
 
 
-def test_a_compressed_file_cut_short_is_refused(folder, tmp_path):
+def test_a_truncated_compressed_file_is_refused(folder, tmp_path):
     (tmp_path / "x.tfrecord").write_bytes((folder / "packed.tfrecord").read_bytes()[:500])
     with pytest.raises(SourceError, match=r"x\.tfrecord cannot be gunzipped"):
         open_tfrecord(tmp_path / "x.tfrecord")
 
 
-def test_what_is_no_tfrecord_is_refused(tmp_path):
+def test_a_file_that_is_not_tfrecord_is_refused(tmp_path):
     (tmp_path / "x.tfrecord").write_bytes(b"not at all, whatever its name says")
     with pytest.raises(SourceError, match="is not a TFRecord file"):
         open_tfrecord(tmp_path / "x.tfrecord")

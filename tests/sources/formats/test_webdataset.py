@@ -1,4 +1,4 @@
-"""WebDataset archives: indexed once, any sample at any time."""
+"""WebDataset archives: Forebay indexes them once and reads samples in any order."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def tree(rows=20):
 
 
 def write(path, arrays):
-    """Written as the library does: pixels as PNG, a class as text, an array as .npy."""
+    """Write samples like the webdataset library: pixels as PNG, a class as text, an array as .npy."""
     with webdataset.TarWriter(str(path)) as writer:
         for row in range(len(next(iter(arrays.values())))):
             writer.write({"__key__": f"{row:06d}", **{name: sample(array[row]) for name, array in arrays.items()}})
@@ -63,13 +63,13 @@ class TestCompressed(SourceTests):
         return open_files(tmp_path / "*.tar.gz", max_open_files=1), whole
 
 
-class TestChosenMembers(SourceTests):
+class TestSelectedMembers(SourceTests):
     def make_source(self, tmp_path):
         path = write(tmp_path / "x.tar", tree())
         return open_webdataset(path, members=["cls", "npy"]), {"cls": tree()["cls"], "npy": tree()["npy"]}
 
 
-class TestChosenBySpec(SourceTests):
+class TestMembersSelectedBySpec(SourceTests):
     def make_source(self, tmp_path):
         path = write(tmp_path / "x.tar", tree())
         return open_webdataset(path, spec={"npy": ArraySpec((4,), "float32")}), {"npy": tree()["npy"]}
@@ -98,7 +98,7 @@ class TestLongNamesAndFolders(SourceTests):
         return open_webdataset(write_members(tmp_path / "x.tar", members)), {"cls": np.arange(20)}
 
 
-def listed_by_tarfile(path):
+def list_with_tarfile(path):
     with tarfile.open(path) as archive:
         return [(info.name, info.offset_data, info.size) for info in archive if info.isfile()]
 
@@ -118,23 +118,23 @@ def write_archive(path, form, *, folders, mtime):
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("folders", ["", "a/b/", "é/", "x" * 90 + "/" + "y" * 60 + "/"])
 @pytest.mark.parametrize("mtime", [0, 1.5])
-def test_plain_archives_are_listed_as_tarfile_lists_them_and_others_left_to_it(tmp_path, form, folders, mtime):
+def test_scan_headers_lists_an_archive_like_tarfile_or_returns_none(tmp_path, form, folders, mtime):
     path = write_archive(
         tmp_path / "x.tar", form, folders=folders, mtime=int(mtime) if form != tarfile.PAX_FORMAT else mtime
     )
-    found = scan_headers(path.read_bytes(), path.stat().st_size)
-    assert found is None or found == listed_by_tarfile(path)
+    entries = scan_headers(path.read_bytes(), path.stat().st_size)
+    assert entries is None or entries == list_with_tarfile(path)
     assert [sample.members["cls"].nbytes for sample in list_samples(MappedFile(path))] == [
         row * 100 for row in range(30)
     ]
 
 
-def test_archives_of_the_library_are_listed_quickly(tmp_path):
+def test_scan_headers_lists_archives_of_the_webdataset_library(tmp_path):
     path = write(tmp_path / "x.tar", tree())
-    assert scan_headers(path.read_bytes(), path.stat().st_size) == listed_by_tarfile(path)
+    assert scan_headers(path.read_bytes(), path.stat().st_size) == list_with_tarfile(path)
 
 
-def test_a_header_with_a_wrong_sum_is_not_believed(tmp_path):
+def test_a_header_with_a_wrong_checksum_is_refused(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.cls", b"3"), ("1.cls", b"4")])
     data = bytearray(path.read_bytes())
     data[1024] ^= 1
@@ -144,20 +144,20 @@ def test_a_header_with_a_wrong_sum_is_not_believed(tmp_path):
         open_webdataset(path)
 
 
-def test_images_can_be_brought_to_one_size(tmp_path):
+def test_images_can_be_resized(tmp_path):
     stream = io.BytesIO()
     Image.fromarray(tree()["png"][0]).save(stream, "png")
     path = write_members(tmp_path / "x.tar", [("0.png", stream.getvalue())])
     assert open_webdataset(path, size=(2, 3), channels=1).specs == (ArraySpec((2, 3, 1), "uint8"),)
 
 
-def test_endings_may_have_several_dots(tmp_path):
+def test_member_suffixes_may_have_several_dots(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.left.cls", b"3"), ("0.right.cls", b"4")])
     source = open_webdataset(path)
     assert source.structure.paths == ("left.cls", "right.cls")
 
 
-def test_what_tools_leave_behind_is_passed_over(tmp_path):
+def test_extra_files_of_other_tools_are_ignored(tmp_path):
     path = write_members(
         tmp_path / "x.tar", [("__index__.json", b"{}"), ("._0.cls", b"x"), ("README", b""), ("0.cls", b"3")]
     )
@@ -182,38 +182,38 @@ def test_a_sample_that_lacks_a_member_is_named(tmp_path):
         open_webdataset(path)
 
 
-def test_a_member_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_member_is_refused_and_the_error_lists_the_members(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.cls", b"3")])
     with pytest.raises(SourceError, match=r"no member 'jpg'\. It has 'cls'"):
         open_webdataset(path, members=["jpg"])
 
 
-def test_a_member_of_an_unknown_kind_is_refused_with_both_ways_out(tmp_path):
+def test_a_member_of_an_unknown_kind_is_refused_and_the_error_suggests_two_fixes(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.json", b"{}")])
     with pytest.raises(SourceError, match=r"'0.json' in .* is no image.*members=.*decode=\{'json': function\}"):
         open_webdataset(path)
 
 
-def test_a_member_twice_in_a_sample_is_refused(tmp_path):
+def test_a_duplicate_member_of_a_sample_is_refused(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.cls", b"3"), ("0.cls", b"4")])
     with pytest.raises(SourceError, match=r"two members named '0\.cls'"):
         open_webdataset(path)
 
 
-def test_a_class_that_is_no_number_is_named(tmp_path):
+def test_a_class_that_is_not_a_number_is_named(tmp_path):
     source = open_webdataset(write_members(tmp_path / "x.tar", [("0.cls", b"3"), ("1.cls", b"cat")]))
     with pytest.raises(SourceError, match=r"'1\.cls' in .* is not an integer but b'cat'"):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
 
 
-def test_arrays_of_two_shapes_are_refused_with_both(tmp_path):
+def test_arrays_of_two_shapes_are_refused_with_both_shapes(tmp_path):
     members = [(f"{row}.npy", npy_bytes(np.zeros(row + 1))) for row in range(2)]
     source = open_webdataset(write_members(tmp_path / "x.tar", members))
     with pytest.raises(SpecError, match=r"'1\.npy' in .* becomes float64\[2\], but '0\.npy' in .* float64\[1\]"):
         source.gather(slice(0, 2), [np.empty((2, 1))])
 
 
-def test_images_of_two_sizes_are_refused_with_the_way_out(tmp_path):
+def test_images_of_two_sizes_are_refused_and_the_error_suggests_a_fix(tmp_path):
     members = [(f"{row}.png", png_bytes(np.zeros((3, row + 1), "u1"))) for row in range(2)]
     source = open_webdataset(write_members(tmp_path / "x.tar", members))
     with pytest.raises(SourceError, match=r"'1\.png' in .* is 3 x 2, but '0\.png' in .* is 3 x 1 .*size=\(3, 1\)"):
@@ -227,26 +227,26 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"x" * 2000])
-def test_what_is_no_tar_is_refused(tmp_path, content):
+def test_a_file_that_is_not_tar_is_refused(tmp_path, content):
     (tmp_path / "x.tar").write_bytes(content)
     with pytest.raises(SourceError, match=r"x\.tar (cannot be read as tar|has no samples)"):
         open_webdataset(tmp_path / "x.tar")
 
 
-def test_a_compressed_archive_too_large_to_be_held_is_refused_with_the_ways_out(tmp_path):
+def test_a_compressed_archive_beyond_the_budget_is_refused_and_the_error_suggests_fixes(tmp_path):
     path = write(tmp_path / "x.tar.gz", tree())
     with pytest.raises(SourceError, match=r"more than the limit of 1\.0 KiB.*max_held_bytes=.*gunzip"):
         open_webdataset(path, max_held_nbytes=1024)
 
 
-def test_an_archive_cut_short_is_refused(tmp_path):
+def test_a_truncated_archive_is_refused(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.npy", npy_bytes(np.zeros(1000)))])
     os.truncate(path, 2000)
     with pytest.raises(SourceError, match=r"cut short|unexpected end"):
         open_webdataset(path)
 
 
-def test_an_archive_that_shrinks_while_open_is_noticed(tmp_path):
+def test_an_archive_that_shrinks_while_open_raises_an_error(tmp_path):
     path = write(tmp_path / "x.tar", {"cls": np.arange(20)})
     source = open_webdataset(path)
     os.truncate(path, 1000)

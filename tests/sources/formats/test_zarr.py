@@ -1,4 +1,4 @@
-"""Zarr stores: unpacked by chunk, whatever codecs they were written with."""
+"""Zarr stores: Forebay decompresses them by chunk, with any codec."""
 
 import shutil
 import subprocess
@@ -44,7 +44,7 @@ class TestBlosc(SourceTests):
         return open_zarr(path), tree()
 
 
-class TestTheOtherByteOrder(SourceTests):
+class TestForeignByteOrder(SourceTests):
     def make_source(self, tmp_path):
         arrays = {"y": tree()["y"].astype(">i4")}
         return open_zarr(write(tmp_path / "x.zarr", arrays)), {"y": tree()["y"].astype("i4")}
@@ -68,7 +68,7 @@ class TestChunksNarrowerThanARow(SourceTests):
         return open_zarr(tmp_path / "x.zarr"), tree()["x"]
 
 
-class TestMoreChunksThanMayBeHeld(SourceTests):
+class TestMoreChunksThanTheBudgetHolds(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).integers(0, 9, (60, 6))
         return open_zarr(write(tmp_path / "x.zarr", {"x": rows}), max_held_nbytes=5 * 8 * 48), {"x": rows}
@@ -81,7 +81,7 @@ class TestManyStores(SourceTests):
         return open_files(tmp_path / "*.zarr", max_open_files=2), {"x": np.concatenate(parts)}
 
 
-def test_a_lone_array_has_no_name(tmp_path):
+def test_a_single_array_has_no_name(tmp_path):
     zarr.create_array(str(tmp_path / "x.zarr"), data=tree()["y"], chunks=(8,))
     source = open_zarr(tmp_path / "x.zarr", spec={"label": "int64"})
     assert open_zarr(tmp_path / "x.zarr").structure.kind is None
@@ -93,7 +93,7 @@ def test_arrays_in_groups_are_named_by_their_path(tmp_path):
     assert open_zarr(tmp_path / "x.zarr").structure.paths == ("train/x", "train/y")
 
 
-def test_a_group_can_be_chosen(tmp_path):
+def test_a_group_can_be_selected(tmp_path):
     write(tmp_path / "x.zarr", {"train/x": tree()["x"], "test/x": tree()["x"][:3]})
     assert_rows(open_zarr(tmp_path / "x.zarr", group="test"), slice(0, 3), [tree()["x"][:3]])
 
@@ -104,12 +104,12 @@ def test_a_nested_spec_finds_arrays_in_groups(tmp_path):
     assert source.structure.paths == ("train.x",)
 
 
-def test_a_group_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_group_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"group 'valid' of .* cannot be read as Zarr"):
         open_zarr(write(tmp_path / "x.zarr", tree()), group="valid")
 
 
-def test_an_array_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+def test_a_missing_array_is_refused_and_the_error_lists_the_arrays(tmp_path):
     with pytest.raises(SourceError, match=r"no array 'z'\. It has 'x', 'y'"):
         open_zarr(write(tmp_path / "x.zarr", tree()), members=["z"])
 
@@ -120,19 +120,19 @@ def test_arrays_of_unequal_length_are_refused_with_their_lengths(tmp_path):
         open_zarr(path)
 
 
-def test_a_single_value_is_refused_with_the_way_out(tmp_path):
+def test_a_single_value_is_refused_and_the_error_suggests_a_fix(tmp_path):
     zarr.create_group(str(tmp_path / "x.zarr")).create_array("mean", data=np.asarray(3.0))
     with pytest.raises(SourceError, match=r"'mean' in .* is a single value.*members="):
         open_zarr(tmp_path / "x.zarr")
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_store_is_refused(tmp_path):
     (tmp_path / "x.zarr").mkdir()
     with pytest.raises(SourceError, match=r"x\.zarr cannot be read as Zarr"):
         open_files(tmp_path / "x.zarr")
 
 
-def test_a_damaged_description_is_refused(tmp_path):
+def test_damaged_metadata_is_refused(tmp_path):
     path = write(tmp_path / "x.zarr", tree())
     (path / "x" / "zarr.json").write_text("{")
     with pytest.raises(SourceError, match="cannot be read as Zarr"):
@@ -148,7 +148,7 @@ def test_a_damaged_chunk_is_named_by_its_rows(tmp_path):
         source.gather(slice(0, 50), [np.empty(50, "i8")])
 
 
-def test_a_store_that_vanishes_is_not_read_as_the_fill_value(tmp_path):
+def test_a_deleted_store_raises_instead_of_returning_the_fill_value(tmp_path):
     path = write(tmp_path / "x.zarr", {"y": tree()["y"]})
     source = open_zarr(path)
     shutil.rmtree(path)
@@ -156,20 +156,20 @@ def test_a_store_that_vanishes_is_not_read_as_the_fill_value(tmp_path):
         source.gather(slice(0, 50), [np.empty(50, "i8")])
 
 
-def test_what_is_held_stays_within_its_bound(tmp_path):
+def test_held_bytes_stay_within_the_budget(tmp_path):
     source = open_zarr(write(tmp_path / "x.zarr", {"x": np.arange(1000.0)}), max_held_nbytes=640)
     assert_rows(source, some_rows(source, 100), [np.arange(1000.0)])
     assert source.held_nbytes == 640
 
 
-def test_a_shuffle_of_what_cannot_be_held_goes_by_chunks_and_says_so(tmp_path):
+def test_a_store_beyond_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
     path = write(tmp_path / "x.zarr", {"x": np.arange(400)}, chunk_rows=10)
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])
-        told = feed.explain()
+        explanation = feed.explain()
     assert sorted(rows.tolist()) == list(range(400))
-    assert "block-shuffled" in told
-    assert "chunks of 10 rows" in told
+    assert "block-shuffled" in explanation
+    assert "chunks of 10 rows" in explanation
 
 
 def test_without_zarr_the_error_names_the_extra(tmp_path):
