@@ -1,4 +1,4 @@
-"""Rows stored by chunk: each is unpacked as seldom as the memory that may be held allows."""
+"""Chunked columns: each chunk is decompressed as rarely as the memory budget allows."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +16,8 @@ from forebay.sources.files.segmented import SegmentedColumn
 ROWS = np.arange(600, dtype="i8").reshape(200, 3)
 
 
-class Unpacker:
-    """Chunks of an array, and how often each was asked for."""
+class Decompressor:
+    """Decompresses chunks of an array and records the calls."""
 
     def __init__(self, starts):
         self.starts, self.calls = starts, []
@@ -28,10 +28,10 @@ class Unpacker:
 
 
 def make(starts, *, held_nbytes):
-    unpacker = Unpacker(np.asarray(starts))
-    leaf = ChunkedColumn(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+    decompressor = Decompressor(np.asarray(starts))
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), decompressor.starts, decompressor)
     leaf.set_budget(held_nbytes)
-    return leaf, unpacker
+    return leaf, decompressor
 
 
 def gather(leaf, rows):
@@ -46,41 +46,41 @@ UNEVEN = [0, 1, 30, 30, 57, 190, 200]
 
 @pytest.mark.parametrize("starts", [EVEN, UNEVEN])
 @pytest.mark.parametrize("held_nbytes", [0, 1000, 2000, 10**6])
-def test_rows_are_right_whatever_may_be_held(starts, held_nbytes):
+def test_rows_are_correct_with_any_budget(starts, held_nbytes):
     leaf, _ = make(starts, held_nbytes=held_nbytes)
     rows = np.random.default_rng(0).integers(0, 200, 500)
     assert (gather(leaf, rows) == ROWS[rows]).all()
     assert (gather(leaf, np.sort(rows)) == ROWS[np.sort(rows)]).all()
 
 
-def test_where_all_may_be_held_each_chunk_is_unpacked_once():
-    leaf, unpacker = make(EVEN, held_nbytes=ROWS.nbytes)
+def test_each_chunk_is_decompressed_once_if_the_budget_holds_all():
+    leaf, decompressor = make(EVEN, held_nbytes=ROWS.nbytes)
     [gather(leaf, np.random.default_rng(seed).permutation(200)) for seed in range(3)]
-    assert sorted(unpacker.calls) == list(range(20))
+    assert sorted(decompressor.calls) == list(range(20))
 
 
-def test_reads_inside_as_many_chunks_as_are_held_unpack_each_once():
-    leaf, unpacker = make(EVEN, held_nbytes=8 * 240)
+def test_reads_within_the_held_chunks_decompress_each_once():
+    leaf, decompressor = make(EVEN, held_nbytes=8 * 240)
     gather(leaf, np.repeat(np.arange(20), 3))
     gather(leaf, np.arange(20)[::-1])
-    assert sorted(unpacker.calls) == [0, 1]
+    assert sorted(decompressor.calls) == [0, 1]
 
 
-def test_the_chunk_used_least_recently_makes_room():
-    leaf, unpacker = make(EVEN, held_nbytes=4 * 240)
+def test_the_least_recently_used_chunk_is_evicted():
+    leaf, decompressor = make(EVEN, held_nbytes=4 * 240)
     [gather(leaf, np.array([chunk * 10])) for chunk in [0, 1, 2, 3, 0, 4, 0, 1]]
-    assert unpacker.calls == [0, 1, 2, 3, 4, 1]
+    assert decompressor.calls == [0, 1, 2, 3, 4, 1]
 
 
-def test_what_is_held_never_grows_past_its_places():
+def test_held_bytes_stay_within_the_budget():
     leaf, _ = make(EVEN, held_nbytes=5 * 240)
     gather(leaf, np.random.default_rng(0).permutation(200))
     assert leaf.held_nbytes == 5 * 240
 
 
-def test_a_chunk_that_two_threads_need_is_unpacked_by_one():
-    unpacker, together = Unpacker(np.asarray(EVEN)), threading.Barrier(2)
-    leaf = ChunkedColumn(ArraySpec((3,), "int64"), unpacker.starts, unpacker)
+def test_a_chunk_that_two_threads_need_is_decompressed_once():
+    decompressor, together = Decompressor(np.asarray(EVEN)), threading.Barrier(2)
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), decompressor.starts, decompressor)
     leaf.set_budget(ROWS.nbytes)
 
     def read(_):
@@ -88,29 +88,29 @@ def test_a_chunk_that_two_threads_need_is_unpacked_by_one():
         return gather(leaf, np.arange(200))
 
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(read, range(2)))
-    assert all((rows == ROWS).all() for rows in found)
-    assert sorted(unpacker.calls) == list(range(20))
+        results = list(threads.map(read, range(2)))
+    assert all((rows == ROWS).all() for rows in results)
+    assert sorted(decompressor.calls) == list(range(20))
 
 
-def test_more_threads_than_places_wait_for_each_other():
+def test_more_threads_than_cached_chunks_wait_for_each_other():
     leaf, _ = make(EVEN, held_nbytes=0)
     batches = [np.random.default_rng(seed).integers(0, 200, 40) for seed in range(200)]
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda rows: gather(leaf, rows), batches))
-    assert all((rows == ROWS[batch]).all() for rows, batch in zip(found, batches, strict=True))
+        results = list(threads.map(lambda rows: gather(leaf, rows), batches))
+    assert all((rows == ROWS[batch]).all() for rows, batch in zip(results, batches, strict=True))
 
 
-def test_a_chunk_that_fails_is_tried_again():
+def test_a_chunk_that_failed_is_decompressed_again():
     broken = [True]
 
-    def unpack(chunk, target):
+    def decompress(chunk, target):
         if broken.pop():
             raise OSError("not now")
         target[...] = ROWS[chunk * 10 : chunk * 10 + 10]
         broken.append(False)
 
-    leaf = ChunkedColumn(ArraySpec((3,), "int64"), np.asarray(EVEN), unpack)
+    leaf = ChunkedColumn(ArraySpec((3,), "int64"), np.asarray(EVEN), decompress)
     leaf.set_budget(ROWS.nbytes)
     with pytest.raises(OSError, match="not now"):
         gather(leaf, np.arange(30))
@@ -121,7 +121,7 @@ def test_a_chunk_that_fails_is_tried_again():
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
 @pytest.mark.parametrize("width", [1, 3, 16, 331])
 @pytest.mark.parametrize("gap", [0, 1, 8, 64])
-def test_rows_in_pieces_are_right_wherever_the_pieces_lie(dtype, width, gap):
+def test_rows_of_segments_are_correct_at_any_offset(dtype, width, gap):
     rows = np.random.default_rng(0).integers(0, 100, (40, width)).astype(dtype)
     starts, offsets, memory = np.array([0, 7, 20, 40]), [], b"head"
     for start, stop in [(0, 7), (7, 20), (20, 40)]:
@@ -133,19 +133,19 @@ def test_rows_in_pieces_are_right_wherever_the_pieces_lie(dtype, width, gap):
     assert (out == rows[wanted]).all()
 
 
-def test_there_are_no_blocks_where_all_may_be_held():
+def test_there_are_no_shuffle_blocks_if_the_budget_holds_all_rows():
     assert ChunkPolicy(10, row_nbytes=8).shuffle_blocks(1000, 8000) is None
 
 
-def test_there_are_no_blocks_where_rows_are_read_one_by_one():
+def test_there_are_no_shuffle_blocks_for_chunks_of_one_row():
     assert ChunkPolicy(1, row_nbytes=8).shuffle_blocks(1000, 80) is None
 
 
-def test_blocks_are_chunks_of_which_so_many_may_be_held():
+def test_shuffle_blocks_are_chunks_and_count_how_many_fit():
     assert ChunkPolicy(10, row_nbytes=8).shuffle_blocks(1000, 800) == ShuffleBlocks(10, held=10)
 
 
-def test_small_leaves_have_no_say_in_how_rows_are_read():
+def test_small_leaves_do_not_change_the_chunk_policy():
     images, labels = (
         make(EVEN, held_nbytes=0)[0],
         ChunkedColumn(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None),
@@ -153,7 +153,7 @@ def test_small_leaves_have_no_say_in_how_rows_are_read():
     assert chunk_policy_of([images, labels]).rows == 10
 
 
-def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
+def test_small_leaves_are_held_whole_and_large_leaves_share_the_rest():
     images, labels = (
         make(EVEN, held_nbytes=0)[0],
         ChunkedColumn(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None),
@@ -167,12 +167,12 @@ def test_small_leaves_are_held_whole_and_the_others_share_the_rest():
 @pytest.mark.parametrize(
     ("rows", "held", "max_open_blocks"), [(10_000, 1, 2), (10_000, 10, 5), (10_000, 1000, 16), (64, 10_000, 1024)]
 )
-def test_a_shuffle_mixes_half_of_what_may_be_held_but_no_more_than_does_good(rows, held, max_open_blocks):
+def test_a_shuffle_opens_half_of_the_held_blocks_within_limits(rows, held, max_open_blocks):
     assert ShuffleBlocks(rows, held).max_open_blocks == max_open_blocks
 
 
 class Chunked(AbstractSource):
-    """A source that is read by blocks."""
+    """A source that asks for a block shuffle."""
 
     shuffle_blocks = ShuffleBlocks(10, held=8)
     specs, structure = fb.from_arrays(ROWS).specs, fb.from_arrays(ROWS).structure
@@ -184,15 +184,15 @@ class Chunked(AbstractSource):
         out[0][...] = ROWS[rows]
 
 
-def test_a_shuffle_follows_the_blocks_of_its_source():
+def test_a_shuffle_uses_the_shuffle_blocks_of_its_source():
     order = fb.from_source(Chunked()).shuffle(seed=3).order
     assert (order.block_rows, order.max_open_blocks) == (10, 4)
 
 
-def test_a_block_that_is_asked_for_comes_first():
+def test_an_explicit_block_overrides_the_source():
     order = fb.from_source(Chunked()).shuffle(seed=3, block=25, mix=3).order
     assert (order.block_rows, order.max_open_blocks) == (25, 3)
 
 
-def test_an_exact_shuffle_can_be_asked_for():
+def test_block_none_shuffles_exactly():
     assert fb.from_source(Chunked()).shuffle(seed=3, block=None).order.describe()[0] == "shuffled"

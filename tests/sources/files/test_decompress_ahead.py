@@ -38,15 +38,15 @@ def whole():
 
 def inflated(monkeypatch):
     """Return a list that records the name of every file that is inflated."""
-    seen, plain = [], DeflatedData.inflate
-    monkeypatch.setattr(DeflatedData, "inflate", lambda self: seen.append(self.file.path.stem) or plain(self))
-    return seen
+    inflated_names, plain = [], DeflatedData.inflate
+    monkeypatch.setattr(DeflatedData, "inflate", lambda self: inflated_names.append(self.file.path.stem) or plain(self))
+    return inflated_names
 
 
-def wait_until_inflated(seen, names):
+def wait_until_inflated(inflated_names, names):
     """Wait until the background threads have begun to inflate these files."""
     until = time.monotonic() + TIMEOUT_SECONDS
-    while not names <= set(seen):
+    while not names <= set(inflated_names):
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -80,29 +80,29 @@ def test_every_epoch_has_every_row_with_any_budget(folder, shuffle, held):
     pipeline = pipeline.shuffle(seed=0) if shuffle else pipeline
     with pipeline.batch(8).feed("numpy") as feed:
         for epoch in range(3):
-            found = np.concatenate([batch["x"].copy() for batch in feed])
+            epoch_rows = np.concatenate([batch["x"].copy() for batch in feed])
             order = pipeline.order.rows(epoch, np.arange(FILES * ROWS))
-            assert np.array_equal(found, whole()[order])
+            assert np.array_equal(epoch_rows, whole()[order])
 
 
 def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
-    seen = inflated(monkeypatch)
+    inflated_names = inflated(monkeypatch)
     with fb.from_files(str(folder / "*.npz")).shuffle(seed=0).batch(8).feed("numpy") as feed:
         for _ in range(3):
             assert sum(len(batch["x"]) for batch in feed) == FILES * ROWS
-    assert Counter(seen) == dict.fromkeys(map(str, range(FILES)), 1)
+    assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
 def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
-    seen, source = inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
+    inflated_names, source = inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
     prefetch, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:
-        wait_until_inflated(seen, {str(row // ROWS) for row in (group.start, group.stop - 1)})
+        wait_until_inflated(inflated_names, {str(row // ROWS) for row in (group.start, group.stop - 1)})
         source.gather(group, [out[group]])
     prefetch.close()
     assert np.array_equal(out, whole())
-    assert Counter(seen) == dict.fromkeys(map(str, range(FILES)), 1)
+    assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
 def test_files_beyond_the_budget_are_shuffled_by_file(folder):

@@ -29,7 +29,7 @@ class TestNpyFiles(SourceTests):
         return open_files(tmp_path / "*.npy"), np.concatenate(arrays)
 
 
-class TestMoreFilesThanMayBeOpen(SourceTests):
+class TestMoreFilesThanMaxOpenFiles(SourceTests):
     def make_source(self, tmp_path):
         arrays = save_parts(tmp_path, parts(3))
         return open_files(str(tmp_path / "*.npy"), max_open_files=1), np.concatenate(arrays)
@@ -74,30 +74,30 @@ class TestFilesOfTwoFormats(SourceTests):
         return open_files([tmp_path / "a.npy", tmp_path / "b.png"]), np.concatenate([array, image[None]])
 
 
-def test_a_single_file_is_its_own_source(tmp_path):
+def test_a_single_file_opens_as_the_source_of_its_format(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     assert type(open_files(tmp_path / "x.npy")) is type(open_npy(tmp_path / "x.npy"))
 
 
-def test_a_glob_is_sorted_as_people_count(tmp_path):
+def test_a_glob_is_sorted_in_natural_order(tmp_path):
     names = ["part-10.npy", "part-2.npy", "part-1.npy", "part.npy"]
     [(tmp_path / name).touch() for name in names]
-    found = [path.name for path in expand_paths(tmp_path / "*.npy")]
-    assert found == ["part-1.npy", "part-2.npy", "part-10.npy", "part.npy"]
+    names_in_order = [path.name for path in expand_paths(tmp_path / "*.npy")]
+    assert names_in_order == ["part-1.npy", "part-2.npy", "part-10.npy", "part.npy"]
 
 
-def test_a_list_keeps_its_order_and_its_globs_unfold_in_place(tmp_path):
+def test_a_list_keeps_its_order_and_expands_globs_in_place(tmp_path):
     [(tmp_path / name).touch() for name in ["a1.npy", "a2.npy", "b.npy"]]
-    found = [path.name for path in expand_paths([tmp_path / "b.npy", str(tmp_path / "a*.npy")])]
-    assert found == ["b.npy", "a1.npy", "a2.npy"]
+    names_in_order = [path.name for path in expand_paths([tmp_path / "b.npy", str(tmp_path / "a*.npy")])]
+    assert names_in_order == ["b.npy", "a1.npy", "a2.npy"]
 
 
-def test_a_name_with_brackets_is_a_file_if_it_is_there(tmp_path):
+def test_a_name_with_brackets_is_a_file_if_it_exists(tmp_path):
     (tmp_path / "x[1].npy").touch()
     assert expand_paths(tmp_path / "x[1].npy") == [tmp_path / "x[1].npy"]
 
 
-def test_two_stars_reach_into_folders(tmp_path):
+def test_two_stars_match_subfolders(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / "x.npy").touch()
     assert [path.name for path in expand_paths(tmp_path / "**" / "*.npy")] == ["x.npy"]
@@ -119,12 +119,12 @@ def test_a_folder_is_refused_with_a_glob_to_use(tmp_path):
         open_files(tmp_path)
 
 
-def test_a_missing_file_is_refused_by_its_name(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SourceError, match=r"gone\.npy'"):
         open_files([tmp_path / "gone.npy"])
 
 
-def test_no_files_at_all_are_refused():
+def test_an_empty_list_of_files_is_refused():
     with pytest.raises(SourceError, match="no files were given"):
         open_files([])
 
@@ -135,7 +135,7 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
         open_files(tmp_path / "x.xlsx")
 
 
-def test_an_option_of_another_format_is_refused_with_those_there_are(tmp_path):
+def test_an_option_of_another_format_is_refused_and_the_error_lists_the_options(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     with pytest.raises(SourceError, match=r"\.npy files have no option 'delimiter'. Choose from these options: spec"):
         open_files(tmp_path / "x.npy", delimiter=",")
@@ -155,24 +155,24 @@ def test_files_of_different_structure_are_refused_with_both_names(tmp_path):
         open_files(tmp_path / "*")
 
 
-def test_no_file_may_be_open_is_refused(tmp_path):
+def test_max_open_files_of_zero_is_refused(tmp_path):
     save_parts(tmp_path, parts())
     with pytest.raises(SourceError, match="max_open_files=0"):
         open_files(tmp_path / "*.npy", max_open_files=0)
 
 
-def test_all_regions_are_given_where_all_files_stay_open(tmp_path):
+def test_memory_lists_every_region_if_all_files_stay_open(tmp_path):
     save_parts(tmp_path, parts(3))
     regions = open_files(tmp_path / "*.npy").memory()
     assert [region.nbytes for region in regions] == [length * 12 for length in LENGTHS]
 
 
-def test_no_regions_are_given_where_files_come_and_go(tmp_path):
+def test_memory_is_empty_if_files_are_closed_and_reopened(tmp_path):
     save_parts(tmp_path, parts(3))
     assert open_files(tmp_path / "*.npy", max_open_files=2).memory() == []
 
 
-def test_a_file_that_is_gone_when_it_is_opened_again_is_noticed(tmp_path):
+def test_a_file_deleted_before_it_is_reopened_raises_an_error(tmp_path):
     save_parts(tmp_path, parts(3))
     source = open_files(tmp_path / "*.npy", max_open_files=1)
     (tmp_path / "0.npy").unlink()
@@ -180,7 +180,7 @@ def test_a_file_that_is_gone_when_it_is_opened_again_is_noticed(tmp_path):
         source.gather(slice(0, 3), [np.empty((3, 3), "f4")])
 
 
-def test_a_file_that_is_another_when_it_is_opened_again_is_noticed(tmp_path):
+def test_a_file_replaced_before_it_is_reopened_raises_an_error(tmp_path):
     save_parts(tmp_path, parts(3))
     source = open_files(tmp_path / "*.npy", max_open_files=1)
     np.save(tmp_path / "0.npy", np.zeros((8, 3), "f4"))
@@ -188,7 +188,7 @@ def test_a_file_that_is_another_when_it_is_opened_again_is_noticed(tmp_path):
         source.gather(slice(0, 3), [np.empty((3, 3), "f4")])
 
 
-def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
+def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
     save_parts(tmp_path, parts(3))
     source = open_files(tmp_path / "*.npy")
     os.truncate(tmp_path / "2.npy", 130)
@@ -197,7 +197,7 @@ def test_a_file_that_shrinks_while_open_is_noticed(tmp_path):
 
 
 def test_opening_reads_no_data(tmp_path):
-    """A file with a hole of 4 GiB: reading it would take seconds and memory."""
+    """Open sparse files of 4 GiB. Reading them would take seconds and memory."""
     for name in "ab":
         header = np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", "u1", (2**32,))
         header.flush()
@@ -205,7 +205,7 @@ def test_opening_reads_no_data(tmp_path):
     assert_rows(source, np.array([2**33 - 1]), [np.broadcast_to(np.uint8(0), 2**33)])
 
 
-def test_closed_files_say_so(tmp_path):
+def test_closed_files_raise(tmp_path):
     save_parts(tmp_path, parts())
     source = open_files(tmp_path / "*.npy")
     source.close()
@@ -213,7 +213,7 @@ def test_closed_files_say_so(tmp_path):
         source.gather(slice(0, 3), [np.empty(3, "f4")])
 
 
-def test_a_source_in_use_is_not_closed_under_its_user():
+def test_a_source_in_use_is_not_closed():
     opened = [Recorded(), Recorded()]
     pool = SourcePool([lambda: opened[0], lambda: opened[1]], max_open=1, max_held_nbytes=1)
     with pool.use(0), pool.use(1):
@@ -221,7 +221,7 @@ def test_a_source_in_use_is_not_closed_under_its_user():
     assert pool.open_count == 1
 
 
-def test_the_source_used_least_recently_is_closed_first():
+def test_the_least_recently_used_source_is_closed_first():
     opened = [Recorded(), Recorded(), Recorded()]
     pool = SourcePool([lambda n=n: opened[n] for n in range(3)], max_open=2, max_held_nbytes=1)
     for number in (0, 1, 0, 2):
@@ -230,7 +230,7 @@ def test_the_source_used_least_recently_is_closed_first():
     assert [source.closed for source in opened] == [False, True, False]
 
 
-def test_sources_are_closed_when_they_hold_too_much():
+def test_sources_are_closed_when_they_hold_more_than_the_budget():
     opened = [Recorded(60), Recorded(60)]
     pool = SourcePool([lambda: opened[0], lambda: opened[1]], max_open=9, max_held_nbytes=100)
     for number in (0, 1):
@@ -239,7 +239,7 @@ def test_sources_are_closed_when_they_hold_too_much():
     assert [source.closed for source in opened] == [True, False]
 
 
-def test_threads_beyond_the_bound_open_a_source_once_each():
+def test_threads_that_use_one_source_open_it_once():
     opened = []
     barrier = threading.Barrier(4, timeout=60)
     pool = SourcePool([lambda: opened.append(Recorded()) or opened[-1]], max_open=1, max_held_nbytes=1)
@@ -256,7 +256,7 @@ def test_threads_beyond_the_bound_open_a_source_once_each():
 
 
 class Recorded:
-    """A source that only remembers being closed."""
+    """A source that only records whether it was closed."""
 
     def __init__(self, held_nbytes=0):
         self.held_nbytes, self.closed = held_nbytes, False
