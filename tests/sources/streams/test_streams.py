@@ -1,3 +1,5 @@
+"""Feeds of streams (`from_generator`) and of ready-made batches (`from_batches`)."""
+
 import json
 import threading
 from itertools import islice
@@ -21,12 +23,12 @@ def flat(feed):
     return [row for batch in received(feed) for row in batch]
 
 
-def test_rows_of_a_generator_come_in_order_every_epoch():
+def test_every_epoch_has_the_rows_of_a_generator_in_order():
     with fb.from_generator(counting(100)).batch(7).feed("numpy") as feed:
         assert [flat(feed) for _ in range(3)] == [list(range(100))] * 3
 
 
-def test_trees_come_back_as_they_went_in():
+def test_batches_keep_the_structure_of_the_rows():
     rows = [{"x": np.full(3, i, "f4"), "y": i} for i in range(5)]
     with fb.from_generator(lambda: rows).batch(5).feed("numpy") as feed:
         (batch,) = feed
@@ -34,7 +36,7 @@ def test_trees_come_back_as_they_went_in():
     assert batch["y"].tolist() == list(range(5))
 
 
-def test_a_generator_that_fills_the_same_array_again_loses_nothing():
+def test_a_generator_that_reuses_its_array_loses_no_row():
     def reusing():
         row = np.empty(4)
         for i in range(50):
@@ -45,7 +47,7 @@ def test_a_generator_that_fills_the_same_array_again_loses_nothing():
     assert [row[0] for batch in batches for row in batch] == list(range(50))
 
 
-def test_an_endless_generator_can_be_taken_from():
+def test_take_limits_an_endless_generator():
     def endless():
         number = 0
         while True:
@@ -76,17 +78,17 @@ def test_repeat_before_batch():
     ]
 
 
-def test_repeating_nothing_for_ever_is_an_error():
+def test_repeating_an_empty_generator_forever_raises_an_error():
     with pytest.raises(SourceError, match="yielded no"):
         received(fb.from_generator(counting(0), spec="int64").repeat().batch(4).feed("numpy"))
 
 
-def test_shards_of_a_stream_are_strides_of_it():
+def test_a_shard_has_every_nth_row_of_a_stream():
     parts = [flat(fb.from_generator(counting(50)).shard(index, 3).batch(4).feed("numpy")) for index in range(3)]
     assert parts == [list(range(50))[index::3] for index in range(3)]
 
 
-def test_a_window_shuffle_gives_every_row_once_and_mixes_them():
+def test_a_window_shuffle_yields_every_row_once_in_a_new_order():
     pipeline = fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16)
     with pipeline.feed("numpy") as feed:
         epochs = [flat(feed) for _ in range(2)]
@@ -95,17 +97,17 @@ def test_a_window_shuffle_gives_every_row_once_and_mixes_them():
     assert flat(pipeline.feed("numpy")) == epochs[0]
 
 
-def test_no_row_leaves_a_window_before_it_can_have_entered():
+def test_a_window_shuffle_moves_no_row_forward_beyond_its_window():
     rows = flat(fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16).feed("numpy"))
     assert all(row < position + 300 + 16 for position, row in enumerate(rows))
 
 
-def test_a_stream_says_how_to_shuffle_it():
+def test_a_shuffle_of_a_stream_without_a_window_is_refused_with_an_example():
     with pytest.raises(PipelineError, match="window='64MB'"):
         fb.from_generator(counting(10)).shuffle(seed=0)
 
 
-def test_resume_of_a_generator_by_replay():
+def test_a_generator_is_resumed_by_replay():
     pipeline = fb.from_generator(counting(100)).shuffle(seed=3, window=200).batch(7)
     with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
         iterator = iter(feed)
@@ -117,7 +119,7 @@ def test_resume_of_a_generator_by_replay():
 
 
 class Counter:
-    """An iterator with a state of its own."""
+    """An iterator with `state_dict` and `load_state_dict`."""
 
     def __init__(self, rows, loads):
         self.next, self.rows, self.loads = 0, rows, loads
@@ -139,7 +141,7 @@ class Counter:
         self.loads.append(state["next"])
 
 
-def test_resume_of_a_generator_by_its_own_state():
+def test_an_iterator_with_a_state_is_resumed_from_its_state():
     loads = []
     pipeline = fb.from_generator(lambda: Counter(1000, loads), spec="int64").batch(7)
     with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
@@ -153,7 +155,7 @@ def test_resume_of_a_generator_by_its_own_state():
 
 
 class LiveState(Counter):
-    """One that gives its own dict away and goes on changing it."""
+    """A counter whose `state_dict` returns a dict that it keeps changing."""
 
     def __init__(self, rows):
         super().__init__(rows, [])
@@ -170,7 +172,7 @@ class LiveState(Counter):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("mapped", [True, False])
-def test_resume_by_own_state_is_exact_from_the_first_batch_on(steps, mapped):
+def test_a_resume_from_an_iterator_state_is_exact_at_every_step(steps, mapped):
     pipeline = fb.from_generator(lambda: LiveState(50)).batch(4)
     pipeline = pipeline.map(lambda batch: batch) if mapped else pipeline
     with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
@@ -181,7 +183,7 @@ def test_resume_by_own_state_is_exact_from_the_first_batch_on(steps, mapped):
         assert [row for batch in received(other) for row in batch] == list(range(steps * 4, 50))
 
 
-def test_a_stream_that_became_shorter_than_its_state_is_noticed():
+def test_a_stream_shorter_than_its_saved_position_raises_an_error():
     rows = [100]
     pipeline = fb.from_generator(lambda: iter(range(rows[0])), spec="int64").batch(5)
     with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
@@ -242,7 +244,7 @@ def test_python_numbers_take_the_type_of_the_spec():
     assert next(feed).dtype == np.float32
 
 
-def test_a_generator_object_is_refused_with_the_way_out():
+def test_a_generator_object_is_refused_and_the_error_suggests_the_function():
     with pytest.raises(SpecError, match="without calling it"):
         fb.from_generator(iter(range(3)))
 
@@ -252,7 +254,7 @@ def test_an_empty_generator_without_a_spec_is_refused():
         fb.from_generator(counting(0))
 
 
-def test_a_slow_generator_gives_its_first_batch_without_waiting_for_a_group():
+def test_the_first_batch_of_a_slow_generator_does_not_wait_for_a_whole_group():
     received_one = threading.Event()
 
     def slow():
@@ -279,13 +281,13 @@ def test_ready_made_batches_pass_through():
         assert [len(batch["x"]) for batch in feed] == [3, 3, 2]
 
 
-def test_ready_made_batches_may_be_mapped_and_grow():
+def test_ready_made_batches_can_be_mapped_and_may_grow():
     loader = [np.arange(2), np.arange(500)]
     with fb.from_batches(loader).map(lambda batch: batch + 1).feed("numpy") as feed:
         assert [batch.tolist() for batch in feed] == [[1, 2], list(range(1, 501))]
 
 
-def test_a_loader_that_reuses_its_memory_loses_nothing():
+def test_a_loader_that_reuses_its_memory_loses_no_batch():
     def loader():
         memory = np.empty(3)
         for i in range(20):
@@ -295,14 +297,14 @@ def test_a_loader_that_reuses_its_memory_loses_nothing():
     assert [batch[0] for batch in received(fb.from_batches(loader).feed("numpy"))] == list(range(20))
 
 
-def test_an_iterator_gives_one_epoch_and_then_says_why_not_two():
+def test_a_second_epoch_of_an_iterator_raises_an_error():
     with fb.from_batches(iter(batches())).feed("numpy") as feed:
         assert len(list(feed)) == 3
         with pytest.raises(SourceError, match="only one epoch"):
             list(feed)
 
 
-def test_a_loader_is_not_begun_more_often_than_it_is_read():
+def test_a_loader_is_iterated_once_per_epoch():
     class Loader:
         begun = 0
 
@@ -314,14 +316,14 @@ def test_a_loader_is_not_begun_more_often_than_it_is_read():
         assert [received(feed) for _ in range(3)] == [[[1, 1]], [[2, 2]], [[3, 3]]]
 
 
-def test_a_pipeline_of_batches_serves_several_feeds():
+def test_a_pipeline_of_ready_made_batches_makes_several_feeds():
     pipeline = fb.from_batches([np.arange(2)] * 3).map(lambda batch: batch + 1)
     for _ in range(2):
         with pipeline.feed("numpy") as feed:
             assert len(received(feed)) == 3
 
 
-def test_fields_of_ready_made_batches_are_known_by_name():
+def test_fields_of_ready_made_batches_are_matched_by_name():
     loader = [{"a": np.zeros(2), "b": np.ones(2)}, {"b": np.ones(2), "a": np.zeros(2)}]
     with fb.from_batches(loader).feed("numpy") as feed:
         assert [batch["a"].tolist() for batch in feed] == [[0, 0], [0, 0]]
@@ -333,22 +335,22 @@ def test_none_is_not_a_batch():
 
 
 @pytest.mark.parametrize("rows", [[3, 0, 2], [0, 3], [2, 0]])
-def test_empty_batches_pass_through_like_any_other(rows):
+def test_empty_batches_pass_through(rows):
     loader = [np.arange(count) for count in rows]
     assert received(fb.from_batches(loader).feed("numpy")) == [batch.tolist() for batch in loader]
 
 
-def test_single_rows_are_no_batches_and_the_error_says_where_to_take_them():
+def test_single_rows_are_refused_and_the_error_suggests_from_generator():
     with pytest.raises(SpecError, match=r"from_generator\(\)"):
         fb.from_batches([(np.zeros(3), 1), (np.zeros(3), 0)])
 
 
-def test_what_numpy_cannot_take_is_refused_by_its_type():
+def test_a_batch_that_numpy_cannot_convert_is_refused_with_its_type():
     with pytest.raises(SpecError, match=r"NumPy cannot convert a list in a batch .* rows of one length"):
         fb.from_batches([[[1], [2, 3]]])
 
 
-def test_resume_and_shards_of_ready_made_batches():
+def test_ready_made_batches_can_be_resumed_and_sharded():
     loader = [np.full(2, i) for i in range(10)]
     with fb.from_batches(loader).feed("numpy") as feed, fb.from_batches(loader).feed("numpy") as other:
         iterator = iter(feed)
@@ -359,18 +361,18 @@ def test_resume_and_shards_of_ready_made_batches():
     assert received(fb.from_batches(loader).shard(1, 3).feed("numpy")) == [[i, i] for i in (1, 4, 7)]
 
 
-def test_batches_that_are_not_alike_are_refused():
+def test_batches_with_different_specs_are_refused():
     with pytest.raises(SpecError, match=r"batch 1 has rows of float64\[3\] in 'array'"):
         received(fb.from_batches([np.zeros((2, 2)), np.zeros((2, 3))]).feed("numpy"))
 
 
-def test_ready_made_batches_are_not_batched_again():
+def test_batching_ready_made_batches_again_is_refused():
     with pytest.raises(PipelineError, match="ready-made"):
         fb.from_batches(batches()).batch(3)
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_the_last_batch_of_a_shard_of_a_loader_is_known_to_be_the_last(shard):
+def test_an_epoch_is_spent_at_the_last_batch_of_a_shard(shard):
     loader = [np.arange(3)] * 5
     with fb.from_batches(loader).shard(shard, 2).feed("numpy") as feed:
         epoch = iter(feed)
