@@ -68,7 +68,7 @@ def test_epochs_left_early_are_followed_by_whole_ones(tmp_path, monkeypatch, shu
         assert np.array_equal(epoch_of(feed), array[expected(pipeline, 5)])
 
 
-def test_leaves_of_one_file_that_share_sectors_are_not_mistaken_for_each_other(tmp_path, monkeypatch):
+def test_leaves_of_one_file_that_share_sectors_are_not_confused(tmp_path, monkeypatch):
     labels, rows = np.arange(640, dtype="i8"), np.arange(640 * 600, dtype="i4").reshape(640, 600)
     np.savez(tmp_path / "rows.npz", label=labels, row=rows)
     pretend_uncached(monkeypatch)
@@ -101,7 +101,7 @@ def test_shards_of_block_shuffles_are_read(tmp_path, monkeypatch, shard):
         assert np.array_equal(epoch_of(feed), array[expected(pipeline)[shard::3]])
 
 
-def test_a_resumed_feed_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_resumed_feed_continues_at_its_saved_position(tmp_path, monkeypatch):
     path, array = numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, seed=1, block=100)
@@ -158,7 +158,9 @@ def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, mon
     pretend_uncached(monkeypatch)
     broken = threading.Event()
     read = io_uring.IoUring.read
-    monkeypatch.setattr(io_uring.IoUring, "read", lambda *asked: failed(asked) if broken.is_set() else read(*asked))
+    monkeypatch.setattr(
+        io_uring.IoUring, "read", lambda *arguments: failed(arguments) if broken.is_set() else read(*arguments)
+    )
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(8).feed("numpy", host_bytes="4MiB") as feed:
         broken.set()
@@ -168,8 +170,8 @@ def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, mon
         assert np.array_equal(epoch_of(feed), array[expected(pipeline, 1)])
 
 
-def failed(asked):
-    return np.full(len(asked[2]), -errno.EIO)
+def failed(arguments):
+    return np.full(len(arguments[2]), -errno.EIO)
 
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
@@ -188,8 +190,8 @@ def test_close_waits_for_reads_and_ends_every_thread(tmp_path, monkeypatch, shuf
 def slow(monkeypatch, seconds):
     """Delay every read, like a busy disk."""
     plain, ring = reading_threads.pread_each, io_uring.IoUring.read
-    monkeypatch.setattr(reading_threads, "pread_each", lambda *asked: time.sleep(seconds) or plain(*asked))
-    monkeypatch.setattr(io_uring.IoUring, "read", lambda *asked: time.sleep(seconds) or ring(*asked))
+    monkeypatch.setattr(reading_threads, "pread_each", lambda *arguments: time.sleep(seconds) or plain(*arguments))
+    monkeypatch.setattr(io_uring.IoUring, "read", lambda *arguments: time.sleep(seconds) or ring(*arguments))
 
 
 def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path, monkeypatch):
@@ -245,7 +247,7 @@ def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(t
 def counted_reads(monkeypatch):
     """Return a list that grows with every io_uring read."""
     reads, read = [], io_uring.IoUring.read
-    monkeypatch.setattr(io_uring.IoUring, "read", lambda *asked: reads.append(1) or read(*asked))
+    monkeypatch.setattr(io_uring.IoUring, "read", lambda *arguments: reads.append(1) or read(*arguments))
     return reads
 
 
@@ -274,14 +276,14 @@ def test_groups_that_wait_for_blocks_continue_when_the_files_are_in_memory(tmp_p
 def test_a_closed_feed_frees_its_read_buffers(tmp_path, monkeypatch):
     path, _ = numbered(tmp_path)
     pretend_uncached(monkeypatch)
-    made = []
-    monkeypatch.setattr(blocks, "aligned_memory", lambda nbytes: record(made, aligned_memory(nbytes)))
+    allocated = []
+    monkeypatch.setattr(blocks, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))
     with files_pipeline(path, seed=1, block=100).batch(64).feed("numpy") as feed:
         next(feed)
     assert feed.plan.nbytes > 0
-    assert [memory() for memory in made[:1]] == [None]
+    assert [memory() for memory in allocated[:1]] == [None]
 
 
-def record(made, memory):
-    made.append(weakref.ref(memory))
+def record(allocated, memory):
+    allocated.append(weakref.ref(memory))
     return memory

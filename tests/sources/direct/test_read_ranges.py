@@ -18,39 +18,41 @@ def merged(ranges, alignment, gap=0):
 
 @given(RANGES, ALIGNMENTS, st.integers(0, 10_000))
 def test_every_range_is_inside_the_merged_range_that_locate_uses(ranges, alignment, gap):
-    found, starts, nbytes = merged(ranges, alignment, gap)
-    which = np.searchsorted(found.starts, starts, side="right") - 1
-    assert (found.starts[which] + found.nbytes[which] >= starts + nbytes).all()
-    assert (found.locate(starts) - found.buffer_offsets[which] == starts - found.starts[which]).all()
+    merged_ranges, starts, nbytes = merged(ranges, alignment, gap)
+    which = np.searchsorted(merged_ranges.starts, starts, side="right") - 1
+    assert (merged_ranges.starts[which] + merged_ranges.nbytes[which] >= starts + nbytes).all()
+    assert (
+        merged_ranges.locate(starts) - merged_ranges.buffer_offsets[which] == starts - merged_ranges.starts[which]
+    ).all()
 
 
 @given(RANGES, ALIGNMENTS, st.integers(0, 10_000))
 def test_merged_ranges_are_aligned_and_further_apart_than_the_gap(ranges, alignment, gap):
-    found, _, _ = merged(ranges, alignment, gap)
-    assert not (found.starts % alignment).any()
-    assert not (found.nbytes % alignment).any()
-    assert (found.starts[1:] > (found.starts + found.nbytes)[:-1] + gap).all()
+    merged_ranges, _, _ = merged(ranges, alignment, gap)
+    assert not (merged_ranges.starts % alignment).any()
+    assert not (merged_ranges.nbytes % alignment).any()
+    assert (merged_ranges.starts[1:] > (merged_ranges.starts + merged_ranges.nbytes)[:-1] + gap).all()
 
 
 @given(RANGES, ALIGNMENTS)
 def test_merged_ranges_follow_each_other_in_the_buffer(ranges, alignment):
-    found, _, _ = merged(ranges, alignment)
-    assert found.buffer_offsets.tolist() == [0, *np.cumsum(found.nbytes)[:-1].tolist()]
+    merged_ranges, _, _ = merged(ranges, alignment)
+    assert merged_ranges.buffer_offsets.tolist() == [0, *np.cumsum(merged_ranges.nbytes)[:-1].tolist()]
 
 
 @given(RANGES, ALIGNMENTS)
 def test_without_a_gap_only_alignment_adds_bytes(ranges, alignment):
-    found, _, nbytes = merged(ranges, alignment)
-    assert found.total_nbytes <= (nbytes + 2 * alignment).sum()
+    merged_ranges, _, nbytes = merged(ranges, alignment)
+    assert merged_ranges.total_nbytes <= (nbytes + 2 * alignment).sum()
 
 
 @given(RANGES, st.sampled_from([512, 4096]))
 def test_split_reads_cover_the_ranges(ranges, alignment):
-    found, _, _ = merged(ranges, alignment, gap=1 << 20)
-    reads = found.split()
+    merged_ranges, _, _ = merged(ranges, alignment, gap=1 << 20)
+    reads = merged_ranges.split()
     assert reads.nbytes.max() <= read_ranges.READ_NBYTES + read_ranges.SMALL_REST_NBYTES
-    assert covered(reads) == covered(found)
-    assert np.array_equal(found.locate(reads.starts), reads.buffer_offsets)
+    assert covered(reads) == covered(merged_ranges)
+    assert np.array_equal(merged_ranges.locate(reads.starts), reads.buffer_offsets)
 
 
 def covered(ranges):
@@ -61,8 +63,8 @@ def covered(ranges):
 
 
 def test_a_row_in_two_leaves_is_read_once():
-    found, _, _ = merged([(100, 50), (100, 50), (120, 10)], 512)
-    assert (found.starts.tolist(), found.nbytes.tolist()) == ([0], [512])
+    merged_ranges, _, _ = merged([(100, 50), (100, 50), (120, 10)], 512)
+    assert (merged_ranges.starts.tolist(), merged_ranges.nbytes.tolist()) == ([0], [512])
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=12))
@@ -76,8 +78,8 @@ def test_every_address_of_combined_ranges_is_located_where_it_was_read(ranges):
     ]
     combined = ReadRanges.combine(parts)
     for start, nbytes in ranges:
-        found = int(combined.locate(np.array([start]))[0])
-        assert memory[found : found + nbytes].tolist() == list(range(start, start + nbytes))
+        position = int(combined.locate(np.array([start]))[0])
+        assert memory[position : position + nbytes].tolist() == list(range(start, start + nbytes))
 
 
 def test_empty_ranges_locate_nothing():

@@ -87,9 +87,9 @@ def test_short_reads_are_continued(files, max_nbytes):
 def test_interrupted_reads_are_repeated(files, code):
     answers = iter([-code, -code])
 
-    def interrupted(*asked):
+    def interrupted(*arguments):
         code = next(answers, None)
-        return pread_each(*asked) if code is None else np.full(len(asked[1]), code)
+        return pread_each(*arguments) if code is None else np.full(len(arguments[1]), code)
 
     reads, memory = whole(files)
     read_fully(interrupted, files, reads, memory)
@@ -99,14 +99,14 @@ def test_interrupted_reads_are_repeated(files, code):
 def test_a_disk_error_names_the_file_and_the_position(files):
     reads, memory = whole(files)
     with pytest.raises(SourceError, match=r"at byte 1048576 of .*bytes.npy: Input/output error") as raised:
-        read_fully(lambda *asked: np.array([1 << 20, -errno.EIO, 1 << 20]), files, reads, memory)
+        read_fully(lambda *arguments: np.array([1 << 20, -errno.EIO, 1 << 20]), files, reads, memory)
     assert raised.value.__cause__.errno == errno.EIO
 
 
 def test_a_disk_that_returns_nothing_is_given_up_after_64_attempts(files):
     reads, memory = whole(files)
     with pytest.raises(SourceError, match="in 64 attempts"):
-        read_fully(lambda *asked: np.zeros(len(asked[1]), np.int64), files, reads, memory)
+        read_fully(lambda *arguments: np.zeros(len(arguments[1]), np.int64), files, reads, memory)
 
 
 def test_a_truncated_file_raises_an_error(files):
@@ -133,14 +133,14 @@ def test_a_deleted_file_is_refused(source):
 @pytest.mark.parametrize("name", ["_done", "_enter"])
 def test_no_read_is_in_progress_after_an_interrupt(files, monkeypatch, name):
     ring, memory, offsets = IoUring(), aligned_memory(1 << 20), np.arange(200) * 512
-    asked = (files.descriptors[np.zeros(200, np.intp)], offsets, np.full(200, 512), memory, offsets)
+    read_arguments = (files.descriptors[np.zeros(200, np.intp)], offsets, np.full(200, 512), memory, offsets)
     monkeypatch.setattr(ring, name, interrupted_once(getattr(ring, name)))
     with pytest.raises(KeyboardInterrupt):
-        ring.read(*asked)
+        ring.read(*read_arguments)
     memory[:] = 0
     time.sleep(0.05)
     assert not memory.any()
-    assert (ring.read(*asked) == 512).all()
+    assert (ring.read(*read_arguments) == 512).all()
     assert np.array_equal(memory[: 200 * 512], content(files)[: 200 * 512])
 
 
@@ -148,8 +148,8 @@ def interrupted_once(function):
     """Wrap a function so that its first call raises KeyboardInterrupt after the work is done."""
     errors = [KeyboardInterrupt()]
 
-    def interrupted(*given):
-        result = function(*given)
+    def interrupted(*arguments):
+        result = function(*arguments)
         if errors:
             raise errors.pop()
         return result
@@ -159,8 +159,8 @@ def interrupted_once(function):
 
 def test_a_bad_file_descriptor_fails_only_its_own_read(files):
     numbers = np.array([files.descriptors[0], -1, files.descriptors[0]])
-    given = IoUring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
-    assert given.tolist() == [512, -errno.EBADF, 512]
+    results = IoUring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
+    assert results.tolist() == [512, -errno.EBADF, 512]
 
 
 def test_a_kernel_without_io_uring_raises_os_error(monkeypatch):
@@ -200,17 +200,17 @@ def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
 
 
 def test_a_closed_pass_frees_its_memory(source, monkeypatch):
-    made = []
-    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: record(made, aligned_memory(nbytes)))
+    allocated = []
+    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))
     reader = row_reader(source)
     read_pass = reader.begin(iter([(0, np.arange(10))]))
     read_pass.gather(0, np.arange(10), [np.empty(10, np.uint8)])
     reader.close()
-    assert [memory() for memory in made] == [None, None]
+    assert [memory() for memory in allocated] == [None, None]
 
 
-def record(made, memory):
-    made.append(weakref.ref(memory))
+def record(allocated, memory):
+    allocated.append(weakref.ref(memory))
     return memory
 
 
