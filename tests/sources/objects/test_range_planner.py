@@ -27,15 +27,15 @@ def planner_of(rows, row_nbytes=ROW_NBYTES):
 def test_every_row_is_inside_a_range_of_its_object(rows, seed, count, limit):
     planner = planner_of(rows)
     rows_needed = np.unique(np.random.default_rng(seed).integers(0, sum(rows), count))
-    found = planner.ranges_for_rows(
+    planned = planner.ranges_for_rows(
         rows_needed, planner.blocks_to_read_whole(rows_needed, limit_nbytes=limit), limit_nbytes=limit
     )
-    assert found.covers(rows_needed)
+    assert planned.covers(rows_needed)
     starts = np.cumsum([0, *rows])
-    owners = np.searchsorted(found.first_rows, rows_needed, side="right") - 1
+    owners = np.searchsorted(planned.first_rows, rows_needed, side="right") - 1
     for row, which in zip(rows_needed, owners, strict=True):
-        byte_range, number = found.ranges[which], int(np.searchsorted(starts, row, side="right")) - 1
-        at = byte_range.start + found.offsets[which] + (row - found.first_rows[which]) * ROW_NBYTES
+        byte_range, number = planned.ranges[which], int(np.searchsorted(starts, row, side="right")) - 1
+        at = byte_range.start + planned.offsets[which] + (row - planned.first_rows[which]) * ROW_NBYTES
         assert (byte_range.object_index, at) == (number, 128 + (row - starts[number]) * ROW_NBYTES)
         assert at + ROW_NBYTES <= byte_range.stop
 
@@ -46,10 +46,10 @@ def test_every_row_is_inside_a_range_of_its_object(rows, seed, count, limit):
 )
 def test_consecutive_rows_are_read_in_consecutive_blocks(rows, ends):
     first, last = sorted(int(end * (sum(rows) - 1)) for end in ends)
-    found = planner_of(rows).ranges_for_slice(first, last + 1)
-    assert found.first_rows[0] <= first
-    assert found.stop_rows[-1] > last
-    assert (found.first_rows[1:] == found.stop_rows[:-1]).all()
+    planned = planner_of(rows).ranges_for_slice(first, last + 1)
+    assert planned.first_rows[0] <= first
+    assert planned.stop_rows[-1] > last
+    assert (planned.first_rows[1:] == planned.stop_rows[:-1]).all()
 
 
 def test_a_few_rows_of_a_large_block_are_read_alone():
@@ -62,8 +62,8 @@ def test_a_few_rows_of_a_large_block_are_read_alone():
 
 
 def test_rows_close_to_each_other_are_read_in_one_run():
-    found = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(np.asarray([5, 105, 205]), NONE, limit_nbytes=1 << 40)
-    assert [byte_range.nbytes for byte_range in found.ranges] == [201 * ROW_NBYTES]
+    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(np.asarray([5, 105, 205]), NONE, limit_nbytes=1 << 40)
+    assert [byte_range.nbytes for byte_range in planned.ranges] == [201 * ROW_NBYTES]
 
 
 def test_partly_used_blocks_are_read_whole_if_they_fit():
@@ -83,8 +83,8 @@ def test_blocks_beyond_the_limit_are_read_whole_only_for_most_of_their_rows():
 
 def test_gaps_between_rows_are_read_only_within_the_limit():
     scattered = np.arange(0, 10 * BLOCK_ROWS, 100)
-    found = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(scattered, NONE, limit_nbytes=1 << 20)
-    assert sum(byte_range.nbytes for byte_range in found.ranges) <= len(scattered) * ROW_NBYTES + (1 << 20)
+    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(scattered, NONE, limit_nbytes=1 << 20)
+    assert sum(byte_range.nbytes for byte_range in planned.ranges) <= len(scattered) * ROW_NBYTES + (1 << 20)
 
 
 def test_a_block_is_read_whole_if_that_costs_less():

@@ -50,7 +50,7 @@ def all_rows(pipeline):
         return np.concatenate([np.array(batch) for batch in feed]), feed.stats()["source"], feed.explain()
 
 
-def test_rows_in_order_are_those_of_the_array(bucket, images):
+def test_rows_in_order_equal_the_array(bucket, images):
     rows, counts, _ = all_rows(feed_of(bucket, images))
     assert (rows == IMAGES).all()
     assert counts["retries"] == 0
@@ -99,7 +99,7 @@ def test_a_shuffled_epoch_has_every_row_once(bucket, images):
     assert "shuffled by 256 rows" in explained
 
 
-def test_a_resumed_epoch_goes_on_where_it_was_left(bucket, images):
+def test_a_resumed_epoch_continues_at_its_saved_position(bucket, images):
     pipeline = feed_of(bucket, images).shuffle(seed=1).batch(50)
     with pipeline.feed("numpy") as feed:
         batches = [np.array(batch) for batch in feed]
@@ -184,7 +184,7 @@ def test_an_object_that_changes_is_named(bucket, own_images):
         all_rows(pipeline)
 
 
-def test_an_object_that_changed_is_not_opened_on_another_machine_in_its_place(bucket, own_images):
+def test_a_changed_object_is_refused_when_a_source_is_reopened(bucket, own_images):
     pipeline = feed_of(bucket, own_images)
     source, opening = pipeline.source, pipeline.opening.with_absolute_paths()
     opening.open(len(source), source.specs).close()
@@ -271,9 +271,9 @@ def test_compressed_members_are_downloaded_once(bucket, tmp_path):
     np.savez_compressed(file, x=SMALL)
     bucket.put("a.npz", file.getvalue())
     assert_rows(open_source(bucket, "a.npz", cache=tmp_path), slice(0, 20), [SMALL])
-    asked = len(bucket.proxy.ranges)
+    requested = len(bucket.proxy.ranges)
     assert_rows(open_source(bucket, "a.npz", cache=tmp_path), slice(0, 20), [SMALL])
-    assert len(bucket.proxy.ranges) - asked < asked
+    assert len(bucket.proxy.ranges) - requested < requested
 
 
 def test_an_object_that_is_listed_twice_is_downloaded_once(bucket, tmp_path):

@@ -29,28 +29,32 @@ def set_up(port):
     anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything", **client_options(port)}
     iam, s3 = boto3.client("iam", **anybody), boto3.client("s3", **anybody)
     iam.create_user(UserName="reader")
-    made = iam.create_access_key(UserName="reader")["AccessKey"]
+    access_key = iam.create_access_key(UserName="reader")["AccessKey"]
     iam.put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=json.dumps(ALLOWED))
     s3.create_bucket(Bucket="signed")
     for key in KEYS:
         s3.put_object(Bucket="signed", Key=key, Body=npy_bytes(ROWS))
     iam.close()
     s3.close()
-    return {"key": made["AccessKeyId"], "secret": made["SecretAccessKey"], "client_kwargs": client_options(port)}
+    return {
+        "key": access_key["AccessKeyId"],
+        "secret": access_key["SecretAccessKey"],
+        "client_kwargs": client_options(port),
+    }
 
 
 @pytest.fixture
 def results(monkeypatch):
     """Record the result of each signed request; None if the client must send it."""
-    found = []
+    recorded = []
     get = SignedGet.get
 
     def record(signed_get, arguments):
-        found.append(get(signed_get, arguments))
-        return found[-1]
+        recorded.append(get(signed_get, arguments))
+        return recorded[-1]
 
     monkeypatch.setattr(SignedGet, "get", record)
-    return found
+    return recorded
 
 
 def rows_of(url, options):

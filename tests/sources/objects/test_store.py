@@ -31,7 +31,7 @@ class TestBigEndianRecordsInMemory(SourceTests):
         return source, {"label": records["label"], "point": records["point"].astype("f4")}
 
 
-class TestALoneBigEndianLeafInMemory(SourceTests):
+class TestSingleBigEndianLeafInMemory(SourceTests):
     def make_source(self, tmp_path):
         points = np.arange(60, dtype=">f4").reshape(30, 2)
         fsspec.filesystem("memory").pipe("/points.bin", points.tobytes())
@@ -46,7 +46,7 @@ class TestLongBigEndianRows(SourceTests):
         return open_files(tmp_path / "rows.npy", ram_bytes="1MB"), rows.astype("f4")
 
 
-class TestAGlobInMemory(SourceTests):
+class TestGlobInMemory(SourceTests):
     def make_source(self, tmp_path):
         files = fsspec.filesystem("memory")
         files.pipe({"/parts/1.npy": npy_bytes(ARRAY[:7]), "/parts/2.npy": npy_bytes(ARRAY[7:])})
@@ -128,7 +128,7 @@ def test_counts_below_one_are_refused(option):
         open_files("memory://rows.npy", **{option: 0})
 
 
-def test_options_that_are_no_dict_are_refused_without_their_value():
+def test_options_that_are_not_a_dict_are_refused_without_showing_their_value():
     with pytest.raises(SourceError, match=r"storage_options is a str\. Pass a dict\.$"):
         open_files("memory://rows.npy", storage_options="secret")
 
@@ -143,7 +143,7 @@ def test_a_missing_package_is_reported():
         open_files("gdrive://a.npy")
 
 
-def test_a_closed_source_is_reported(tmp_path):
+def test_a_closed_source_raises(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
     source = open_files(f"file://{tmp_path}/a.npy")
     source.close()

@@ -96,7 +96,7 @@ def test_secrets_of_nested_options_are_removed():
     assert redact("failed with AKIA123 and tok-tok") == "failed with *** and ***"
 
 
-def test_an_error_with_a_secret_in_its_cause_is_not_clean():
+def test_a_secret_in_the_cause_of_an_error_is_detected():
     error = ValueError("plain")
     error.__cause__ = ValueError("with AKIA123 in it")
     assert not Redactor({"key": "AKIA123"}).is_clean(error)
@@ -117,7 +117,7 @@ def test_urls_are_shown_without_credentials(text, expected):
     assert redact_url(text) == expected
 
 
-def test_the_etag_of_a_multipart_upload_is_no_md5():
+def test_the_etag_of_a_multipart_upload_is_not_an_md5():
     assert is_md5('"d41d8cd98f00b204e9800998ecf8427e"')
     assert not is_md5('"d41d8cd98f00b204e9800998ecf8427e-2"')
 
