@@ -1,4 +1,4 @@
-"""Arrays in memory, of every kind that NumPy can make."""
+"""Sources of in-memory arrays with every layout and dtype that NumPy supports."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from forebay.testing.sources import SourceTests
 
 
 class ArrayTests(SourceTests):
-    """A lone array: what goes in is what is expected."""
+    """A source of a single array; its rows must equal the array."""
 
     def make_array(self):
         raise NotImplementedError
@@ -45,7 +45,7 @@ class TestEveryThirdRow(ArrayTests):
         return np.arange(300, dtype="i4").reshape(60, 5)[::3]
 
 
-class TestBackwards(ArrayTests):
+class TestReversedRows(ArrayTests):
     def make_array(self):
         return np.arange(100, dtype="i4").reshape(20, 5)[::-1, ::-1]
 
@@ -55,7 +55,7 @@ class TestFortranOrdered(ArrayTests):
         return np.asfortranarray(np.arange(20 * 12, dtype="f8").reshape(20, 3, 4))
 
 
-class TestAxesInAnotherOrder(ArrayTests):
+class TestTransposedAxes(ArrayTests):
     def make_array(self):
         return np.arange(20 * 12, dtype="f8").reshape(3, 20, 4).transpose(1, 2, 0)
 
@@ -129,13 +129,13 @@ class TestReadOnly(ArrayTests):
         return array
 
 
-def test_the_region_of_an_array_is_where_it_lies():
+def test_the_memory_region_of_an_array_has_its_address_and_size():
     array = np.arange(60.0).reshape(20, 3)
     (region,) = ArraySource(array).memory()
     assert (region.address, region.nbytes, region.writable) == (array.ctypes.data, array.nbytes, True)
 
 
-def test_the_region_of_a_read_only_array_says_so():
+def test_the_memory_region_of_a_read_only_array_is_not_writable():
     array = np.arange(60.0)
     array.flags.writeable = False
     assert not ArraySource(array).memory()[0].writable
@@ -146,7 +146,7 @@ def test_arrays_of_unequal_length_are_refused_with_their_lengths():
         ArraySource({"x": np.zeros(3), "y": np.zeros(4)})
 
 
-def test_objects_are_refused():
+def test_python_objects_are_refused():
     with pytest.raises(SpecError, match="Python objects"):
         ArraySource(np.array([{}, {}]))
 

@@ -1,4 +1,7 @@
-"""Hostile and damaged files: an error of ours or the right rows, never a crash, foreign code or a huge allocation."""
+"""Hostile and damaged files raise a Forebay error or give correct rows.
+
+They never crash the process, run foreign code or cause a huge allocation.
+"""
 
 import io
 import os
@@ -70,7 +73,7 @@ TFRECORD = 3 * tfrecord_bytes(bytes.fromhex("0a0c0a0a0a017812051a030a0104"))  # 
 
 @st.composite
 def damaged(draw, data):
-    """A file with some bytes changed, some put in, and perhaps its end or its beginning cut off."""
+    """Draw a file with changed or inserted bytes, possibly truncated at either end."""
     content = bytearray(data)
     places = st.integers(0, len(data) - 1)
     for place, value in draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
@@ -98,7 +101,7 @@ def test_a_damaged_npy_is_refused_or_read_as_numpy_does(tmp_path, content):
 
 @fuzz
 @given(header=CLAIMS, data=st.binary(max_size=100))
-def test_an_npy_header_that_claims_anything_is_refused_or_read_as_numpy_does(tmp_path, header, data):
+def test_an_npy_with_any_header_is_refused_or_read_as_numpy_does(tmp_path, header, data):
     check_like_numpy(tmp_path / "x.npy", claim(header, data), open_npy)
 
 
@@ -116,7 +119,7 @@ def test_a_damaged_compressed_npz_is_refused_or_read_as_numpy_does(tmp_path, con
 
 @fuzz
 @given(header=CLAIMS, data=st.binary(max_size=100), method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
-def test_an_npz_member_that_claims_anything_is_refused_or_read_as_numpy_does(tmp_path, header, data, method):
+def test_an_npz_member_with_any_header_is_refused_or_read_as_numpy_does(tmp_path, header, data, method):
     check_like_numpy(tmp_path / "x.npz", npz_bytes(method, x=claim(header, data)), open_npz)
 
 
@@ -129,7 +132,7 @@ def test_a_damaged_tar_is_refused_or_read(tmp_path, content):
 
 @fuzz
 @given(content=damaged(TFRECORD))
-def test_a_damaged_tfrecord_is_refused_or_read_as_it_was(tmp_path, content):
+def test_a_damaged_tfrecord_is_refused_or_read_unchanged(tmp_path, content):
     (tmp_path / "x.tfrecord").write_bytes(content)
     rows = read_all(open_tfrecord, tmp_path / "x.tfrecord")
     assert rows is None or rows.tolist() == [4] * len(rows)
@@ -142,7 +145,7 @@ def test_a_damaged_tfrecord_is_refused_or_read_as_it_was(tmp_path, content):
         lambda rows: "\n".join(",".join(map(repr, row)) for row in rows)
     )
 )
-def test_any_text_is_refused_or_read_as_its_lines_say(tmp_path, text):
+def test_any_text_is_refused_or_read_as_python_parses_it(tmp_path, text):
     path = tmp_path / "x.csv"
     path.write_bytes(text.encode())
     rows = read_all(open_csv, path)
@@ -158,7 +161,7 @@ def test_any_bytes_as_a_text_table_are_refused_or_read(tmp_path, content):
 
 
 class Payload:
-    """Unpickled, it would make a folder."""
+    """An object that makes a folder when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -167,7 +170,7 @@ class Payload:
         return os.mkdir, (str(self.path),)
 
 
-def test_the_trap_works_where_pickles_are_loaded(tmp_path):
+def test_the_payload_makes_its_folder_when_it_is_unpickled(tmp_path):
     pickle.loads(pickle.dumps(Payload(tmp_path / "trapped")))
     assert (tmp_path / "trapped").exists()
 
@@ -210,8 +213,8 @@ for path in sys.argv[1:]:
 """
 
 
-def test_what_a_header_claims_is_never_allocated(tmp_path):
-    """In a process that may take 64 MiB more than it has, claims of many gigabytes must be refused, not tried."""
+def test_sizes_in_damaged_headers_are_not_allocated(tmp_path):
+    """A process that can allocate only 64 MiB more must refuse headers that declare gigabytes."""
     shapes = [(2**60,), (2**33, 3), (2**28,), (2**40, 2**40), (0, 2**40)]
     claims = [claim({"descr": "<f4", "fortran_order": False, "shape": shape}, b"data") for shape in shapes]
     claims.append(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{")  # a header of 4 GiB
@@ -225,7 +228,7 @@ def test_what_a_header_claims_is_never_allocated(tmp_path):
 
 
 def claim(header, data):
-    """An `.npy` file with this header, whatever it says."""
+    """Return the bytes of an `.npy` file with this header, valid or not."""
     text = repr(header).encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
@@ -238,13 +241,13 @@ def check_like_numpy(path, content, opener):
     try:
         loaded = np.load(path, allow_pickle=False)
         right = loaded if opener is open_npy else loaded["x"]
-    except Exception:  # NumPy also checks what we leave out: the checksum of stored members
+    except Exception:  # NumPy also verifies the checksums of stored members; Forebay does not
         return
     assert rows.tobytes() == right[: len(rows)].astype(rows.dtype).tobytes()
 
 
 def read_all(opener, path):
-    """The first rows of the first leaf; None where the file is refused as it should be."""
+    """Return the first rows of the first leaf, or None if Forebay refuses the file."""
     try:
         source = opener(path)
         count = min(len(source), 100)
@@ -256,7 +259,7 @@ def read_all(opener, path):
 
 
 def plain_rows(text, shape):
-    """What the last lines say, read with nothing but Python."""
+    """Parse the last lines of a table in plain Python."""
     lines = text.rstrip().split("\n")
     rows = [[float(field) for field in line.split(",")] for line in lines[len(lines) - shape[0] :]]
     return np.array(rows).reshape(shape)

@@ -1,3 +1,5 @@
+"""Sources of map-style datasets and lists (`ItemSource`)."""
+
 import numpy as np
 
 from forebay.sources.items import ItemSource
@@ -5,7 +7,7 @@ from forebay.testing import SourceTests
 
 
 class Pairs:
-    """A dataset the way torch users write it."""
+    """A map-style dataset like those of PyTorch."""
 
     rows = np.arange(60, dtype=np.float32).reshape(20, 3)
 
