@@ -1,1 +1,4 @@
-"""Slot memory and the copies into it, on the host and on CUDA devices. `forebay.core.engine` has the protocol."""
+"""Engines that allocate slots and fill them, on the host or a CUDA device.
+
+`forebay.core.engine` defines the protocol.
+"""

@@ -1,1 +1,1 @@
-"""The CUDA engine. It calls the driver only: no framework is required, and each one can be fed."""
+"""The CUDA engine. It calls only the CUDA driver, so it works with or without any framework."""

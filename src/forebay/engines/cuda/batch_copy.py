@@ -12,17 +12,17 @@ ANY_ORDER = 3  # CU_MEMCPY_SRC_ACCESS_ORDER_ANY: sources do not change until the
 
 
 class BatchCopy:
-    """Host-to-device copies: one DMA a row, many in one driver call, no kernel."""
+    """Host-to-device copies: one DMA per row, many rows per driver call, no kernel."""
 
     def __init__(self) -> None:
-        # CUDA 13 drivers and later have this call. Older drivers get one call a copy.
+        # Drivers from CUDA 13 on have this call. With older drivers, Forebay makes one call per copy.
         self._call = getattr(ctypes.CDLL("libcuda.so.1"), "cuMemcpyBatchAsync_v2", None)
         self._attributes = _CopyAttributes(ANY_ORDER)
         self._first = ctypes.c_size_t(0)
 
     @property
     def is_single_call(self) -> bool:
-        """Whether the driver takes many copies in one call."""
+        """Whether the driver accepts many copies in one call."""
         return self._call is not None
 
     def upload(self, stream: Stream, targets: Any, sources: Any, nbytes: Any) -> None:

@@ -1,4 +1,4 @@
-"""Source and destination addresses of rows, and the smallest list of copies between them. Pure functions."""
+"""Pure functions that plan copies: addresses of rows, and the fewest copies between them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,12 @@ __all__ = ["Destination", "RowExtents", "join_adjacent", "plan_run_copies", "spl
 
 @dataclass(frozen=True, slots=True)
 class RowExtents:
-    """Addresses of the rows of one leaf: from row `first[i]` on, a row begins at `base[i] + row * stride[i]`."""
+    """The addresses of all rows of one leaf.
 
-    table: Any  # int64, one line an extent: first, base, stride
+    From row `first[i]` up to the next extent, row number `row` begins at `base[i] + row * stride[i]`.
+    """
+
+    table: Any  # int64, one line per extent: first, base, stride
     row_nbytes: int
     rows: int
     is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
@@ -79,7 +82,7 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies where one page-lock ends and the next begins; the driver refuses a copy across both."""
+    """Split copies at the boundaries of page-locks. The driver refuses a copy across a boundary."""
     if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths

@@ -1,8 +1,8 @@
 """Devices, streams, events and kernels of the CUDA driver. Every call is checked.
 
 The caller may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context current
-and sets the thread's capture mode to relaxed; it restores both at the end. Without it, a query of an event breaks a
-capture in progress.
+and sets the thread's capture mode to relaxed; it restores both at the end. In any other
+capture mode, a query of an event would invalidate a capture in progress.
 """
 
 import ctypes
@@ -64,7 +64,7 @@ class Device:
             self._calls.pop(ctypes.addressof(inside.setdefault("popped", ctypes.c_void_p())))
 
     def make_current(self) -> None:
-        """Enter and never leave, on a thread of Forebay. Later `with device:` blocks there cost nothing."""
+        """Enter the context for the lifetime of a Forebay thread. Later `with device:` blocks cost nothing."""
         self.__enter__()
 
     @property
@@ -74,7 +74,7 @@ class Device:
         )
 
     def attribute(self, name: str) -> int:
-        """Return a device attribute, named without its prefix: "MULTIPROCESSOR_COUNT"."""
+        """Return a device attribute. Pass its name without the prefix, such as "MULTIPROCESSOR_COUNT"."""
         which = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(check_result(cu.cuDeviceGetAttribute(which, self._device), f"reading {name}"))
 
@@ -108,7 +108,7 @@ class Device:
             check_result(cu.cuMemHostUnregister(address), "releasing a page-lock")
 
     def check_owns(self, pointer: int) -> None:
-        """Refuse memory of another device. Frameworks number devices differently."""
+        """Raise an error if another device owns the memory, because frameworks number devices differently."""
         ordinal = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         found = int(check_result(cu.cuPointerGetAttribute(ordinal, pointer), "finding the device of an address"))
         if found != self.index:
@@ -178,7 +178,7 @@ class Event:
         return bool(code == 0)
 
     def wait(self) -> None:
-        """Block this thread. It releases the GIL and does not spin."""
+        """Block this thread until the event fires, without the GIL and without spinning."""
         if not self.has_fired:
             check_result(cu.cuEventSynchronize(self.handle), "in work queued earlier")
 
@@ -188,7 +188,7 @@ class Event:
 
 
 class Stream:
-    """A stream of Forebay. It never waits for the default stream."""
+    """A CUDA stream that Forebay creates. It never waits for the default stream."""
 
     def __init__(self, device: Device, *, high_priority: bool = False) -> None:
         self._device, self._calls = device, fast_driver_calls()
@@ -240,7 +240,7 @@ class Stream:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether a stream of another owner is capturing a CUDA graph."""
+    """Whether a stream that Forebay does not own is capturing a CUDA graph."""
     status = ctypes.c_int()
     code = fast_driver_calls().is_capturing(stream, ctypes.addressof(status))
     if code == _CAPTURE_IMPLICIT:  # the default stream must not be used while another stream captures
@@ -251,7 +251,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def make_stream_wait(stream: int, event: Event) -> bool:
-    """Hold a stream of another owner until the event fires. Return False if that stream is capturing."""
+    """Make a stream that Forebay does not own wait for the event. Return False if it is capturing."""
     if is_capturing(stream):
         return False
     code = fast_driver_calls().wait_event(stream, event.handle, 0)

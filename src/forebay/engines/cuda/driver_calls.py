@@ -1,7 +1,7 @@
 """Frequent calls of the CUDA driver, made through ctypes, and the driver's errors.
 
-NVIDIA's bindings take 3 to 8 us a call and release the GIL in each call, which slows a training loop on another thread.
-Calls that are made once a feed use the bindings.
+NVIDIA's Python bindings take 3 to 8 us per call. They release the GIL in each call, which slows a training loop on
+another thread. Forebay uses the bindings only for calls that it makes once per feed.
 """
 
 import ctypes

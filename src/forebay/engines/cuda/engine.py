@@ -27,7 +27,7 @@ __all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]
 
 STREAMS = 2  # slots use them in turn, so queueing the copies of one slot overlaps the copies of another
 
-_process_locks: dict[str, PageLocks] = {}  # at most one entry; `setdefault` gives all threads the same object
+_process_locks: dict[str, PageLocks] = {}  # at most one entry; a dict, because `setdefault` is atomic
 
 
 @cache
@@ -39,8 +39,8 @@ def device_at(index: int) -> Device:
 def process_page_locks(device: Device) -> PageLocks:
     """Return the page-locks of this process. The first call creates them on `device`.
 
-    A page-lock is valid for every device, so any open device will do. Forebay does not open a device only to lock
-    pages: its context would take device memory, and creating it would fail if none is free.
+    A page-lock is valid for every device, so any open device can take it. Forebay does not open a device only to lock
+    pages: the new context would take device memory, and its creation would fail if no memory is free.
     """
     return _process_locks.setdefault("page locks", PageLocks(device))
 
@@ -59,7 +59,7 @@ class CudaEngine:
         self._next_stream = itertools.cycle(self._streams)
         self._upload_stream: Stream | None = None
         self._run_ahead: RunAheadLimit | None = None
-        self._marker: StreamMarker | None = None  # the latest marker, for the next `_limit_run_ahead`; None if used
+        self._marker: StreamMarker | None = None  # the latest marker; the next `_limit_run_ahead` consumes it
         self._mutex = threading.Lock()
 
     def enter_worker_thread(self) -> None:
@@ -77,7 +77,7 @@ class CudaEngine:
             pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
             self.device.check_owns(pointer)
             memory = CudaMemory(self.device, stream, nbytes, pointer, owner, shared=shared)
-            # Earlier work of the framework may still use memory from its pool.
+            # The pool may reuse memory that the framework's queued work still reads or writes.
             self._order_behind_consumer([memory], [self.device_handoff.stream()])
         return memory
 
@@ -128,10 +128,10 @@ class CudaEngine:
             return self._upload_stream
 
     def await_arrival(self, memory: CudaMemory) -> None:
-        """Block until the rows arrive, if the framework hides its stream and does not wait itself.
+        """Block until the rows arrive, if the framework cannot wait on its own stream.
 
-        A framework with a stream waits in `hand_out`. A framework with `syncs_on_import` waits when it imports the
-        arrays; for this framework, only limit the queued work.
+        If the framework exposes its stream, that stream waits in `hand_out`. A framework with `syncs_on_import` waits
+        when it imports the arrays, so this method only limits the queued work.
         """
         memory.consumer_streams = {}
         if self.device_handoff.stream() is not None:
@@ -142,7 +142,7 @@ class CudaEngine:
             memory.wait_for_arrival()
 
     def _limit_run_ahead(self) -> None:
-        """Block the consumer until the device has done all groups except the latest.
+        """Block the consumer until the device has finished all groups except the latest.
 
         The consumer queues work without waiting, and queued work holds its batches. Without a limit, the feed would
         allocate a new slot for every queued group.
@@ -167,7 +167,7 @@ class CudaEngine:
             memory.consumer_streams[stream] = self.device_handoff.record_stream(memory.owner)
 
     def reclaim(self, memories: Sequence[CudaMemory]) -> bool:
-        """Make the next fill of these slots wait for the consumer's queued work.
+        """Make the next fill of these slots wait until the consumer's queued work is done.
 
         Return False, and change nothing, while the consumer captures a CUDA graph.
         """
@@ -175,7 +175,7 @@ class CudaEngine:
         with self.device:
             if any(stream is not None and is_capturing(stream) for stream in streams):
                 return False
-        # `key=str`, because a hidden stream is None and the others are numbers.
+        # `key=str`, because a stream is None if the framework hides it, and an integer otherwise.
         self._marker = self._order_behind_consumer(memories, sorted(streams, key=str))
         for memory in memories:
             memory.consumer_streams = {}
@@ -221,8 +221,8 @@ class CudaEngine:
 class _FillScope:
     """The context manager around the fill of one slot.
 
-    On entry, the slot's stream waits for the last consumer. On exit, the stream records the arrival event, also after
-    an error.
+    On entry, the slot's stream waits for the work that the last consumer queued. On exit, even after an error, the
+    stream records the arrival event.
     """
 
     __slots__ = ("_device", "_memory")
@@ -249,7 +249,7 @@ class _FillScope:
 
 
 class RunAheadLimit:
-    """Holds the consumer back if its device is more than one group behind."""
+    """Blocks the consumer while the device is more than one group behind."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, Stream(device)

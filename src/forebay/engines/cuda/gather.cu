@@ -1,7 +1,8 @@
 // Kernels that gather rows from host or device memory into a slot. NVRTC compiles them for the user's GPU.
 //
 // A team of neighbouring threads (a warp, or fewer threads for short rows) copies one row. A few blocks are enough to
-// fill the link: threads that read page-locked memory wait most of the time and leave the rest of the GPU free.
+// saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly wait. The rest of the GPU
+// stays free.
 
 typedef unsigned char byte;
 typedef unsigned int uint;
@@ -26,7 +27,7 @@ struct GatherJob {
     uint extent_count;
     uint needs_int64;
     uint lanes;               // threads of a team: a power of two, at most 32
-    uint pieces;              // pieces of a row; another team copies each piece
+    uint pieces;              // pieces of a row; each piece has its own team
     uint piece_nbytes;        // a multiple of 16 if rows are
 };
 
@@ -120,9 +121,9 @@ extern "C" __global__ void gather_unaligned(GatherJob job) {
     }
 }
 
-// Gathers long rows inside device memory with the bulk copies of Hopper: through shared memory, without registers. One
-// thread of a block keeps a few copies in flight, so the consumer's kernels keep the processors. All addresses and
-// lengths are multiples of 16.
+// Gathers long rows inside device memory with Hopper's bulk copies, which pass through shared memory and not through
+// registers. One thread per block keeps a few copies in flight, so the multiprocessors stay free for the consumer's
+// kernels. All addresses and lengths are multiples of 16.
 #if __CUDA_ARCH__ >= 900
 
 const uint STAGES = 4, STAGE_NBYTES = 8192;   // the maximum size of a piece
@@ -191,7 +192,8 @@ extern "C" __global__ void narrow_numbers(NarrowJob job) {
     }
 }
 
-// Computes the row numbers of a shuffled order, a pure function, so that the host need not upload them.
+// Computes the row numbers of a shuffled order, so that the host need not upload them. The order is a pure function of
+// the position.
 
 const uint ROUNDS = 5;
 
@@ -219,8 +221,8 @@ extern "C" __global__ void permute_rows(PermuteJob job) {
     }
 }
 
-// Sorts rows coarsely by address: rows of one bucket, a part of the source, are read together, so that reads over the
-// link are not random. The order changes only when a row is read, never where it goes.
+// Sorts rows coarsely by address, because random reads over the host link are slow. A bucket is a part of the source; the
+// gather kernel reads all rows of a bucket together. Sorting changes when a row is read, not where it is written.
 
 const uint MAX_BUCKETS = 4096;
 

@@ -1,4 +1,4 @@
-"""Device memory that the kernels of one slot read besides the rows: row numbers, extent tables and a read order."""
+"""Auxiliary device memory for the kernels of one slot: row numbers, extent tables, read order."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -13,7 +13,7 @@ from forebay.engines.cuda.memory import PageLockedMemory
 __all__ = ["MAX_BUCKETS", "KernelWorkspace"]
 
 MAX_BUCKETS = 4096  # the same as in gather.cu
-EXTENT_NBYTES = 24  # one line of an extent table: three int64
+EXTENT_NBYTES = 24  # bytes of one line of an extent table: three int64
 
 
 class KernelWorkspace:
@@ -42,7 +42,7 @@ class KernelWorkspace:
         return self._pointer + self._tables[leaf]
 
     def load_tables(self, stream: Stream, tables: Mapping[int, Any]) -> None:
-        """Upload extent tables, unless the same ones are loaded. The last fill of the slot must be done."""
+        """Upload extent tables that are not loaded yet. The last fill of the slot must be done."""
         if tables.keys() == self._loaded.keys() and all(tables[leaf] is self._loaded[leaf] for leaf in tables):
             return
         for leaf, table in tables.items():

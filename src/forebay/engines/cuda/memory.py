@@ -1,9 +1,10 @@
-"""The memory of one slot: device memory of the framework, and page-locked host memory if rows are staged.
+"""The memory of one slot: device memory, and page-locked host memory if rows are staged.
 
-A slot is handed off as a DLPack capsule that NumPy makes. The capsule's array is a view of a shadow: address space as
-large as the slot that is never touched and takes no memory. Forebay moves the capsule's pointer from the shadow to the
-device before other code sees it. This has three effects. References to an array count leases on the device as on the
-host. NumPy's exporter releases them on any thread, also at interpreter exit. Every framework accepts the capsule.
+The framework's pool provides the device memory. Forebay hands a slot off as a DLPack capsule that NumPy exports from a
+shadow array: reserved address space of the slot's size, which takes no memory because no code touches it. Before other
+code sees the capsule, Forebay replaces its data pointer by the device pointer. This has three effects. NumPy's
+reference counts show the leases on device memory, as they do on the host. NumPy's exporter releases the references on
+any thread, even at interpreter exit. Every framework accepts the capsule.
 """
 
 import ctypes
@@ -52,7 +53,7 @@ class PageLockedMemory:
         self._view = memoryview(self.buffer)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
         device.page_lock(self.address, nbytes)
-        # Freed memory would leave its page-lock behind, and the next array at that address would rely on it.
+        # The page-lock would outlive freed memory, and code would take the next array at that address for locked.
         self._unlock = weakref.finalize(self, device.page_unlock, self.address)
         self._unlock.atexit = False  # finalizers run before feeds are closed, while copies may still read the memory
 
@@ -64,7 +65,7 @@ class PageLockedMemory:
 
 
 class DeviceRoot:
-    """One leaf of one batch on the device, for every consumer of DLPack."""
+    """One leaf of one batch on the device. Every framework can import it by DLPack."""
 
     __slots__ = ("_delta", "_memory", "shadow")
 
@@ -114,7 +115,7 @@ class CudaMemory:
         self._locked: PageLockedMemory | None = None
         self.arrival_event = Event(device)  # recorded at the end of every fill
         self.in_flight = False  # whether a copy may still read the host buffer
-        self.has_arrived = False  # known result of the event: a query takes longer than most of a hand-off
+        self.has_arrived = False  # cached: a query of the event takes longer than the rest of a hand-off
         self.consumer_streams: dict[int, Any] = {}  # streams that took batches of this slot since its last fill
         self.close_lock = threading.RLock()  # a thread may take a batch while the feed is closed
         self.release_marker: StreamMarker | None = None  # the next fill waits for this marker, or
@@ -160,7 +161,7 @@ class CudaMemory:
         return self._shadow is None
 
     def make_stream_wait_for_arrival(self, stream: int) -> None:
-        """Hold a consumer's stream until the rows arrive. If it captures a graph, this thread waits instead."""
+        """Make a consumer's stream wait for the rows. If it captures a graph, this thread waits instead."""
         if self.has_arrived:
             return
         with self.close_lock, self.device:
@@ -183,7 +184,7 @@ class CudaMemory:
         self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Hold the slot's stream until the work that the last consumer queued is done."""
+        """Make the slot's stream wait for the work that the last consumer queued."""
         if self.release_marker is not None:
             self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
         for event in self._release_events[: self._release_count]:

@@ -1,4 +1,4 @@
-"""Page-locks on memory of other owners: taken in parts, shared by feeds, released at the end.
+"""Page-locks on memory that Forebay does not own, such as arrays of the user.
 
 The driver refuses to lock a page twice, but two feeds may share an array, and other code may have locked a part of it.
 So one registry counts the users of every locked range in the process. Forebay uses page-locks of other code and never
@@ -21,7 +21,7 @@ from forebay.errors import DeviceError
 
 __all__ = ["PageLockSet", "PageLocks", "whole_pages"]
 
-LOCK_STEP_NBYTES = 128 << 20  # bytes a driver call; nothing can interrupt the call, and it blocks other allocations
+LOCK_STEP_NBYTES = 128 << 20  # bytes per driver call; nothing can interrupt the call, and it blocks other allocations
 
 
 def whole_pages(address: int, nbytes: int) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class PageLocks:
         self._ranges: list[_LockedRange] = []  # sorted by address; they never overlap
         self._mutex = threading.RLock()  # the garbage collector may close a feed while this thread holds the mutex
         self._busy = False
-        self._to_release: list[_LockedRange] = []  # ranges of such a feed, released when the registry is idle
+        self._to_release: list[_LockedRange] = []  # ranges of such a feed; `_exclusive` releases them at its end
 
     def acquire(self, address: int, nbytes: int, *, read_only: bool) -> list[_LockedRange]:
         with self._exclusive():
@@ -89,7 +89,7 @@ class PageLocks:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Keep other threads out, and release the waiting ranges at the end."""
+        """Hold the mutex, and release the ranges in `_to_release` at the end."""
         with self._mutex:
             if self._busy:
                 yield
@@ -132,7 +132,7 @@ class PageLocks:
 
     def _drop_users(self, ranges: Sequence[_LockedRange]) -> None:
         """Remove one user of each range, and unlock ranges without users."""
-        with ExitStack() as stack:  # an error at one range must not keep the others locked
+        with ExitStack() as stack:  # an error in one range must not leave the others locked
             for locked in ranges:
                 locked.users -= 1
                 if locked.users == 0:

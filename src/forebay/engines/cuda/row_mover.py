@@ -1,7 +1,7 @@
 """The ways to move rows into a slot: DMA copies and kernels.
 
     upload_run      a DMA for each contiguous part of consecutive rows
-    upload_rows     a DMA a row, many in one driver call: for large rows; it uses no kernel
+    upload_rows     a DMA per row, many in one driver call: for large rows; it uses no kernel
     gather_rows     a kernel: a few blocks read short rows from page-locked host memory; many blocks read rows that are
                     on the device, or bulk copies if those rows are long
     narrow_rows     a kernel after one of these, for 64-bit numbers that the framework holds in 32 bits
@@ -28,13 +28,13 @@ from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
 
 __all__ = ["LeafGather", "PermutedRows", "RowMover"]
 
-# Blocks of a kernel that reads host memory. These numbers fill the link; more blocks only take processors from the
+# Blocks of a kernel that reads host memory. These numbers saturate the host link; more blocks only take SMs from the
 # consumer's kernels.
 HOST_READ_BLOCKS = 4
-HOST_READ_BLOCKS_SHORT_ROWS = 8  # a team of threads seldom has 16 bytes a thread to read
+HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because a short row seldom gives each thread of a team 16 bytes to read
 HOST_READ_BLOCKS_UNALIGNED = 16  # rows of odd length or address are read in smaller steps
 DEVICE_READ_BLOCKS = 528  # the whole GPU, because the kernel reads the GPU's own memory
-BULK_BLOCKS = 396  # three a processor; fewer blocks keep too few bytes in flight
+BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
 BULK_THREADS = 32  # one warp, of which one thread works
 MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with any number of blocks
 BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
@@ -129,7 +129,7 @@ class PermutedRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeafGather:
-    """Which leaf a kernel gathers, from where, and to where."""
+    """One leaf that a kernel gathers, with its source and destination."""
 
     leaf: int
     extents: RowExtents
@@ -151,7 +151,7 @@ class RowMover:
 
     @property
     def can_batch_copies(self) -> bool:
-        """Whether a DMA a row is fast enough: the driver must take many in one call."""
+        """Whether one DMA per row is fast enough. The driver must accept many in one call."""
         return self._copies.is_single_call
 
     def upload_run(
@@ -190,7 +190,7 @@ class RowMover:
         self._permute.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
 
     def sort_rows(self, stream: Stream, workspace: KernelWorkspace, *, count: int, rows: int, row_nbytes: int) -> None:
-        """Order reads by buckets of the source. The destination of each row stays the same."""
+        """Group reads by buckets of the source. The destination of each row stays the same."""
         shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
         while (rows >> shift) + 1 > MAX_BUCKETS:
             shift += 1

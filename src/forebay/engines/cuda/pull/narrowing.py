@@ -89,7 +89,7 @@ class Narrowing:
     ) -> None:
         """Queue the kernels that convert `count` rows from the buffers into the slot.
 
-        `slot_of` returns the place of a leaf in the slot.
+        `slot_of` returns the destination of a leaf in the slot.
         """
         for leaf in self._leaves:
             arrived = self.arrival_destination(memory, layout, leaf.number, leaf.spec)

@@ -1,7 +1,8 @@
-"""Rows on the first and last page of an array, which other data may share, so Forebay cannot page-lock them.
+"""Page-locked copies of the rows on the first and last page of an array.
 
-Forebay copies these rows to page-locked memory of its own. It copies them again before every fill, because the user may
-have changed them. They are few, or all rows of a small array.
+Other data may share these pages, so Forebay cannot page-lock them. It copies their rows to its own page-locked memory,
+again before every fill, because the user may have changed them. These rows are few, unless the array is so small that
+it has no other rows.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ __all__ = ["ExtentPart", "UnlockableEdges", "locked_span"]
 
 @dataclass(frozen=True, slots=True)
 class ExtentPart:
-    """A part of an extent, and its offset in the copies if it lies at an edge."""
+    """A part of an extent. A part at an edge also has the offset of its copy."""
 
     extent: MemoryExtent
     copy_offset: int | None = None
@@ -62,7 +63,7 @@ class UnlockableEdges:
         return ExtentPart(part, offset)
 
     def locate(self, parts: Sequence[ExtentPart]) -> list[MemoryExtent]:
-        """Return the extents that the device reads: copies for edges. Split all extents before this."""
+        """Return the extents that the device reads, with copies for edges. Call `split` for all extents first."""
         if self._memory is None and self._nbytes:
             pages = -(-self._nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
             self._memory = PageLockedMemory(self._device, pages)

@@ -1,7 +1,7 @@
-"""Resident rows: uploaded while batches flow, and read from device memory as soon as they have arrived.
+"""Resident rows, which Forebay uploads in the background while the feed returns batches.
 
 Resident rows are a copy. At the start of each epoch, Forebay compares a sample of the array's bytes to notice changes.
-After a change, the device pulls the rows from the host again, and `explain()` reports it. A change outside the sample
+After a change, the device pulls the rows from the host again, and `explain()` reports this. A change outside the sample
 stays unnoticed: users who change single rows between epochs must pass resident="never".
 """
 
@@ -19,8 +19,8 @@ from forebay.engines.cuda.row_mover import RowMover
 
 __all__ = ["ChangeSample", "ResidentRows"]
 
-STEP_NBYTES = 256 << 20  # bytes uploaded before the device reads them
-STEP_ROWS = 1 << 22  # rows with gaps need one copy each, and each copy takes some host bytes
+STEP_NBYTES = 256 << 20  # bytes uploaded per step; after each step, the device may read the new rows
+STEP_ROWS = 1 << 22  # rows per step; rows with gaps need one copy each, and the list of copies takes host memory
 SAMPLE_NBYTES = 4096
 
 

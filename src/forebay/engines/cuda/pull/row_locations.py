@@ -1,7 +1,8 @@
-"""Where the device reads the rows of a source: page-locked host memory, copies of array edges, or device memory.
+"""The places from which the device reads the rows of a source.
 
-A thread of its own finds this out while the first batches are staged. It page-locks the source step by step. Then it
-uploads the rows that are to be resident while batches flow; the device reads uploaded rows from its own memory.
+A row is in page-locked host memory, in a copy of an array edge, or in device memory. While the feed stages the first
+batches, a background thread page-locks the source step by step. Then, while the feed returns batches, the thread
+uploads the rows that the plan makes resident.
 """
 
 import logging
@@ -54,9 +55,9 @@ class LeafLocation:
     number: int
     spec: ArraySpec
     method: str  # "dma" or "kernel"
-    resident_rows: int  # how many of the first rows are to stay on the device
-    host_extents: RowExtents = NO_EXTENTS  # where all rows are in page-locked memory
-    extents: RowExtents = NO_EXTENTS  # where the device reads them: on the host, or on the device after their upload
+    resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
+    host_extents: RowExtents = NO_EXTENTS  # page-locked host memory of all rows
+    extents: RowExtents = NO_EXTENTS  # from where the device reads now: the host, or the device after the upload
     sample: ChangeSample | None = None  # of the uploaded array
     row_addresses: Any = None  # only for "dma": the host address of every row,
     crosses_boundary: Any = None  # whether it crosses a boundary of page-locks,
@@ -89,12 +90,12 @@ class RowLocations:
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, once. Call this after the first fill was queued, because both lock pages."""
+        """Start the thread if it was never started. Queue the first fill before, because both lock pages."""
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
 
     def begin_pass(self) -> None:
-        """Stop to use resident rows of arrays that were changed since their upload."""
+        """Stop using resident rows of arrays that have changed since their upload."""
         for leaf in self.leaves:
             with self._publish_lock:
                 if leaf.sample is None or not leaf.sample.changed():
@@ -126,13 +127,13 @@ class RowLocations:
             stack.callback(self.edges.close)
             stack.callback(self._resident.clear)
 
-    # The methods below run on the thread.
+    # The methods below run on the background thread.
 
     def _locate_rows(self) -> None:
         self._engine.enter_worker_thread()
         try:
             mover = RowMover(self._engine.device)
-        except Exception as error:  # staging works without kernels
+        except Exception as error:  # not fatal: staging needs no kernels
             self.report("kernels", "unavailable", f"the CPU stages rows instead: {error}")
             return
         try:
@@ -141,7 +142,7 @@ class RowLocations:
             self._find_extents()
         except Exception as error:
             self.report("page-lock", "refused", f"the CPU stages rows instead: {error}")
-            self._locks.close()  # the driver refuses copies from an array that is locked in part
+            self._locks.close()  # the driver refuses copies from an array that is only partly locked
             return
         if not mover.can_batch_copies and any(leaf.method == "dma" for leaf in self.leaves):
             self._recorder.note("rows", "kernel", "this driver takes only one DMA a call, which is slower")
@@ -176,9 +177,9 @@ class RowLocations:
                 leaf.in_edge_copy = self.edges.contains(leaf.row_addresses)
 
     def _make_resident(self, mover: RowMover, leaf: LeafLocation) -> None:
-        """Upload a leaf while batches flow. Give up if the array is changed meanwhile."""
+        """Upload a leaf while the feed returns batches. Give up if the array changes meanwhile."""
         sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
-        self.edges.refresh()  # after the sample was taken, like the upload of the other rows
+        self.edges.refresh()  # only now, so that the sample shows any change during the upload
 
         def publish(extents: RowExtents) -> None:
             with self._publish_lock:

@@ -1,4 +1,4 @@
-"""Fills slots without the CPU: the device pulls rows from page-locked memory or gathers resident rows.
+"""Slot fills by the device: it pulls rows from page-locked memory or gathers resident rows.
 
 Until the source is page-locked (`row_locations.py`), the CPU stages the rows of the first batches.
 """
@@ -148,7 +148,7 @@ class RowPuller:
         copies = leaf.row_addresses[rows], targets[: len(rows)], lengths[: len(rows)]
         if leaf.crosses_boundary[rows].any():
             copies = split_at_boundaries(self._locations.boundaries, *copies)
-        with self._issue_lock:  # two threads inside the driver only make each other spin
+        with self._issue_lock:  # a second thread inside the driver would only spin
             mover.upload_rows(memory.stream, *copies)
 
     def _gather(
@@ -180,7 +180,7 @@ class RowPuller:
         """Return the workspace of a slot, allocated at first use."""
         if memory.workspace is None:
             rows = layout.batch_rows * layout.batches
-            # An extent is split into three at most, and one extent is on the device.
+            # Edges split an extent into three parts at most. Resident rows add one extent.
             max_extents = [3 * len(extents) + 1 for extents in self._extents]
             pointer, owner = self._engine.allocate(KernelWorkspace.nbytes(rows, max_extents))
             memory.workspace = KernelWorkspace(
@@ -196,7 +196,7 @@ class RowPuller:
 
 
 def _uses_dma(mover: RowMover, leaf: LeafLocation) -> bool:
-    """Whether each row of a leaf is copied by one DMA."""
+    """Whether the device copies each row of the leaf by one DMA."""
     return leaf.method == "dma" and not leaf.resident_rows and mover.can_batch_copies
 
 

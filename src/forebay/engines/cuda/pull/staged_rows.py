@@ -1,4 +1,4 @@
-"""Staging: this process gathers rows into page-locked buffers, in steps, and copies them to the device."""
+"""Staging: the CPU gathers rows into page-locked buffers, and the device copies them."""
 
 import threading
 from collections import deque
@@ -25,7 +25,7 @@ class StagedRows:
     def __init__(self, device: Device, source: Source, *, threads: int) -> None:
         self._source = source
         self._row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in source.specs)
-        # Two buffers a thread: the thread fills one while the device copies the other.
+        # Two buffers per thread: the thread fills one while the device copies the other.
         nbytes = max(STAGING_STEP_NBYTES, self._row_nbytes)
         self._buffers = StagingBuffers(device, max_buffers=2 * threads + 2, nbytes=nbytes)
 
@@ -113,7 +113,7 @@ def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Ar
 
 
 def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
-    """Convert numbers to the framework's dtype, at the start of the same memory. Overflows are as on the device."""
+    """Convert numbers to the framework's dtype, in the same memory. Overflow gives the same values as on the device."""
     if leaf.dtype == spec.dtype:
         return leaf
     narrow: Array = leaf.reshape(-1).view(spec.dtype)[: leaf.size].reshape(leaf.shape)
@@ -123,7 +123,7 @@ def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
 
 
 def _upload_leaf(stream: Stream, leaf: Array, destination: Destination, start: int) -> None:
-    """Copy contiguous rows to the device: in one copy, or one a batch if batches have gaps between them."""
+    """Copy contiguous rows to the device, with one copy per batch if the slot has gaps between batches."""
     address, rows, row_nbytes = address_of(leaf), len(leaf), destination.row_nbytes
     at = start
     while row_nbytes and at < start + rows:
