@@ -53,7 +53,7 @@ def test_open_hooks_are_skipped_too():
     assert [ledger.can_begin() for _ in range(3)] == [False, False, True]
 
 
-def test_a_site_is_reported_as_often_as_agreed():
+def test_a_site_is_reported_at_the_counts_that_the_callback_returns():
     reports = []
     ledger = Ledger(on_site=lambda site, count, end: reports.append(count) or ((5, 1 << 62) if count == 1 else NEVER))
     for _ in range(10):

@@ -62,7 +62,7 @@ def test_a_call_is_recorded_and_returns_its_result(patches):
     assert event.start <= event.end
 
 
-def test_static_and_class_methods_stay_what_they_are(patches):
+def test_static_and_class_methods_keep_their_kind(patches):
     hook(patches, "still", "name")
     assert Library.still(3) == 3
     assert Library().still(3) == 3

@@ -19,19 +19,19 @@ def write(tmp_path):
     return write_script
 
 
-def test_it_sees_its_own_arguments_and_name(write, capsys):
+def test_the_script_gets_its_own_arguments_and_name(write, capsys):
     path = write("import sys\nprint(__name__, sys.argv[1:], sys.argv[0] == __file__)\n")
     assert run_script(path, ["--lr", "1"]) == "done"
     assert capsys.readouterr().out == "__main__ ['--lr', '1'] True\n"
 
 
-def test_its_neighbours_can_be_imported(write, tmp_path, capsys):
+def test_modules_next_to_the_script_can_be_imported(write, tmp_path, capsys):
     (tmp_path / "neighbour_of_train.py").write_text("print('here')\n")
     assert run_script(write("import neighbour_of_train\n"), []) == "done"
     assert capsys.readouterr().out == "here\n"
 
 
-def test_its_file_is_found_when_it_has_left_its_folder(write, tmp_path, monkeypatch, capsys):
+def test_the_script_is_found_after_it_changes_the_folder(write, tmp_path, monkeypatch, capsys):
     write("import os\nos.chdir('/')\nprint(os.path.isfile(__file__))\n")
     monkeypatch.chdir(tmp_path)
     assert run_script("train.py", []) == "done"
@@ -83,13 +83,13 @@ def test_the_result_says_how_the_script_ended(write, text, ended):
     assert run_script(write(text + "\n"), []).startswith(ended)
 
 
-def test_its_traceback_shows_its_own_frames_only(write, capsys):
+def test_a_traceback_shows_only_frames_of_the_script(write, capsys):
     run_script(write("def train():\n    raise ValueError('bad shape')\ntrain()\n"), [])
-    told = capsys.readouterr().err
-    assert "train.py" in told
-    assert "bad shape" in told
-    assert "runpy" not in told
-    assert "forebay" not in told
+    error_output = capsys.readouterr().err
+    assert "train.py" in error_output
+    assert "bad shape" in error_output
+    assert "runpy" not in error_output
+    assert "forebay" not in error_output
 
 
 def test_signal_handlers_of_a_failed_script_are_removed(write):

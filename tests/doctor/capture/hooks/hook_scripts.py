@@ -1,4 +1,4 @@
-"""Runs something in this process with the doctor's hooks, and tells what the ledger holds."""
+"""Profiles a function in this process and returns the recorded events."""
 
 import runpy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SCRIPTS = DOCTOR / "scripts"
 
 @dataclass(frozen=True)
 class Seen:
-    """What the ledger holds after a run, and what the run came to."""
+    """The recorded events of a run, and its result."""
 
     events: list[LedgerEvent]
     lines: list[Line]
@@ -32,16 +32,16 @@ class Seen:
         return [event for event in self.events if event.kind == kind and api in (None, event.api)]
 
     def text(self, event: LedgerEvent) -> str:
-        """What stands on the line that is said to have done it."""
+        """Return the source text of the line of an event."""
         return self.lines[event.line].text
 
     def details(self, kind: str, name: str, api: str | None = None) -> list[Any]:
-        """One detail of all such events, in order; None where an event does not tell."""
+        """Return one detail of all such events, in order; None for an event without it."""
         return [(event.detail or {}).get(name) for event in self.of(kind, api)]
 
 
 def watched(run: Callable[[], Any]) -> Seen:
-    """Watch a function from its beginning to its end."""
+    """Profile a function until it returns."""
     session = Session(StepDetector(steps=10**9, seconds=1e9))
     session.start()
     try:

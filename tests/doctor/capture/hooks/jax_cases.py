@@ -1,4 +1,4 @@
-"""What the ledger holds of calls of JAX. Run by test_jax_hooks, in a process of its own with two devices."""
+"""The events that calls of JAX record. Run by test_framework_cases in a separate process with two devices."""
 
 import sys
 
@@ -17,7 +17,7 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 
 
-def test_a_changed_type_is_a_reason():
+def test_a_changed_dtype_is_the_reason_of_a_compilation():
     def run():
         twice = jax.jit(lambda x: x * 2)
         return twice(np.ones(3, np.float32)), twice(np.ones(3, np.int32))
@@ -25,13 +25,13 @@ def test_a_changed_type_is_a_reason():
     assert watched(run).details("compile", "reason", "jax.jit") == ["first", "dtype"]
 
 
-def test_arrays_that_are_compiled_in_are_counted():
+def test_the_bytes_of_compiled_constants_are_recorded():
     table = np.ones((1000, 100), np.float32)
     seen = watched(lambda: jax.jit(lambda x: (x + table).sum())(np.float32(1)))
     assert seen.details("compile", "constants_nbytes") == [table.nbytes]
 
 
-def test_data_inside_a_tree_is_an_upload_of_the_argument():
+def test_host_data_in_a_tree_is_an_upload_of_the_argument():
     def run():
         step = jax.jit(lambda weights, batch: weights + batch["x"].sum())
         return step(jnp.ones(3), {"x": np.ones((64, 64), np.float32), "y": [np.ones(8, np.int32)]})
@@ -40,7 +40,7 @@ def test_data_inside_a_tree_is_an_upload_of_the_argument():
     assert [event.nbytes for event in seen.of("upload", "jax.jit: <lambda>(batch)")] == [64 * 64 * 4 + 8 * 4]
 
 
-def test_trees_of_device_arrays_are_no_uploads():
+def test_a_tree_of_device_arrays_is_not_an_upload():
     weights = {"w": jnp.ones((3, 3)), "b": jnp.ones(3)}
 
     def run():
@@ -50,7 +50,7 @@ def test_trees_of_device_arrays_are_no_uploads():
     assert watched(run).of("upload") == []
 
 
-def test_data_that_comes_late_in_a_tree_is_found_before_long():
+def test_host_data_in_later_calls_is_recorded_after_a_few_calls():
     on_device, on_host = {"x": jnp.ones(512)}, {"x": np.ones(512, np.float32)}
 
     def run():
@@ -77,27 +77,27 @@ def test_data_that_comes_late_in_a_tree_is_found_before_long():
         (lambda array: jax.device_get(array), "jax.device_get"),
     ],
 )
-def test_every_way_to_read_an_array_is_one_download(read, api):
+def test_every_kind_of_read_is_one_download(read, api):
     array = jnp.ones(())
     downloads = watched(lambda: read(array)).of("download")
     assert [(event.api, event.nbytes, event.detail["device"]) for event in downloads] == [(api, 4, "cpu:0")]
 
 
-def test_an_index_is_a_download():
+def test_using_an_array_as_an_index_is_a_download():
     array = jnp.ones((), jnp.int32)
     assert [event.api for event in watched(lambda: [1, 2][array]).of("download")] == ["index(array)"]
 
 
-def test_numpy_reads_an_array_of_two_devices_in_sight():
+def test_a_numpy_read_of_an_array_on_two_devices_is_recorded():
     array = jax.device_put(jnp.ones((4, 4)), _over_two_devices())
     assert [event.api for event in watched(lambda: np.isnan(array)).of("download")] == ["np.asarray(array)"]
 
 
-def test_what_numpy_reads_unseen_is_a_note():
+def test_a_note_says_that_some_numpy_reads_are_not_recorded():
     assert any("np.asarray" in note for note in watched(lambda: jnp.ones(3)).notes)
 
 
-def test_a_tree_that_is_fetched_is_one_download():
+def test_device_get_of_a_tree_is_one_download():
     tree = {"w": jnp.ones((3, 3)), "b": jnp.ones(3), "host": np.ones(3)}
     assert [event.nbytes for event in watched(lambda: jax.device_get(tree)).of("download")] == [48]
 
@@ -114,19 +114,19 @@ def test_a_tree_that_is_fetched_is_one_download():
         (lambda data: jnp.asarray(data.tolist()), "jnp.asarray", "list"),
     ],
 )
-def test_every_way_to_make_an_array_of_host_data_is_an_upload(put, api, from_dtype):
+def test_every_conversion_of_host_data_is_an_upload(put, api, from_dtype):
     data = np.ones((64, 64))
     uploads = watched(lambda: put(data)).of("upload")
     assert [(event.api, event.detail["from_dtype"]) for event in uploads] == [(api, from_dtype)]
 
 
 @pytest.mark.parametrize("make", [lambda array: jnp.array(array), lambda array: jnp.array([array, array])])
-def test_what_is_made_of_device_arrays_is_no_upload(make):
+def test_an_array_made_of_device_arrays_is_not_an_upload(make):
     array = jnp.ones(3)
     assert watched(lambda: make(array)).of("upload") == []
 
 
-def test_an_array_put_on_another_device_moves():
+def test_device_put_to_another_device_is_a_move():
     array, other = jnp.ones((8, 8)), jax.devices()[1]
     (event,) = watched(lambda: jax.device_put(array, other)).of("move")
     assert (event.nbytes, event.detail["source"], event.detail["target"]) == (256, "cpu:0", "cpu:1")
@@ -140,12 +140,12 @@ def test_an_array_put_on_another_device_moves():
         (lambda array: jax.effects_barrier(), "jax.effects_barrier"),
     ],
 )
-def test_a_wait_that_was_asked_for_is_one_event(wait, api):
+def test_an_explicit_wait_is_one_event(wait, api):
     array = jnp.ones(3)
     assert [event.api for event in watched(lambda: wait(array)).of("sync")] == [api]
 
 
-def test_hooks_are_undone():
+def test_all_hooks_are_removed():
     owners = (jax, jnp, jax.nn, ArrayImpl, jax.stages.Compiled, core.EvalTrace)
     before = [dict(vars(owner)) for owner in owners]
     listeners = monitoring.get_event_duration_listeners()
@@ -154,13 +154,13 @@ def test_hooks_are_undone():
     assert monitoring.get_event_duration_listeners() == listeners
 
 
-def test_a_function_outlives_the_watch_and_is_silent():
+def test_a_jitted_function_records_nothing_after_profiling():
     seen = watched(lambda: jax.jit(lambda x: x * 2))
     silent = watched(lambda: seen.result(np.ones(3)))
     assert silent.of("run") == []
 
 
-def test_functions_that_a_notebook_has_jitted_before_are_watched_by_name(monkeypatch):
+def test_functions_jitted_before_profiling_are_recorded_by_name(monkeypatch):
     earlier = jax.jit(lambda x: x * 2)
     monkeypatch.setattr("__main__.earlier", earlier, raising=False)
     seen = watched(lambda: sys.modules["__main__"].earlier(np.ones(3)))
@@ -169,7 +169,7 @@ def test_functions_that_a_notebook_has_jitted_before_are_watched_by_name(monkeyp
     assert sys.modules["__main__"].earlier is earlier
 
 
-def test_what_a_notebook_names_anew_meanwhile_stays_so(monkeypatch):
+def test_a_name_that_is_reassigned_during_profiling_keeps_its_value(monkeypatch):
     monkeypatch.setattr("__main__.earlier", jax.jit(lambda x: x * 2), raising=False)
     watched(lambda: monkeypatch.setattr("__main__.earlier", "something else"))
     assert sys.modules["__main__"].earlier == "something else"
@@ -202,13 +202,13 @@ def operations_in(seen):
         (lambda x: float(x[0, 0]), 1),
     ],
 )
-def test_operations_are_counted_as_the_user_writes_them(run, times):
+def test_the_operations_of_an_expression_are_counted(run, times):
     x = jnp.ones((4, 4))
-    run(x)  # what is compiled on the way is no operation
+    run(x)  # compile first; a compilation is no operation
     assert operations_in(watched(lambda: run(x))) == times
 
 
-def test_operations_of_a_gradient_belong_to_the_lines_of_its_function():
+def test_operations_of_a_gradient_have_the_lines_of_its_function():
     def loss(x):
         x = jnp.sin(x)  # here
         return x.sum()
@@ -220,12 +220,12 @@ def test_operations_of_a_gradient_belong_to_the_lines_of_its_function():
 
 
 @pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad, jax.vmap])
-def test_a_function_that_was_transformed_is_one_event_a_call(transform):
+def test_each_call_of_a_transformed_function_is_one_event(transform):
     name = transform.__name__
 
     def run():
-        made = getattr(jax, name)(lambda x: jnp.sin(x))
-        return [made(jnp.float32(1) if name != "vmap" else jnp.ones(3)) for _ in range(3)]
+        transformed = getattr(jax, name)(lambda x: jnp.sin(x))
+        return [transformed(jnp.float32(1) if name != "vmap" else jnp.ones(3)) for _ in range(3)]
 
     assert [(event.api, event.detail["function"]) for event in watched(run).of("transform")] == [
         (f"jax.{name}", "<lambda>")
@@ -241,23 +241,23 @@ def test_a_function_that_was_transformed_is_one_event_a_call(transform):
         (lambda x: jax.lax.scan(lambda c, y: (c + jax.grad(jnp.sin)(y), y), 0.0, x)[0], 0),
     ],
 )
-def test_only_what_is_called_outside_of_all_others_is_an_event(run, times):
+def test_only_the_outermost_transformed_call_is_an_event(run, times):
     assert len(watched(lambda: run(jnp.ones(3))).of("transform")) == times
 
 
-def test_a_transformed_function_outlives_the_watch_and_is_silent():
+def test_a_transformed_function_records_nothing_after_profiling():
     seen = watched(lambda: jax.grad(jnp.sin))
     assert watched(lambda: seen.result(1.0)).of("transform") == []
 
 
-def test_an_operation_that_was_imported_by_its_name_is_silent_after_the_watch():
+def test_an_imported_operation_records_nothing_after_profiling():
     seen = watched(lambda: jnp.tanh)
     x = jnp.ones(3)
     assert watched(lambda: seen.result(x)).result.shape == (3,)
     assert operations_in(watched(lambda: seen.result(x))) == 0
 
 
-def test_counting_ends_when_there_is_enough(monkeypatch):
+def test_counting_ends_after_the_maximum_number_of_spans(monkeypatch):
     monkeypatch.setattr(op_counter, "MAX_SPANS", 1)
     monkeypatch.setattr(op_counter, "SPAN_NS", 0)
     x = jnp.ones(3)
@@ -266,12 +266,12 @@ def test_counting_ends_when_there_is_enough(monkeypatch):
     assert any("were counted only in the first" in note for note in seen.notes)
 
 
-def test_what_an_operation_reads_is_still_seen():
+def test_a_read_inside_an_operation_is_recorded():
     length = jnp.int32(3)
     assert [event.api for event in watched(lambda: jnp.zeros(length)).of("download")] == ["index(array)"]
 
 
-def test_a_hook_that_fails_is_a_note(monkeypatch):
+def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     seen = watched(lambda: jnp.ones(3) * 2)
     assert seen.result.tolist() == [2.0, 2.0, 2.0]
@@ -281,8 +281,8 @@ def test_a_hook_that_fails_is_a_note(monkeypatch):
 @pytest.mark.parametrize(
     ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
 )
-def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
-    monkeypatch.setattr(op_counter, "SPAN_NS", 10**12)  # or on a slow machine the lines before the loop are one too
+def test_only_steps_are_recorded_after_the_window(script, mark, monkeypatch):
+    monkeypatch.setattr(op_counter, "SPAN_NS", 10**12)  # so that slow lines before the loop record no span
     at_once = {"wait_seconds": 0.0, "sample_seconds": 0.0, "short_seconds": 0.0}
     session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
@@ -294,7 +294,7 @@ def test_steps_are_timed_with_all_other_hooks_off(script, mark, monkeypatch):
     assert {(event.kind, event.api) for event in late} == {mark}
 
 
-def test_a_active_profiler_is_known(tmp_path):
+def test_an_active_jax_profiler_is_detected(tmp_path):
     with jax.profiler.trace(tmp_path):
         name = active_profiler()
     assert (name, active_profiler()) == ("jax.profiler", None)

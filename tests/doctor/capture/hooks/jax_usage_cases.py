@@ -1,4 +1,4 @@
-"""A watched jitted function behaves as any other. Run by test_jax_hooks, in a process of its own with two devices."""
+"""A profiled jitted function behaves as usual. Run by test_framework_cases in a separate process with two devices."""
 
 import copy
 import functools
@@ -18,14 +18,14 @@ JITTED = type(jax.jit(lambda: None))
 
 
 class Model:
-    """Has methods that are jitted in the two ways people do it."""
+    """A class with methods that are jitted in the two usual ways."""
 
     def __init__(self, factor):
         self.factor = factor
 
     @classmethod
     def made(cls):
-        """The class as it is when decorators run under the doctor."""
+        """Return a model whose class was decorated during profiling."""
 
         class Watched(cls):
             @functools.partial(jax.jit, static_argnums=0)
@@ -65,7 +65,7 @@ def with_decorator_arguments():
 
 
 def reraised():
-    """A Python branch on a traced value is an error; what it says is JAX's."""
+    """Branch on a traced value, which raises an error of JAX; then call another function."""
     with pytest.raises(jax.errors.TracerBoolConversionError):
         jax.jit(lambda x: 1 if x else 2)(1.0)
     return jax.jit(square_sum)(jnp.arange(3.0))
@@ -130,11 +130,11 @@ USAGES = {
 
 
 @pytest.mark.parametrize("usage", USAGES)
-def test_a_watched_function_gives_what_it_always_gives(usage):
+def test_a_profiled_function_returns_the_same_result(usage):
     assert jax.tree.all(jax.tree.map(np.array_equal, watched(USAGES[usage]).result, USAGES[usage]()))
 
 
-def test_no_jit_is_respected():
+def test_disable_jit_is_respected():
     def run():
         with jax.disable_jit():
             return jax.jit(lambda x: x if x.sum() > 0 else -x)(jnp.ones(3))
@@ -159,17 +159,17 @@ def test_no_jit_is_respected():
         (lambda function: hash(function) == hash(function), True),
     ],
 )
-def test_a_watched_function_looks_like_a_jitted_one(look, expected):
+def test_a_profiled_function_looks_like_a_jitted_function(look, expected):
     assert watched(lambda: look(jax.jit(square_sum))).result == expected
 
 
-def test_a_donated_array_is_given_up():
+def test_a_donated_array_is_deleted():
     array = jnp.arange(3.0)
     watched(lambda: jax.jit(lambda x: x * 2, donate_argnums=0)(array))
     assert array.is_deleted()
 
 
-def test_attributes_of_the_users_stay():
+def test_attributes_set_by_the_user_stay():
     def run():
         step = jax.jit(square_sum)
         step.version = 7
@@ -178,7 +178,7 @@ def test_attributes_of_the_users_stay():
     assert watched(run).result.version == 7
 
 
-def test_calls_while_another_function_is_traced_are_no_runs():
+def test_calls_during_the_trace_of_another_function_are_not_runs():
     def run():
         inner = jax.jit(lambda x: x * 2)
         outer = jax.jit(lambda x: inner(x) + 1)
@@ -195,10 +195,10 @@ def test_a_call_inside_grad_is_a_run():
     assert watched(run).details("run", "function") == ["square_sum"] * 3
 
 
-def test_a_call_compiled_ahead_is_a_run():
+def test_a_call_of_an_ahead_of_time_compiled_function_is_a_run():
     seen = watched(lambda: compiled_ahead(jax.jit(square_sum), ROW))
     assert [event.api for event in seen.of("run")] == ["jax.stages.Compiled"]
 
 
-def test_a_failed_call_leaves_the_ledger_open():
+def test_calls_after_a_failed_call_are_recorded():
     assert watched(reraised).details("run", "function") == ["square_sum"]

@@ -1,4 +1,4 @@
-"""Keras stays what it was while it is watched, and what the ledger holds of it. Run by test_keras_backends."""
+"""The Keras hooks change no result, and the ledger holds the expected events. Run by test_framework_cases."""
 
 import keras
 import numpy as np
@@ -50,7 +50,7 @@ def made(**settings):
     return model
 
 
-def test_every_attribute_is_put_back():
+def test_every_patched_attribute_is_restored():
     before = attributes((*OWNERS, Rows))
     with watched():
         made().fit(Rows(), verbose=0)
@@ -58,7 +58,7 @@ def test_every_attribute_is_put_back():
     assert attributes((*OWNERS, Rows)) == before
 
 
-def test_a_fit_comes_to_the_same_result():
+def test_a_profiled_fit_has_the_same_losses():
     bare = made().fit(X, Y, epochs=2, verbose=0).history["loss"]
     with watched():
         assert made().fit(X, Y, epochs=2, verbose=0).history["loss"] == bare
@@ -72,13 +72,13 @@ def test_a_fit_comes_to_the_same_result():
         (lambda: {"x": generated()}, "generator"),
     ],
 )
-def test_every_batch_of_a_fit_ends_a_step_and_was_waited_for(data, loader):
+def test_every_batch_of_a_fit_records_a_step_and_an_input_wait(data, loader):
     with watched() as seen:
         made().fit(**data(), steps_per_epoch=10, **QUIETLY)
     assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
     assert seen.lines("step") == seen.lines("input") == {"made().fit(**data(), steps_per_epoch=10, **QUIETLY)"}
     assert set(seen.detail("input", "loader")) == {"DataLoader" if BACKEND == "torch" else loader}
-    assert len(seen.of("input")) >= (3 if BACKEND == "tensorflow" else 10)  # of the first five calls none is recorded
+    assert len(seen.of("input")) >= (3 if BACKEND == "tensorflow" else 10)  # the first five calls are not recorded
     assert seen.notes == []
 
 
@@ -86,14 +86,14 @@ def test_every_batch_of_a_fit_ends_a_step_and_was_waited_for(data, loader):
     ("data", "line", "what"),
     [(Rows, "def __getitem__(self, index):", "row"), (generated, "def generated():", "generator")],
 )
-def test_the_users_own_part_is_told_by_where_it_is_defined(data, line, what):
+def test_preparation_is_recorded_at_the_line_of_the_users_function(data, line, what):
     with watched() as seen:
         made().fit(data(), steps_per_epoch=10, **QUIETLY)
     assert line in seen.lines("prepare")
-    assert len([told for told in seen.detail("prepare", "what") if told == what]) >= 10
+    assert len([recorded for recorded in seen.detail("prepare", "what") if recorded == what]) >= 10
 
 
-def test_a_step_is_told_once_where_a_model_trains_batch_by_batch():
+def test_train_on_batch_records_one_step_per_call():
     model = made()
     with watched() as seen:
         for _ in range(4):
@@ -101,7 +101,7 @@ def test_a_step_is_told_once_where_a_model_trains_batch_by_batch():
     assert [event.api for event in seen.of("step")] == ["Model.train_on_batch"] * 4
 
 
-def test_two_models_that_are_trained_in_turn_make_one_step():
+def test_two_models_trained_in_turn_record_one_step_per_turn():
     first, second = made(), made()
     with watched() as seen:
         for _ in range(4):
@@ -111,7 +111,7 @@ def test_two_models_that_are_trained_in_turn_make_one_step():
     assert len(seen.of("step")) == 4
 
 
-def test_what_is_compiled_is_told():
+def test_compile_and_the_first_fit_are_recorded():
     with watched() as seen:
         model = made()
         model.fit(X, Y, verbose=0)
@@ -120,7 +120,7 @@ def test_what_is_compiled_is_told():
     assert len(seen.of("compile", "Model.fit")) == 1
 
 
-def test_an_error_passes_unchanged_and_steps_are_told_afterwards():
+def test_an_error_passes_unchanged_and_later_steps_are_recorded():
     model = made()
     with watched() as seen:
         with pytest.raises(LookupError, match="not this batch"):
@@ -141,7 +141,7 @@ def test_an_error_of_a_generator_passes_unchanged():
 
 
 @only_tensorflow
-def test_arrays_given_to_fit_are_uploaded_by_it():
+def test_arrays_passed_to_fit_are_uploads_of_fit():
     with watched() as seen:
         made().fit(X, Y, verbose=0)
     assert [event.nbytes for event in seen.of("upload", "Model.fit")] == [X.nbytes, Y.nbytes]
@@ -149,7 +149,7 @@ def test_arrays_given_to_fit_are_uploaded_by_it():
 
 
 @only_tensorflow
-def test_an_iterator_tells_which_fit_has_made_it():
+def test_each_iterator_records_the_number_of_its_fit():
     model = made()
     with watched() as seen:
         model.fit(X, Y, epochs=2, verbose=0)
@@ -159,7 +159,7 @@ def test_an_iterator_tells_which_fit_has_made_it():
 
 
 @only_tensorflow
-def test_batches_given_one_by_one_are_uploaded_each_time():
+def test_train_on_batch_uploads_its_arrays_in_every_call():
     model = made()
     with watched() as seen:
         for _ in range(4):
@@ -169,14 +169,14 @@ def test_batches_given_one_by_one_are_uploaded_each_time():
 
 
 @only_tensorflow
-def test_a_step_of_several_batches_is_one():
+def test_an_execution_of_several_batches_is_one_step():
     with watched() as seen:
         made(steps_per_execution=5).fit(X, Y, verbose=0)
     assert len(seen.of("step")) == 2
 
 
 @only_tensorflow
-def test_a_model_that_runs_eagerly_ends_each_step_once():
+def test_an_eager_model_records_each_step_once():
     with watched() as seen:
         made(run_eagerly=True).fit(X, Y, verbose=0)
     assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
@@ -184,7 +184,7 @@ def test_a_model_that_runs_eagerly_ends_each_step_once():
 
 
 @only_tensorflow
-def test_a_loop_of_the_users_own_ends_steps_with_its_optimizer():
+def test_the_optimizer_ends_the_steps_of_a_custom_loop():
     import tensorflow as tf
 
     weights, optimizer = keras.Variable([1.0, 2.0]), keras.optimizers.SGD()
@@ -204,7 +204,7 @@ def test_a_loop_of_the_users_own_ends_steps_with_its_optimizer():
 
 
 @only_tensorflow
-def test_what_fit_reads_for_itself_is_told_by_its_name():
+def test_reads_inside_fit_are_recorded_as_fit():
     with watched() as seen:
         made().fit(X, Y, verbose=0)
     assert seen.apis("download") == {"Model.fit"}

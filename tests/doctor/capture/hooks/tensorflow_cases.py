@@ -1,4 +1,4 @@
-"""TensorFlow stays what it was while it is watched, and what the ledger holds of it. Run by test_tensorflow_hooks."""
+"""The TensorFlow hooks change no result, and the ledger holds the expected events. Run by test_framework_cases."""
 
 import pickle
 import threading
@@ -46,7 +46,7 @@ ARRAY = np.array
 DATA = np.arange(600, dtype="float32").reshape(20, 30)
 
 
-def test_every_attribute_is_put_back():
+def test_every_patched_attribute_is_restored():
     before = attributes(OWNERS)
     with watched():
         changed = [one != another for one, another in zip(before, attributes(OWNERS), strict=True)]
@@ -54,7 +54,7 @@ def test_every_attribute_is_put_back():
     assert attributes(OWNERS) == before
 
 
-def test_jax_that_tensorflow_imports_by_itself_is_not_started():
+def test_jax_imported_by_tensorflow_is_not_initialized():
     import jax  # noqa: F401  # as `tensorflow.lite` does
     from jax._src import xla_bridge
 
@@ -62,12 +62,12 @@ def test_jax_that_tensorflow_imports_by_itself_is_not_started():
     assert not xla_bridge.backends_are_initialized()
 
 
-def test_what_may_be_taken_of_a_device_is_known():
+def test_the_memory_limit_of_a_device_is_known():
     tf.constant(1)
     assert tensorflow_memory_limits()["CPU:0"] > 0
 
 
-def test_a_function_is_traced_as_often_as_without_the_doctor():
+def test_a_profiled_function_has_the_same_number_of_traces():
     def traces():
         seen = []
 
@@ -114,7 +114,7 @@ def test_results_and_gradients_are_the_same():
         (lambda: tf.compat.v1.Session().run("nothing"), RuntimeError),
     ],
 )
-def test_an_error_passes_unchanged_and_what_follows_is_seen(act, error):
+def test_an_error_passes_unchanged_and_later_calls_are_recorded(act, error):
     with pytest.raises(error) as bare:
         act()
     with watched() as seen:
@@ -126,7 +126,7 @@ def test_an_error_passes_unchanged_and_what_follows_is_seen(act, error):
     assert seen.notes == []
 
 
-def test_an_error_in_a_pipelines_own_python_comes_out_as_without_the_doctor():
+def test_an_error_in_a_py_function_of_a_pipeline_passes_unchanged():
     def broken(row):
         raise LookupError("no such row")
 
@@ -141,7 +141,7 @@ def test_an_error_in_a_pipelines_own_python_comes_out_as_without_the_doctor():
     assert seen.of("prepare") == []
 
 
-def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
+def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(tensorflow_values, "fingerprint", lambda array: 1 / 0)
     monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     with watched() as seen:
@@ -152,7 +152,7 @@ def test_what_goes_wrong_in_a_hook_is_a_note_and_nothing_else(monkeypatch):
     ]
 
 
-def test_a_version_without_a_function_is_a_note(monkeypatch):
+def test_a_version_without_a_hooked_function_is_noted(monkeypatch):
     monkeypatch.delattr(tracing_compilation, "_create_concrete_function")
     with watched() as seen:
         tf.constant(DATA)
@@ -176,7 +176,7 @@ def test_a_version_without_a_function_is_a_note(monkeypatch):
         (lambda: tf.data.Dataset.from_tensors((DATA,)), "Dataset.from_tensors"),
     ],
 )
-def test_an_array_is_uploaded_by_the_call_the_user_wrote(act, api):
+def test_an_upload_has_the_name_of_the_users_call(act, api):
     with watched() as seen:
         act()
     assert {event.api for event in seen.of("upload")} == {api}
@@ -185,7 +185,7 @@ def test_an_array_is_uploaded_by_the_call_the_user_wrote(act, api):
     assert {key[:3] for key in seen.detail("upload", "key")} == {"<f4"}
 
 
-def test_the_same_data_has_the_same_key_and_other_data_another():
+def test_equal_data_has_equal_keys_and_other_data_another_key():
     with watched() as seen:
         tf.constant(DATA)
         tf.square(DATA.copy())
@@ -194,14 +194,14 @@ def test_the_same_data_has_the_same_key_and_other_data_another():
     assert first == second != third
 
 
-def test_a_list_is_told_from_an_array():
+def test_the_upload_of_a_list_is_recorded_as_a_list():
     with watched() as seen:
         tf.constant([[1.0, 2.0]] * 200)
     assert seen.detail("upload", "from_dtype") == ["list"]
     assert [event.nbytes for event in seen.of("upload")] == [1600]
 
 
-def test_axes_shapes_and_single_numbers_are_no_data():
+def test_axes_shapes_and_single_numbers_are_not_uploads():
     x = tf.ones((4, 5, 6))
     with watched() as seen:
         tf.reduce_mean(x, axis=[0, 1])
@@ -226,7 +226,7 @@ def test_axes_shapes_and_single_numbers_are_no_data():
         (lambda x: repr(tf.Variable(x)), "Tensor.numpy"),
     ],
 )
-def test_a_value_is_read_once_by_whichever_way(act, api):
+def test_every_kind_of_read_is_one_download(act, api):
     x = tf.constant(3.0)
     with watched() as seen:
         act(x)
@@ -235,7 +235,7 @@ def test_a_value_is_read_once_by_whichever_way(act, api):
     assert read.detail == {"device": "CPU:0", "dtype": "float32", "shape": []}
 
 
-def test_numpy_stays_what_it_was():
+def test_numpy_functions_behave_as_usual():
     with watched() as seen:
         assert pickle.loads(pickle.dumps(np.asarray)) is np.asarray
         assert np.array in {ARRAY}
@@ -246,7 +246,7 @@ def test_numpy_stays_what_it_was():
     assert seen.session.ledger.events == []
 
 
-def test_operations_are_counted_on_their_lines_and_functions_are_not():
+def test_operations_are_counted_at_their_lines_and_functions_are_runs():
     double = tf.function(lambda x: x * 2)
     x = double(tf.ones(3))
     with watched() as seen:
@@ -258,7 +258,7 @@ def test_operations_are_counted_on_their_lines_and_functions_are_not():
     assert len(seen.of("run", "tf.function")) == 50
 
 
-def test_functions_told_to_run_as_python_are_operations():
+def test_functions_that_run_eagerly_are_counted_as_operations():
     double = tf.function(lambda x: x * 2)
     tf.config.run_functions_eagerly(True)
     try:
@@ -270,7 +270,7 @@ def test_functions_told_to_run_as_python_are_operations():
     assert seen.of("ops")
 
 
-def test_a_function_inside_a_function_is_neither_run_nor_traced_for_itself():
+def test_a_nested_function_has_no_run_or_trace_of_its_own():
     inner = tf.function(lambda x: x + 1)
     outer = tf.function(lambda x: inner(x) * 2)
     with watched() as seen:
@@ -279,7 +279,7 @@ def test_a_function_inside_a_function_is_neither_run_nor_traced_for_itself():
     assert (len(seen.of("compile")), len(seen.of("run"))) == (1, 2)
 
 
-def test_a_trace_says_why_and_for_what_without_a_value():
+def test_a_trace_records_its_reason_and_signature_without_values():
     @tf.function
     def step(x, rate, names):
         return x
@@ -296,7 +296,7 @@ def test_a_trace_says_why_and_for_what_without_a_value():
     ]
 
 
-def test_threads_are_told_apart():
+def test_events_have_the_thread_of_their_call():
     def convert():
         tf.constant(DATA)
         tf.square(tf.ones(3)).numpy()
@@ -308,7 +308,7 @@ def test_threads_are_told_apart():
     assert [event.thread for event in seen.of("download")] == threads
 
 
-def test_a_wait_inside_a_compiled_function_lies_in_its_run():
+def test_an_input_wait_of_a_compiled_function_is_inside_its_run():
     numbers = tf.data.Dataset.range(800).map(lambda x: tf.cast(x, tf.float32)).batch(40).prefetch(1)
     batches = iter(numbers)
     total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
@@ -323,7 +323,7 @@ def test_a_wait_inside_a_compiled_function_lies_in_its_run():
     assert seen.lines("input") == {"total(batches)"}
 
 
-def test_whoever_wants_the_profiler_gets_it(tmp_path):
+def test_a_profiler_can_start_while_input_waits_are_recorded(tmp_path):
     batches = iter(tf.data.Dataset.range(100))
     total = tf.function(lambda batches: next(batches) + 1)
     with watched() as seen:
@@ -346,15 +346,15 @@ def test_another_profiler_is_left_alone(tmp_path):
     assert seen.of("input") == []
 
 
-def test_a_pipeline_tells_how_it_was_put_together():
+def test_a_pipeline_records_its_settings():
     with watched() as seen:
         rows = tf.data.Dataset.from_tensor_slices(DATA).shuffle(7)
         next(iter(rows.map(tf.square, num_parallel_calls=3).batch(5).prefetch(2)))
         next(iter(rows.prefetch(4).batch(6).take(1)))
-    told = {"loader": "tf.data", "shuffle_rows": 7}
+    shared = {"loader": "tf.data", "shuffle_rows": 7}
     assert [event.detail for event in seen.of("input")] == [
-        told | {"workers": 3, "batch_rows": 5, "prefetch": 2},
-        told | {"batch_rows": 6, "prefetch": 0},
+        shared | {"workers": 3, "batch_rows": 5, "prefetch": 2},
+        shared | {"batch_rows": 6, "prefetch": 0},
     ]
     assert [event.nbytes for event in seen.of("input")] == [5 * 120, 6 * 120]
     assert [(event.api, event.nbytes) for event in seen.of("build")] == [
@@ -365,7 +365,7 @@ def test_a_pipeline_tells_how_it_was_put_together():
     assert seen.detail("build", "shuffle_rows") == [7, None, None]
 
 
-def test_the_optimizers_of_the_first_version_end_a_step():
+def test_a_tensorflow_1_optimizer_ends_a_step():
     weights = tf.Variable(1.0)
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     with watched() as seen:
@@ -374,7 +374,7 @@ def test_the_optimizers_of_the_first_version_end_a_step():
     assert [event.api for event in seen.of("step")] == ["Optimizer.apply_gradients"] * 3
 
 
-def test_a_active_profiler_is_known(tmp_path):
+def test_an_active_tensorflow_profiler_is_detected(tmp_path):
     tf.profiler.experimental.start(str(tmp_path))
     name = active_profiler()
     tf.profiler.experimental.stop(save=False)

@@ -1,4 +1,4 @@
-"""What the frameworks of Keras do while they are watched, for cases that run in a process of their own."""
+"""Profiles TensorFlow or Keras inside a `with` block and returns the recorded events."""
 
 import threading
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from forebay.doctor.model.events import LedgerEvent
 
 
 class Seen:
-    """A watch that goes on, and what it has seen."""
+    """A profiling session without limits, with queries for its events."""
 
     def __init__(self) -> None:
         self.session = Session(StepDetector(steps=10**9, seconds=1e9))
 
     @property
     def notes(self) -> list[str]:
-        """Without what other frameworks say, which Keras may have loaded."""
+        """Return the notes without those of JAX, which Keras may have loaded."""
         return [note for note in self.session.ledger.notes if "JAX" not in note]
 
     def of(self, kind: str, api: str | None = None) -> list[LedgerEvent]:
@@ -31,8 +31,8 @@ class Seen:
         return [(event.detail or {}).get(name) for event in self.of(kind)]
 
     def lines(self, kind: str) -> set[str]:
-        found = self.session.ledger.lines.read()
-        return {found[event.line].text for event in self.of(kind)}
+        lines = self.session.ledger.lines.read()
+        return {lines[event.line].text for event in self.of(kind)}
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def watched() -> Iterator[Seen]:
 
 
 def attributes(owners: tuple[Any, ...]) -> list[dict[str, int]]:
-    """Which objects they have, not what these are equal to."""
+    """Return the identities of all attributes, because equal objects may differ."""
     return [{name: id(value) for name, value in vars(owner).items()} for owner in owners]
 
 
 def in_thread(act: Any) -> int:
-    """Run it, and tell the thread."""
+    """Run a function in a thread; return the id of the thread."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""What the doctor sees of CuPy, or rather a stand-in for it: of scripts with faults, healthy twins and single calls."""
+"""The events that the CuPy hooks record for faulty and healthy scripts. A stand-in replaces CuPy."""
 
 import json
 
@@ -31,19 +31,19 @@ def seen(framework_processes, script):
         ("many_small_copies", "sync", "cupy.cuda.Stream.synchronize", 60, "cupy.cuda.Stream.null.synchronize()"),
     ],
 )
-def test_a_fault_is_written_down_with_its_line(framework_processes, script, kind, api, times, line):
+def test_a_fault_is_recorded_with_its_line(framework_processes, script, kind, api, times, line):
     found = seen(framework_processes, script)
     assert [found.text(event).startswith(line) for event in found.of(kind, api)].count(True) == times
 
 
 @pytest.mark.parametrize("script", FAULTS)
 @pytest.mark.parametrize("kind", ["upload", "download", "build", "compile", "sync"])
-def test_a_healthy_script_does_nothing_in_its_loop(framework_processes, script, kind):
+def test_a_healthy_script_records_no_such_event_in_its_loop(framework_processes, script, kind):
     assert len(seen(framework_processes, f"{script}_healthy").of(kind)) <= 2
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_watched_script_comes_to_the_same_result(framework_processes, script):
+def test_a_profiled_script_has_the_same_result(framework_processes, script):
     watched, bare = json.loads(framework_processes.script_result("cupy", script, "answers").read_text())
     assert watched == bare
 

@@ -1,4 +1,4 @@
-"""A loop that Forebay feeds already: the wait for its batches is seen, and the map that takes the time is named."""
+"""A loop that uses a Forebay feed: the hooks record the waits for its batches and its map."""
 
 import time
 
@@ -32,7 +32,7 @@ def events(session, kind):
     return [event for event in session.ledger.events if event.kind == kind]
 
 
-def test_every_batch_is_a_wait_for_input_at_the_line_of_the_loop(seen):
+def test_every_batch_is_an_input_wait_at_the_line_of_the_loop(seen):
     with fb.from_arrays(np.zeros((40, 5), np.float32)).batch(4).feed("numpy", device="cpu") as feed:
         for _ in feed:
             pass
@@ -46,7 +46,7 @@ def test_every_batch_is_a_wait_for_input_at_the_line_of_the_loop(seen):
     assert {lines[event.line].text for event in waits} == {"for _ in feed:"}
 
 
-def test_the_map_is_seen_on_the_threads_that_run_it(seen):
+def test_the_map_is_recorded_with_its_function(seen):
     with fb.from_arrays(np.zeros(40, np.float32)).batch(4).map(slow).feed("numpy", device="cpu") as feed:
         assert len(list(feed)) == 10
     maps = events(seen, EventKind.PREPARE)
@@ -54,7 +54,7 @@ def test_the_map_is_seen_on_the_threads_that_run_it(seen):
     assert seen.ledger.lines.read()[maps[0].line].function == "slow"
 
 
-def test_nothing_is_left_behind():
+def test_nothing_is_recorded_after_profiling():
     session = Session(StepDetector(**FOR_EVER))
     session.start()
     session.stop()
@@ -63,18 +63,18 @@ def test_nothing_is_left_behind():
     assert session.ledger.events == []
 
 
-def test_a_map_that_a_feed_runs_in_threads_is_sent_to_processes():
-    made = batch(FEED_API, 8, loader="forebay", prefetch=4, batch_rows=64).containing(prepare("map", 7.9))
-    (finding,) = findings(loop(made), "input_bound")
+def test_the_cure_of_a_slow_map_in_threads_is_worker_processes():
+    wait = batch(FEED_API, 8, loader="forebay", prefetch=4, batch_rows=64).containing(prepare("map", 7.9))
+    (finding,) = findings(loop(wait), "input_bound")
     assert "waits for a forebay feed" in finding.title
     assert 'pipeline.batch(64).map(prepare, where="process")' in finding.cures[0].code
 
 
-def test_a_map_that_has_processes_already_needs_more_machines():
+def test_the_cure_of_a_slow_map_in_processes_is_ray():
     (finding,) = findings(loop(batch(FEED_API, 8, loader="forebay", workers=4, prefetch=4)), "input_bound")
     assert 'where="ray"' in finding.cures[0].code
 
 
-def test_a_feed_without_a_map_is_asked_itself():
+def test_the_cure_of_a_slow_feed_without_a_map_is_explain():
     (finding,) = findings(loop(batch(FEED_API, 8, loader="forebay", prefetch=4)), "input_bound")
     assert finding.cures[0].code == "print(feed.explain())"

@@ -1,4 +1,4 @@
-"""What the doctor sees of JAX: of each script with a fault, of its healthy twin, and of single calls."""
+"""The events that the JAX hooks record for each faulty script and for its healthy twin."""
 
 import json
 
@@ -30,7 +30,7 @@ def seen(framework_processes, script):
         ("read_back", "run", "jax.jit", 60, "weights, loss = step(weights, images, "),
     ],
 )
-def test_a_fault_is_written_down_with_its_line(framework_processes, script, kind, api, times, line):
+def test_a_fault_is_recorded_with_its_line(framework_processes, script, kind, api, times, line):
     found = seen(framework_processes, script)
     assert [found.text(event).startswith(line) for event in found.of(kind, api)].count(True) == times
 
@@ -48,17 +48,17 @@ def test_a_fault_is_written_down_with_its_line(framework_processes, script, kind
         ("wide_dtype", "upload"),
     ],
 )
-def test_a_healthy_script_does_it_once_or_twice_in_all(framework_processes, script, kind):
+def test_a_healthy_script_records_at_most_two_such_events(framework_processes, script, kind):
     assert len(seen(framework_processes, f"{script}_healthy").of(kind)) <= 2
 
 
 @pytest.mark.parametrize("script", ["rebuilt", "retracing", "retracing_value"])
-def test_a_healthy_script_is_compiled_for_once(framework_processes, script):
+def test_a_healthy_script_is_compiled_once(framework_processes, script):
     assert seen(framework_processes, f"{script}_healthy").details("compile", "reason").count("first") == 1
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_watched_script_comes_to_the_same_result_by_as_many_compilations(framework_processes, script):
+def test_a_profiled_script_has_the_same_result_and_number_of_compilations(framework_processes, script):
     watched, bare = json.loads(framework_processes.script_result("jax", script, "answers").read_text())
     assert watched == bare
     assert watched["compilations"]
@@ -68,22 +68,22 @@ def test_the_same_data_has_the_same_key(framework_processes):
     assert len(set(seen(framework_processes, "repeated_upload").details("upload", "key", "jax.jit: step(table)"))) == 1
 
 
-def test_fresh_data_has_fresh_keys(framework_processes):
+def test_different_data_has_different_keys(framework_processes):
     assert len(set(seen(framework_processes, "wide_dtype").details("upload", "key", "jax.jit: step(batch)"))) == 120
 
 
-def test_narrowed_data_tells_what_it_was(framework_processes):
+def test_narrowed_data_records_its_original_dtype(framework_processes):
     found = seen(framework_processes, "wide_dtype")
     assert set(found.details("upload", "from_dtype", "jax.jit: step(batch)")) == {"float64"}
     assert set(found.details("upload", "dtype", "jax.jit: step(batch)")) == {"float32"}
 
 
-def test_bytes_are_those_that_arrive(framework_processes):
+def test_the_bytes_of_an_upload_are_those_on_the_device(framework_processes):
     assert {event.nbytes for event in seen(framework_processes, "wide_dtype").of("upload")} == {512 * 784 * 4}
 
 
 @pytest.mark.parametrize(("script", "reason"), [("retracing", "shape"), ("retracing_value", "value")])
-def test_a_compilation_tells_its_function_and_its_reason(framework_processes, script, reason):
+def test_a_compilation_records_its_reason_and_signature(framework_processes, script, reason):
     events = [event.detail for event in seen(framework_processes, script).of("compile") if "reason" in event.detail]
     assert [detail["reason"] for detail in events] == ["first"] + [reason] * (len(events) - 1)
     assert len({detail["signature"] for detail in events}) == len(events)

@@ -1,4 +1,4 @@
-"""A gradient that JAX takes operation by operation: who is accused, where, and what compiling the step would win."""
+"""A gradient that JAX runs operation by operation: its finding, its line and the gain of compiling the step."""
 
 import pytest
 from tests.doctor import device_rig as rig
@@ -40,34 +40,34 @@ def main_of(capture):
     return diagnose(capture).main
 
 
-def test_the_line_that_takes_the_gradient_is_named_wherever_its_operations_are_written():
+def test_the_finding_has_the_line_of_the_gradient_call():
     inside = operations(60, 2, line=LAYER), operations(20, 1, line=GRADIENT)
     found = main_of(loop(gradient(9, *inside), frameworks=JAX))
     assert (found.rule, found.line.number) == ("eager", GRADIENT)
     assert "@jax.jit" in found.cures[0].code
 
 
-def test_taking_a_function_apart_is_part_of_what_it_costs():
+def test_the_time_of_tracing_is_part_of_the_cost():
     found = main_of(loop(gradient(9, operations(60, 2, line=LAYER)), frameworks=JAX))
     assert found.seconds == pytest.approx(7e-3, rel=0.02)
 
 
-def test_many_small_operations_of_a_gradient_are_no_loop_over_elements():
+def test_many_small_operations_of_a_gradient_are_not_an_element_loop():
     inside = operations(600, 2, line=GRADIENT, tiny=600)
     assert main_of(loop(gradient(9, inside), frameworks=JAX)).rule == "eager"
 
 
-def test_a_gradient_of_few_long_operations_is_left_alone():
+def test_a_gradient_of_few_long_operations_has_no_finding():
     assert main_of(loop(gradient(9, operations(12, 8, line=LAYER)), frameworks=JAX)) is None
 
 
-def test_a_loop_with_a_compiled_step_is_left_alone():
+def test_a_loop_with_a_compiled_step_has_no_finding():
     every_tenth = happening(EventKind.TRANSFORM, "jax.grad", 1, line=GRADIENT, every=10)
     assert main_of(loop(run("jax.jit", 9), every_tenth, frameworks=JAX)) is None
 
 
 @pytest.mark.parametrize("python_us", [50, 400, 2_000])
-def test_compiling_leaves_what_the_device_computes(python_us):
+def test_the_predicted_time_of_a_compiled_step_contains_the_true_time(python_us):
     capture = rig.run(lambda machine: by_operations(machine, python_us=python_us), frameworks=JAX_GPU)
     diagnosis = diagnose(capture)
     best, truly = diagnosis.main.cures[0], rig.step_seconds(compiled)
@@ -77,7 +77,7 @@ def test_compiling_leaves_what_the_device_computes(python_us):
     assert fast >= 0.5 * KERNELS * KERNEL_US * 1e-6
 
 
-def test_it_is_the_same_where_launches_were_not_recorded():
+def test_the_prediction_holds_without_records_of_launches():
     capture = rig.without_calls(rig.run(by_operations, frameworks=JAX_GPU))
     diagnosis = diagnose(capture)
     best, truly = diagnosis.main.cures[0], rig.step_seconds(compiled)

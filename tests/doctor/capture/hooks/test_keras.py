@@ -1,4 +1,4 @@
-"""Keras's hooks: what they write of each script, with TensorFlow as its backend."""
+"""The events that the Keras hooks record for each script, with TensorFlow as the backend."""
 
 import pytest
 from tests.support.framework_processes import Captures
@@ -24,12 +24,12 @@ def events(capture, kind, api=None, line=""):
 
 
 def steps(capture):
-    """Those that were watched in full."""
+    """Return the steps that end inside the profiled window."""
     return [event for event in events(capture, EventKind.STEP) if event.end <= capture.window.end]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_runs_to_its_end_and_all_is_seen(captures, script):
+def test_a_script_ends_normally_without_notes(captures, script):
     capture = captures[script]
     assert capture.ended == "done"
     assert [note for note in capture.notes if "JAX" not in note] == []
@@ -45,7 +45,7 @@ def test_a_script_runs_to_its_end_and_all_is_seen(captures, script):
         ("input_bound_generator", "tf.data", "generator"),
     ],
 )
-def test_a_fit_tells_how_long_it_waited_for_what(captures, script, api, loader):
+def test_a_fit_records_its_input_waits_inside_its_runs(captures, script, api, loader):
     capture = captures[script]
     waits = events(capture, EventKind.INPUT, api, line="model.fit(")
     assert len(waits) >= len(steps(capture)) - 10
@@ -54,21 +54,21 @@ def test_a_fit_tells_how_long_it_waited_for_what(captures, script, api, loader):
     assert all(any(start <= wait.start <= wait.end <= end for start, end in runs) for wait in waits)
 
 
-def test_after_the_window_only_steps_are_timed(captures):
+def test_only_steps_are_timed_after_the_window(captures):
     capture = captures["fit_arrays"]
     assert capture.window.anchor[:2] == ("step", "Model.fit")
     assert len(capture.window.untraced) >= 60
     assert [event for event in events(capture, EventKind.RUN) if event.start > capture.window.end] == []
 
 
-def test_pipelines_say_how_they_were_put_together(captures):
+def test_a_pipeline_records_its_settings(captures):
     (built,) = events(captures["fit_tf_data"], EventKind.BUILD, "Dataset.from_tensor_slices")
     assert built.detail == {"what": "Dataset", "shuffle_rows": 500, "batch_rows": 32, "prefetch": -1}
     assert built.nbytes == 2000 * 33 * 4
     assert {event.detail["batch_rows"] for event in events(captures["fit_arrays"], EventKind.INPUT)} == {32}
 
 
-def test_the_users_python_is_seen_beside_the_loop(captures):
+def test_user_code_on_other_threads_is_recorded(captures):
     capture = captures["input_bound"]
     made = events(capture, EventKind.PREPARE, "PyDataset.__getitem__", line="def __getitem__(self, index):")
     assert len(made) >= 60
@@ -77,7 +77,7 @@ def test_the_users_python_is_seen_beside_the_loop(captures):
     assert events(captures["input_bound_healthy"], EventKind.PREPARE) == []
 
 
-def test_the_same_arrays_given_again_have_the_same_keys(captures):
+def test_the_same_arrays_have_the_same_keys(captures):
     again = events(
         captures["repeated_upload"], EventKind.UPLOAD, "Model.train_on_batch", line="model.train_on_batch(x, y)"
     )
@@ -85,7 +85,7 @@ def test_the_same_arrays_given_again_have_the_same_keys(captures):
     assert events(captures["repeated_upload_healthy"], EventKind.UPLOAD, line="model.train_on_batch(x, y)") == []
 
 
-def test_operations_are_counted_where_a_model_runs_eagerly(captures):
+def test_operations_of_an_eager_model_are_counted(captures):
     eager, compiled = (
         sum(event.detail["count"] for event in events(captures[name], EventKind.OPS, line="model.fit("))
         for name in ("eager", "eager_healthy")

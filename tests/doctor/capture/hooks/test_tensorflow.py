@@ -1,4 +1,4 @@
-"""TensorFlow's hooks: what they write of each script with a fault and of its healthy twin; that they change nothing."""
+"""The events that the TensorFlow hooks record for each faulty script and for its healthy twin."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ def events(capture, kind, api=None, line=""):
     ]
 
 
-def details(found, name):
-    return [(event.detail or {}).get(name) for event in found]
+def details(recorded, name):
+    return [(event.detail or {}).get(name) for event in recorded]
 
 
 def test_every_fault_has_a_healthy_twin():
@@ -38,7 +38,7 @@ def test_every_fault_has_a_healthy_twin():
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_runs_to_its_end_and_all_is_seen(captures, script):
+def test_a_script_ends_normally_without_notes(captures, script):
     capture = captures[script]
     assert capture.ended == "done"
     assert [note for note in capture.notes if "JAX" not in note] == []
@@ -74,7 +74,7 @@ def test_a_script_runs_to_its_end_and_all_is_seen(captures, script):
         ("constants", "compile", "tf.function", 1, "look_up("),
     ],
 )
-def test_a_fault_is_written_down_with_its_line(captures, script, kind, api, times, line):
+def test_a_fault_is_recorded_with_its_line(captures, script, kind, api, times, line):
     assert len(events(captures[script], kind, api, line)) == times
 
 
@@ -96,12 +96,12 @@ def test_a_fault_is_written_down_with_its_line(captures, script, kind, api, time
         ("constants", {"build", "upload", "download"}),
     ],
 )
-def test_a_healthy_twin_does_none_of_it_in_its_loop(captures, script, kinds):
+def test_a_healthy_twin_records_no_such_event_in_its_loop(captures, script, kinds):
     found = [event for event in captures[f"{script}_healthy"].events if event.kind in kinds]
     assert len(found) <= 4
 
 
-def test_the_same_data_is_known_again_and_fresh_data_is_not(captures):
+def test_the_same_data_has_one_key_and_different_data_has_different_keys(captures):
     again = events(captures["repeated_upload"], EventKind.UPLOAD)
     assert (len(set(details(again, "key"))), {event.nbytes for event in again}) == (1, {3_000_000})
     fresh = events(captures["conversion_in_loop"], EventKind.UPLOAD)
@@ -110,12 +110,12 @@ def test_the_same_data_is_known_again_and_fresh_data_is_not(captures):
     assert (len(set(details(fed, "key"))), {event.nbytes for event in fed}) == (1, {800_000})
 
 
-def test_a_session_hands_arrays_back(captures):
+def test_session_run_records_its_downloads(captures):
     handed = events(captures["rebuilt_session"], EventKind.DOWNLOAD, "Session.run")
     assert [event.nbytes for event in handed] == [4] * 30
 
 
-def test_traces_say_why(captures):
+def test_each_trace_records_its_reason_and_signature(captures):
     values, shapes = (events(captures[name], EventKind.COMPILE) for name in ("retracing", "retracing_shape"))
     assert details(values, "reason") == ["first"] + ["value"] * 29
     assert set(details(values, "signature")) == {"rate: float"}
@@ -124,13 +124,13 @@ def test_traces_say_why(captures):
     assert {event.detail["function"] for event in values} == {"train_step"}
 
 
-def test_arrays_in_graphs_are_counted(captures):
+def test_the_bytes_of_constants_in_graphs_are_recorded(captures):
     (traced,) = events(captures["constants"], EventKind.COMPILE)
     assert traced.detail["constants_nbytes"] >= 50_000 * 500 * 4
     assert details(events(captures["constants_healthy"], EventKind.COMPILE), "constants_nbytes") == [None]
 
 
-def test_pipelines_say_how_they_were_put_together(captures):
+def test_a_pipeline_records_its_settings(captures):
     (careless,) = events(captures["loader"], EventKind.BUILD, "Dataset.from_tensor_slices")
     mapped = captures["loader"].lines[careless.detail.pop("mapped_at")]
     assert mapped.text.startswith("for batch in tf.data.Dataset")
@@ -143,7 +143,7 @@ def test_pipelines_say_how_they_were_put_together(captures):
     assert set(details(events(captures["input_bound_generator"], EventKind.INPUT), "loader")) == {"generator"}
 
 
-def test_the_users_python_runs_beside_the_loop(captures):
+def test_user_code_runs_on_other_threads_than_the_loop(captures):
     capture = captures["input_bound"]
     loop = {event.thread for event in events(capture, EventKind.INPUT)}
     assert loop.isdisjoint(event.thread for event in events(capture, EventKind.PREPARE))
@@ -155,7 +155,7 @@ def test_operations_of_an_eager_step_are_counted(captures):
     assert events(captures["eager_healthy"], EventKind.STEP) == []
 
 
-def test_moves_name_the_operation_and_both_devices(captures):
+def test_a_move_records_its_operation_and_both_devices(captures):
     there, back = (
         events(captures["placement"], EventKind.MOVE, line=line)[0] for line in ("clipped =", "loss = tf.reduce_mean")
     )
@@ -170,7 +170,7 @@ def test_moves_name_the_operation_and_both_devices(captures):
     assert (there.nbytes, back.nbytes) == (16_000_000, 16_000_000)
 
 
-def test_the_command_keeps_a_capture(tmp_path):
+def test_the_command_saves_a_capture(tmp_path):
     script = DOCTOR / "scripts" / "tensorflow" / "placement.py"
     command = [sys.executable, "-m", "forebay", "doctor", "--capture", str(tmp_path / "kept"), str(script)]
     done = subprocess.run(command, env=os.environ | SETTINGS, capture_output=True, text=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""PyTorch's hooks: what they write of each script with a fault and of its healthy twin; that they change nothing."""
+"""The events that the PyTorch hooks record for each faulty script and for its healthy twin."""
 
 from collections import Counter
 
@@ -31,7 +31,7 @@ def events(capture, kind, api=None):
 
 
 def per_step(capture, kind, api=None):
-    """How often it happens between the first and the last step that were watched."""
+    """Return the events per step between the first and the last profiled step."""
     steps = [event.end for event in events(capture, EventKind.STEP) if event.end <= capture.window.end]
     inside = [event for event in events(capture, kind, api) if steps[0] < event.end < steps[-1]]
     return len(inside) / (len(steps) - 1)
@@ -42,7 +42,7 @@ def text(capture, event):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_script_and_its_twin_run_to_their_end_and_all_is_seen(captures, fault):
+def test_a_script_and_its_twin_end_normally_without_notes(captures, fault):
     for capture in (captures[fault], captures[f"{fault}_healthy"]):
         assert (capture.ended, capture.notes) == ("done", ())
 

@@ -1,4 +1,4 @@
-"""`torch.compile` under watch: as many graphs as ever, nothing inside them written down, each compilation seen."""
+"""Profiling keeps the number of graphs of `torch.compile` and records each compilation, but no calls inside a graph."""
 
 import copy
 import pickle
@@ -80,7 +80,7 @@ def seen():
 
 
 def graphs_of(function, **options):
-    """How many graphs two calls need; none if it cannot be compiled so."""
+    """Return the number of graphs that two calls need; None if the function cannot be compiled."""
     torch._dynamo.reset()
     backend = Counted()
     compiled = torch.compile(function, backend=backend, **options)
@@ -92,7 +92,7 @@ def graphs_of(function, **options):
 
 
 @pytest.mark.parametrize("name", ONE_GRAPH)
-def test_one_graph_stays_one_graph(name):
+def test_a_function_with_one_graph_keeps_one_graph(name):
     plain = graphs_of(ONE_GRAPH[name])
     with watched() as seen:
         assert graphs_of(ONE_GRAPH[name]) == plain
@@ -102,15 +102,15 @@ def test_one_graph_stays_one_graph(name):
 
 
 @pytest.mark.parametrize("name", PIECES)
-def test_as_many_pieces_as_ever(name):
+def test_a_function_with_graph_breaks_keeps_its_number_of_graphs(name):
     plain = graphs_of(PIECES[name])
     with watched() as seen:
         assert graphs_of(PIECES[name]) == plain
     functions = {event.detail["function"] for event in seen.of(EventKind.COMPILE)}
-    assert all("lambda" in function or "resume" in function for function in functions)  # none of ours is compiled
+    assert all("lambda" in function or "resume" in function for function in functions)  # no hook is compiled
 
 
-def test_what_is_read_between_pieces_is_seen(seen):
+def test_a_read_between_two_graphs_is_recorded(seen):
     compiled = torch.compile(read_between, backend="eager")
     compiled(torch.ones(3)), compiled(torch.ones(3))
     reads = seen.of(EventKind.DOWNLOAD)
@@ -118,7 +118,7 @@ def test_what_is_read_between_pieces_is_seen(seen):
     assert seen.line(reads[0]).function == "read_between"
 
 
-def test_methods_inside_cause_no_compilation_afterwards():
+def test_hooked_methods_cause_no_recompilation_after_profiling():
     backend = Counted()
     with watched():
         compiled = torch.compile(Network(), backend=backend)
@@ -127,7 +127,7 @@ def test_methods_inside_cause_no_compilation_afterwards():
     assert backend.graphs == 1
 
 
-def test_each_compilation_says_its_function_and_why(seen):
+def test_each_compilation_records_its_function_and_reason(seen):
     compiled = torch.compile(double, backend="eager", dynamic=False)
     compiled(torch.ones(3)), compiled(torch.ones(4)), compiled(torch.ones(4, dtype=torch.float64))
     first, shape, dtype = seen.of(EventKind.COMPILE)
@@ -137,13 +137,13 @@ def test_each_compilation_says_its_function_and_why(seen):
     assert seen.line(first).text.startswith("compiled(torch.ones(3)), compiled(torch.ones(4))")
 
 
-def test_a_value_that_is_compiled_in_is_a_reason_but_not_repeated(seen):
+def test_a_compiled_value_is_a_reason_but_is_not_recorded(seen):
     compiled = torch.compile(scaled, backend="eager")
     compiled(torch.ones(3), "one"), compiled(torch.ones(3), "other")
     assert seen.of(EventKind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
 
 
-def test_a_backward_pass_is_compiled_when_first_needed(seen):
+def test_the_compilation_of_a_backward_pass_is_recorded(seen):
     compiled = torch.compile(double, backend="aot_eager")
     compiled(torch.ones(3, requires_grad=True)).sum().backward()
     assert [event.detail["function"] for event in seen.of(EventKind.COMPILE)] == ["double", "backward"]
@@ -155,15 +155,15 @@ def test_each_call_of_a_compiled_function_is_a_run(seen):
         return x * 3
 
     triple(torch.ones(3)), triple(torch.ones(3))
-    (made,) = seen.of(EventKind.BUILD)
+    (build,) = seen.of(EventKind.BUILD)
     runs = seen.of(EventKind.RUN)
-    assert (made.api, made.detail["what"]) == ("torch.compile", "function")
+    assert (build.api, build.detail["what"]) == ("torch.compile", "function")
     assert [event.api for event in runs] == ["compiled function"] * 2
     assert runs[0].detail["function"].endswith("triple")
     assert seen.line(runs[0]).text == "triple(torch.ones(3)), triple(torch.ones(3))"
 
 
-def test_a_compiled_module_is_known_by_its_class(seen):
+def test_a_compiled_module_is_recorded_with_its_class(seen):
     network = Network()
     torch.compile(network, backend="eager")(torch.ones(3))
     network.compile(backend="eager")
@@ -174,14 +174,14 @@ def test_a_compiled_module_is_known_by_its_class(seen):
     assert seen.of(EventKind.COMPILE)[0].detail["function"] == "Network.forward"
 
 
-def test_a_compiled_function_inside_another_is_part_of_it(seen):
+def test_a_nested_compiled_function_is_part_of_the_outer_run(seen):
     inner = torch.compile(double, backend="eager")
     outer = torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
     assert outer(torch.ones(1)).item() == 3
     assert len(seen.of(EventKind.RUN)) == 1
 
 
-def test_a_compiled_module_is_copied_and_pickled_as_ever(seen):
+def test_a_compiled_module_can_be_copied_and_pickled(seen):
     compiled = torch.compile(Network(), backend="eager")
     copied, read = copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))
     assert torch.equal(copied(torch.ones(3)), compiled(torch.ones(3)))
@@ -197,13 +197,13 @@ def graphs_of_a_step():
     return backend.graphs
 
 
-def test_a_compiled_optimizer_is_in_as_many_pieces_as_ever():
+def test_a_compiled_optimizer_keeps_its_number_of_graphs():
     plain = graphs_of_a_step()
     with watched():
         assert graphs_of_a_step() == plain
 
 
-def test_nothing_is_left_in_the_compiler_afterwards():
+def test_all_hooks_of_the_compiler_are_removed():
     compile_frame, wrap = convert_frame._compile, eval_frame.OptimizeContext.__call__
     with watched() as seen:
         compiled = torch.compile(double, backend="eager")
@@ -215,7 +215,7 @@ def test_nothing_is_left_in_the_compiler_afterwards():
     assert callback_handler.start_callbacks == callback_handler.end_callbacks == []
 
 
-def test_an_error_inside_passes_and_the_next_call_is_seen(seen):
+def test_an_error_passes_and_the_next_call_is_recorded(seen):
     compiled = torch.compile(lambda x: x @ torch.ones(5, 5), backend="eager")
     with pytest.raises(RuntimeError):
         compiled(torch.ones(3, 3))

@@ -1,4 +1,4 @@
-"""Loaders and optimizers: who makes batches, how long the loop waits for them, and where a step ends."""
+"""The events of PyTorch loaders and optimizers: preparation, input waits and the ends of steps."""
 
 import gc
 
@@ -68,7 +68,7 @@ def optimizer_of(*shape):
     return torch.optim.SGD([parameter], lr=0.1)
 
 
-def test_each_batch_is_one_wait_with_its_bytes(seen):
+def test_each_batch_is_one_input_wait_with_its_bytes(seen):
     assert drained(DataLoader(Rows(), batch_size=4)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.api, event.nbytes) for event in waits] == [("DataLoader", 4 * 8 * 4 + 4 * 8)] * 3
@@ -82,7 +82,7 @@ def test_each_batch_is_one_wait_with_its_bytes(seen):
     assert seen.line(waits[0]).text == "return sum(1 for _ in loader)"
 
 
-def test_rows_and_collation_are_one_event_a_batch_where_they_are_written(seen):
+def test_each_batch_has_one_event_for_its_rows_and_one_for_collation(seen):
     drained(DataLoader(Rows(), batch_size=4, collate_fn=stacked))
     rows, collations = seen.of(EventKind.PREPARE)[0::2], seen.of(EventKind.PREPARE)[1::2]
     assert [event.detail for event in rows] == [{"what": "row", "count": 4}] * 3
@@ -92,18 +92,18 @@ def test_rows_and_collation_are_one_event_a_batch_where_they_are_written(seen):
     assert rows[0].end == collations[0].start
 
 
-def test_preparation_lies_inside_the_wait(seen):
+def test_preparation_is_inside_the_input_wait(seen):
     drained(DataLoader(Rows(), batch_size=12))
     (wait,), prepared = seen.of(EventKind.INPUT), seen.of(EventKind.PREPARE)
     assert all(wait.start <= event.start <= event.end <= wait.end for event in prepared)
 
 
-def test_what_a_dataset_converts_is_no_upload(seen):
+def test_a_conversion_inside_a_dataset_is_not_an_upload(seen):
     drained(DataLoader(Rows(), batch_size=4, shuffle=True))
     assert seen.apis(EventKind.UPLOAD, EventKind.DOWNLOAD) == []
 
 
-def test_what_a_dataset_moves_to_a_device_is_one(seen):
+def test_a_move_to_a_device_inside_a_dataset_is_an_upload(seen):
     drained(DataLoader(Moving(), batch_size=4))
     assert seen.apis(EventKind.UPLOAD) == ["Tensor.to"] * 12
 
@@ -119,54 +119,54 @@ def test_what_a_dataset_moves_to_a_device_is_one(seen):
         (TensorDataset(torch.ones(4)), "drained"),
     ],
 )
-def test_rows_are_charged_to_the_users_dataset(seen, dataset, function):
+def test_rows_are_recorded_at_the_line_of_the_users_dataset(seen, dataset, function):
     drained(DataLoader(dataset, batch_size=4))
     assert seen.line(seen.of(EventKind.PREPARE)[0]).function.startswith(function)
 
 
-def test_batches_may_be_trees(seen):
+def test_the_bytes_of_batches_that_are_trees_are_recorded(seen):
     drained(DataLoader(Stream(), batch_size=4))
     assert [(event.nbytes, event.detail["batch_rows"]) for event in seen.of(EventKind.INPUT)] == [(128, 4)] * 3
 
 
-def test_workers_prepare_unseen_but_their_batches_are_waited_for(seen):
+def test_only_input_waits_are_recorded_with_worker_processes(seen):
     assert drained(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.detail["workers"], event.detail["prefetch"]) for event in waits] == [(1, 3)] * 3
     assert seen.of(EventKind.PREPARE) == []
 
 
-def test_a_loader_and_each_of_its_epochs_are_built(seen):
+def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     loader = DataLoader(Rows(), batch_size=4)
     drained(loader), drained(loader)
-    made, *epochs = seen.of(EventKind.BUILD)
-    assert (made.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
+    construction, *epochs = seen.of(EventKind.BUILD)
+    assert (construction.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
     settings = {"workers": 0, "pinned": False, "prefetch": None, "persistent": False, "batch_rows": 4}
-    assert made.detail == {"what": "DataLoader", **settings}
+    assert construction.detail == {"what": "DataLoader", **settings}
 
 
-def test_an_error_of_a_dataset_passes_and_the_next_loader_is_seen(seen):
+def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):
     with pytest.raises(LookupError, match="no row 0"):
         drained(DataLoader(Broken(), batch_size=4))
     drained(DataLoader(Rows(), batch_size=4))
     assert len(seen.of(EventKind.INPUT)) == 3
 
 
-def test_a_step_ends_where_the_optimizer_steps(seen):
+def test_a_step_ends_at_the_line_of_the_optimizer_step(seen):
     optimizer = optimizer_of(3)
     optimizer.step()
     (step,) = seen.of(EventKind.STEP)
     assert (step.api, seen.line(step).text) == ("optimizer.step", "optimizer.step()")
 
 
-def test_two_optimizers_in_turn_make_one_step_together(seen):
+def test_two_optimizers_in_turn_record_one_step_per_turn(seen):
     first, second = optimizer_of(3), optimizer_of(4)
     for _ in range(5):
         first.step(), second.step()
     assert len(seen.of(EventKind.STEP)) == 5
 
 
-def test_the_next_optimizer_counts_once_the_first_is_at_rest(seen):
+def test_another_optimizer_marks_steps_when_the_first_is_idle(seen):
     first, second = optimizer_of(3), optimizer_of(4)
     first.step()
     for _ in range(20):
@@ -174,7 +174,7 @@ def test_the_next_optimizer_counts_once_the_first_is_at_rest(seen):
     assert len(seen.of(EventKind.STEP)) == 1 + 20 - 7
 
 
-def test_the_next_optimizer_counts_at_once_when_the_first_is_gone(seen):
+def test_another_optimizer_marks_steps_at_once_if_the_first_is_deleted(seen):
     first = optimizer_of(3)
     first.step()
     del first
@@ -183,7 +183,7 @@ def test_the_next_optimizer_counts_at_once_when_the_first_is_gone(seen):
     assert len(seen.of(EventKind.STEP)) == 2
 
 
-def test_a_scaled_step_is_one_step(seen):
+def test_a_step_through_a_gradient_scaler_is_one_step(seen):
     optimizer = optimizer_of(3)
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(optimizer.param_groups[0]["params"][0].sum()).backward()
@@ -193,7 +193,7 @@ def test_a_scaled_step_is_one_step(seen):
     assert seen.apis(EventKind.DOWNLOAD) == []
 
 
-def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
+def test_profiling_that_ends_inside_a_step_keeps_hooks_of_other_code():
     calls = []
     session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
@@ -209,7 +209,7 @@ def test_a_watch_that_ends_inside_a_step_leaves_the_hooks_of_others_alone():
     assert len([event for event in session.ledger.events if event.kind == EventKind.STEP]) == 4
 
 
-def test_the_hook_on_steps_is_gone_when_a_watch_ends_inside_one():
+def test_the_step_hook_is_removed_when_profiling_ends_inside_a_step():
     session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
     optimizer = optimizer_of(3)
@@ -219,7 +219,7 @@ def test_the_hook_on_steps_is_gone_when_a_watch_ends_inside_one():
     session.stop()
 
 
-def test_no_step_is_seen_afterwards():
+def test_nothing_is_recorded_after_profiling():
     with watched() as seen:
         optimizer = optimizer_of(3)
     optimizer.step()

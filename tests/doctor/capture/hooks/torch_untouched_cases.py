@@ -1,4 +1,4 @@
-"""What is watched is what it was: results, errors, gradients, subclasses, copies; and afterwards nothing is left."""
+"""Profiling changes no result, error, gradient, subclass or copy of PyTorch, and all hooks are removed."""
 
 import copy
 import inspect
@@ -82,23 +82,23 @@ def attributes():
     return [(owner, dict(vars(owner))) for owner in OWNERS]
 
 
-def test_every_attribute_is_put_back():
+def test_every_patched_attribute_is_restored():
     before = attributes()
     with watched():
-        assert "item" in vars(torch.Tensor)  # else inherited
+        assert "item" in vars(torch.Tensor)  # without a hook, the class only inherits it
     for owner, kept in before:
         assert {name for name in kept if vars(owner).get(name) is not kept[name]} == set()
         assert vars(owner).keys() == kept.keys()
 
 
-def test_whoever_kept_a_stand_in_has_the_plain_function_afterwards():
+def test_a_proxy_kept_after_profiling_calls_its_original():
     with watched() as seen:
         kept = torch.tensor
     assert kept([1.0]).item() == 1.0
     assert seen.ledger.events == []
 
 
-def test_a_stand_in_passes_for_what_it_stands_for():
+def test_a_proxy_equals_its_original_and_has_its_type():
     original, method = torch.tensor, torch.Tensor.item
     with watched():
         assert torch.tensor is not original
@@ -110,7 +110,7 @@ def test_a_stand_in_passes_for_what_it_stands_for():
         assert inspect.signature(DataLoader.__init__).parameters.keys() >= {"dataset", "num_workers"}
 
 
-def test_a_stand_in_is_pickled_and_copied_by_name():
+def test_a_proxy_is_pickled_and_copied_by_name():
     original = torch.from_numpy
     with watched():
         kept = torch.from_numpy
@@ -133,7 +133,7 @@ def test_a_stand_in_is_pickled_and_copied_by_name():
     ],
 )
 def test_errors_pass_unchanged(wrong):
-    with pytest.raises(Exception) as plain:  # noqa: PT011  # whichever torch raises
+    with pytest.raises(Exception) as plain:  # noqa: PT011  # the type depends on the call
         wrong()
     with watched() as seen:
         with pytest.raises(type(plain.value)) as found:
@@ -143,7 +143,7 @@ def test_errors_pass_unchanged(wrong):
     assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]
 
 
-def test_gradients_flow_through():
+def test_gradients_flow_through_hooked_calls():
     x = torch.ones(4, requires_grad=True)
     with watched():
         y = torch.zeros(4, dtype=torch.float64)
@@ -154,7 +154,7 @@ def test_gradients_flow_through():
     assert y[0].item() == 7
 
 
-def test_tensors_are_copied_and_pickled_as_ever():
+def test_tensors_can_be_copied_and_pickled():
     model = torch.nn.Linear(3, 3)
     with watched():
         copied, read = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
@@ -167,7 +167,7 @@ def test_tensors_are_copied_and_pickled_as_ever():
     assert type(copied.weight) is torch.nn.Parameter
 
 
-def test_numpy_takes_tensors_as_ever():
+def test_numpy_accepts_tensors():
     with watched():
         tensor = torch.arange(4)
         assert np.shares_memory(np.asarray(tensor), tensor.numpy())
@@ -176,7 +176,7 @@ def test_numpy_takes_tensors_as_ever():
 
 
 @pytest.mark.parametrize("first", ["watched", "plain"])
-def test_a_default_device_applies_whoever_asks_first(first):
+def test_a_default_device_applies_to_profiled_and_plain_calls(first):
     _device._device_constructors.cache_clear()
     with torch.device("meta"):
         if first == "plain":
@@ -187,14 +187,14 @@ def test_a_default_device_applies_whoever_asks_first(first):
         assert torch.tensor(1.0).device.type == "meta"
 
 
-def test_a_subclass_with_a_table_handles_the_same_functions_afterwards():
+def test_a_function_table_built_during_profiling_is_valid_afterwards():
     with watched():
         Labelled.handled = frozenset({torch.Tensor.to})
         assert type(torch.ones(2).as_subclass(Labelled).to(torch.float64)) is Labelled
     assert type(torch.ones(2).as_subclass(Labelled).to(torch.float64)) is Labelled
 
 
-def test_a_table_made_before_serves_too():
+def test_a_function_table_built_before_profiling_stays_valid():
     Labelled.handled = frozenset({torch.Tensor.to})
     with watched():
         assert type(torch.ones(2).as_subclass(Labelled).to(torch.float64)) is Labelled
@@ -207,7 +207,7 @@ def calls_of_a_subclass():
     return Labelled.calls
 
 
-def test_a_subclass_does_not_notice_that_it_is_watched():
+def test_a_tensor_subclass_gets_the_same_calls():
     plain = calls_of_a_subclass()
     with watched() as seen:
         assert calls_of_a_subclass() == plain
@@ -221,7 +221,7 @@ def calls_of_a_mode():
     return mode.calls
 
 
-def test_a_mode_does_not_notice_either():
+def test_a_torch_function_mode_gets_the_same_calls():
     plain = calls_of_a_mode()
     with watched():
         assert calls_of_a_mode() == plain
@@ -234,14 +234,14 @@ def calls_of_a_dispatch_mode():
     return mode.calls
 
 
-def test_nor_does_a_mode_that_sees_every_operation():
+def test_a_dispatch_mode_gets_the_same_calls():
     plain = calls_of_a_dispatch_mode()
     with watched() as seen:
         assert calls_of_a_dispatch_mode() == plain
     assert seen.apis(EventKind.UPLOAD) == ["Tensor.to", "torch.tensor"]
 
 
-def test_what_is_scripted_while_watched_can_be_scripted_afterwards():
+def test_functions_can_be_scripted_during_and_after_profiling():
     with watched():
         assert torch.jit.script(scripted)(torch.ones(2)).tolist() == [2, 3]
     assert torch.jit.script(scripted_later)(torch.ones(2)).tolist() == [0, -1]
@@ -252,28 +252,28 @@ def operations_traced():
     return [node.kind() for node in graph.nodes()]
 
 
-def test_a_trace_holds_nothing_of_ours():
+def test_a_jit_trace_has_the_same_operations():
     plain = operations_traced()
     with watched():
         assert operations_traced() == plain
 
 
-def test_vectorised_functions_are_what_they_were():
+def test_vmap_works_during_profiling():
     with watched() as seen:
         mapped = torch.vmap(lambda row: row.to(torch.float64).to("meta"))(torch.ones(3, 1000))
     assert mapped.shape == (3, 1000)
     assert seen.ledger.notes == []
 
 
-def test_an_exported_graph_is_what_it_was():
+def test_an_exported_graph_has_the_same_code():
     module = torch.nn.Linear(3, 3)
     plain = torch.export.export(module, (torch.ones(2, 3),)).graph_module.code
     with watched():
-        found = torch.export.export(module, (torch.ones(2, 3),)).graph_module.code
-    assert found == plain
+        profiled = torch.export.export(module, (torch.ones(2, 3),)).graph_module.code
+    assert profiled == plain
 
 
-def test_a_active_profiler_is_known():
+def test_an_active_torch_profiler_is_detected():
     with torch.profiler.profile():
         name = active_profiler()
     assert (name, active_profiler()) == ("torch.profiler", None)

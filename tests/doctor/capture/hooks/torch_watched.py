@@ -1,4 +1,4 @@
-"""PyTorch watched for as long as a `with` block lasts, and what was written meanwhile."""
+"""Profiles PyTorch inside a `with` block and returns the recorded events."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ __all__ = ["Seen", "watched"]
 
 
 class Seen:
-    """A ledger, asked by tests."""
+    """The recorded events of a ledger, with queries for tests."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
