@@ -1,4 +1,4 @@
-"""Emulations of cures for CuPy; with a stand-in for it."""
+"""Emulations of cures for CuPy, with a stand-in for CuPy."""
 
 from operator import methodcaller
 
@@ -112,7 +112,7 @@ def test_all_replacements_are_removed():
         return cupy.array(DATA)  # target
 
     before = state()
-    for kind in set(EmulationKind) - {EmulationKind.PREFETCH}:  # the stand-in lacks its streams
+    for kind in set(EmulationKind) - {EmulationKind.PREFETCH}:  # the stand-in has no streams
         with emulating(loop, kind):
             loop()
     assert all(one is other for one, other in zip(before, state(), strict=True))

@@ -20,7 +20,7 @@ def emulator_for(function: Callable[..., Any], kind: EmulationKind, every: int =
 
 @contextmanager
 def emulating(function, kind, every=0):
-    """A running emulator, below the hooks as in a real run."""
+    """Run an emulator below the hooks, as in a real run."""
     emulator, session = emulator_for(function, kind, every), Session()
     emulator.start()
     session.start()

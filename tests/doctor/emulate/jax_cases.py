@@ -49,7 +49,7 @@ def test_every_array_of_a_tree_is_put_once():
     assert replaced == 8
 
 
-def test_each_device_is_given_its_own():
+def test_data_is_uploaded_once_to_each_device():
     first, second = jax.devices()
 
     def loop():

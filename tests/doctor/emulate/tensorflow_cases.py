@@ -1,4 +1,4 @@
-"""Emulations of cures for TensorFlow and to Keras on it."""
+"""Emulations of cures for TensorFlow, and for Keras with TensorFlow as the backend."""
 
 from operator import methodcaller
 
@@ -134,7 +134,7 @@ def test_a_pipeline_returns_its_first_batch_for_every_batch():
 
     batches, replaced = emulated(loop, EmulationKind.RESIDENT)
     assert (len(batches), different(batches), replaced) == (30, 1, 29)
-    assert len(made) < 40  # the first batch, and what was on its way
+    assert len(made) < 40  # the first batch and the prefetched rows
 
 
 def test_get_next_raises_the_error_of_tensorflow_at_the_end():
@@ -161,7 +161,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def fitted(*data, **options):
-    """Fits a model under emulation; how many batches it was given."""
+    """Fit a model under emulation; return the number of batches that it received."""
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     ends = []

@@ -122,7 +122,7 @@ def test_every_kind_of_read_is_deferred(read):
     assert replaced >= 2
 
 
-def test_what_comes_back_keeps_its_shape():
+def test_a_deferred_read_keeps_its_shape():
     def loop():
         return [torch.ones(rows).cpu().numpy() for rows in (2, 3, 2, 3)]  # target
 
