@@ -71,8 +71,8 @@ facts = st.fixed_dictionaries(
 )
 
 
-def _again(event, times):
-    """The same every millisecond, so that there is something to accuse."""
+def _repeated(event, times):
+    """Repeat an event every millisecond, so that rules have something to find."""
     length = min(event.end - event.start, MS)
     return [event._replace(start=number * MS, end=number * MS + length) for number in range(times)]
 
@@ -86,9 +86,9 @@ def _mixed(first, second, **given):
     return capture_of([*first.events, *second.events], facts=first.facts | second.facts, **given)
 
 
-def _half_told(capture, unknown, slower, line):
-    """The same with some details not known, at another pace, and with another line or none."""
-    told = [
+def _degraded(capture, unknown, slower, line):
+    """Remove some details of all events, scale their times and replace their line if one is given."""
+    changed = [
         event._replace(
             detail={name: value for name, value in (event.detail or {}).items() if name not in unknown} or None,
             start=int(event.start * slower),
@@ -97,7 +97,7 @@ def _half_told(capture, unknown, slower, line):
         )
         for event in capture.events
     ]
-    return replace(capture, events=tuple(told))
+    return replace(capture, events=tuple(changed))
 
 
 at_random = st.builds(
@@ -105,7 +105,7 @@ at_random = st.builds(
         [*some, *(event for same in many for event in same), *marks], **given
     ),
     some=st.lists(events, max_size=10),
-    many=st.lists(st.builds(_again, events, st.integers(0, 100)), max_size=6),
+    many=st.lists(st.builds(_repeated, events, st.integers(0, 100)), max_size=6),
     marks=st.integers(0, 40).map(_marks),
     lines=st.sampled_from([LINES, LINES[:1], ()]),
     machine=st.fixed_dictionaries({"cores": st.sampled_from([1, 8, None])}),
@@ -115,7 +115,7 @@ at_random = st.builds(
 known = st.sampled_from([*(c for _, c, _ in FAULTS.values()), *(c for _, c, _ in WARNINGS.values())])
 passed = st.sampled_from([capture for _, capture in NEAR_MISSES.values()])
 disturbed = st.builds(
-    _half_told,
+    _degraded,
     st.one_of(known, st.builds(_mixed, known, st.one_of(known, passed), untraced=untraced)),
     unknown=st.sets(
         st.sampled_from(["key", "pinned", "device", "loader", "workers", "what", "count", "tiny", "dtype"])

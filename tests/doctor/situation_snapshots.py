@@ -1,4 +1,4 @@
-"""What the doctor is to say of the scripts of situations/, and what it says now.
+"""Compares the diagnoses of the scripts of situations/ with their snapshots.
 
 python -m tests.doctor.situation_snapshots [--write]
 """
@@ -15,25 +15,25 @@ __all__ = ["MODES", "SITUATIONS", "compared", "kept", "mode_of", "seen"]
 
 SITUATIONS = Path(__file__).parent / "situations"
 SNAPSHOTS = SITUATIONS / "snapshots.json"
-MODES = ("eager", "session")  # a process each: the second has eager switched off
+MODES = ("eager", "session")  # one process each; the second has no eager execution
 SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 LONGEST_SECONDS = 600
 
-Told = dict[str, Any]
+Summary = dict[str, Any]
 
 
 def mode_of(name: str) -> str:
     return "session" if "_session_" in name else "eager"
 
 
-def kept() -> dict[str, Told]:
-    found: dict[str, Told] = json.loads(SNAPSHOTS.read_text())
-    return found
+def kept() -> dict[str, Summary]:
+    snapshots: dict[str, Summary] = json.loads(SNAPSHOTS.read_text())
+    return snapshots
 
 
-def seen(folder: Path, settings: dict[str, str]) -> dict[str, Told]:
-    """Every script watched now, the modes one after the other: side by side they would hold each other up."""
-    found: dict[str, Told] = {}
+def seen(folder: Path, settings: dict[str, str]) -> dict[str, Summary]:
+    """Profile every script, one mode after the other, because parallel processes would disturb each other."""
+    summaries: dict[str, Summary] = {}
     for mode in MODES:
         file = folder / f"{mode}.json"
         done = subprocess.run(
@@ -46,25 +46,25 @@ def seen(folder: Path, settings: dict[str, str]) -> dict[str, Told]:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        found |= json.loads(file.read_text())
-    return found
+        summaries |= json.loads(file.read_text())
+    return summaries
 
 
-def compared(told: Told, snapshot: Told) -> Told:
+def compared(summary: Summary, snapshot: Summary) -> Summary:
     """Convert a result to the form of a snapshot: without optional rules, and with one name per cause."""
     same_as, optional = snapshot.get("same_as", {}), snapshot.get("optional", ())
-    findings = [(same_as.get(rule, rule), line) for rule, line in told["findings"] if rule not in optional]
+    findings = [(same_as.get(rule, rule), line) for rule, line in summary["findings"] if rule not in optional]
     rules = [rule for rule, _ in findings]
-    return snapshot | {"loop": told["loop"], "rules": rules, "line": findings[0][1] if findings else None}
+    return snapshot | {"loop": summary["loop"], "rules": rules, "line": findings[0][1] if findings else None}
 
 
 def _update(*, write: bool) -> None:
     snapshots, machine = kept(), _machine()
     with TemporaryDirectory() as folder:
         now = seen(Path(folder), {})
-    for name, told in now.items():
+    for name, summary in now.items():
         snapshot = snapshots.setdefault(name, {"why": "", "cpu": {}, "gpu": {}})
-        diagnosis = compared(told, snapshot[machine])
+        diagnosis = compared(summary, snapshot[machine])
         if diagnosis != snapshot[machine]:
             sys.stdout.write(f"{name}\n  was {snapshot[machine]}\n  is  {diagnosis}\n")
             snapshot[machine] = diagnosis
@@ -73,13 +73,13 @@ def _update(*, write: bool) -> None:
 
 
 def _machine() -> str:
-    asked = "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    code = "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return "gpu" if "True" in done.stdout else "cpu"
 
 
-def _written(snapshots: dict[str, Told]) -> str:
-    """A line for every why and every kind of machine."""
+def _written(snapshots: dict[str, Summary]) -> str:
+    """Format the snapshots with one line per reason and per kind of machine."""
     entries = []
     for name, snapshot in snapshots.items():
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in snapshot.items())

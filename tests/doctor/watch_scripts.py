@@ -1,4 +1,4 @@
-"""Runs all scripts of one framework under watch, in one process, and keeps of each the capture and what it came to.
+"""Profiles all scripts of one framework in one process and saves their captures and results.
 
 python -m tests.doctor.watch_scripts torch FOLDER
 """
@@ -21,37 +21,36 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
 
 SCRIPTS = Path(__file__).parent / "scripts"
-# Seconds of patience, all of them watched: whatever the machine does, a short script is seen to its end.
-NEVER = 1e9
+NEVER = 1e9  # seconds; a short script is profiled to its end on any machine
 UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
-COMPARED = ("jax", "cupy")  # whose scripts end with an answer: they are run a second time, without a watch
+COMPARED = ("jax", "cupy")  # their scripts have an answer and run a second time without profiling
 
 
-def keep(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
-    right = partial(as_expected, script.parent.name, script.stem)
-    capture, watched = undisturbed(lambda: see(script, run), right)
+def save_capture(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
+    is_right = partial(as_expected, script.parent.name, script.stem)
+    capture, profiled = undisturbed(lambda: profile(script, run), is_right)
     capture.save(folder / f"{script.stem}.capture")
     if script.parent.name in COMPARED:
-        (folder / f"{script.stem}.answers").write_text(json.dumps([watched, run(script)]))
+        (folder / f"{script.stem}.answers").write_text(json.dumps([profiled, run(script)]))
         restore()
     gc.collect()
 
 
-def see(script: Path, run: Callable[[Path], dict]) -> tuple[Capture, dict]:
+def profile(script: Path, run: Callable[[Path], dict]) -> tuple[Capture, dict]:
     session = Session(StepDetector(**UNTIMED))
     session.start()
     try:
-        watched = run(script)
+        result = run(script)
     finally:
         session.stop()
     capture = session.capture(script.name)
     restore()
-    return capture, watched
+    return capture, result
 
 
 def restore() -> None:
-    """Settings that a script has changed would be the next one's."""
+    """Restore settings that a script may have changed, because the next script would inherit them."""
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     if "tensorflow" in sys.modules:
@@ -65,23 +64,25 @@ def answer(script: Path) -> dict:
 
 
 def answer_of_jax() -> Callable[[Path], dict]:
-    """And how often JAX has traced and compiled for it, by its own account, if nothing is left of those before."""
+    """Return a runner that also counts the compilations that JAX reports, starting with empty caches."""
     import jax
     from jax import monitoring
 
-    heard: Counter[str] = Counter()
-    monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: heard.update([event]))
+    reported: Counter[str] = Counter()
+    monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: reported.update([event]))
 
     def run(script: Path) -> dict:
         jax.clear_caches()
-        heard.clear()
-        return answer(script) | {"compilations": {name: heard[name] for name in heard if "/jax/core/compile" in name}}
+        reported.clear()
+        return answer(script) | {
+            "compilations": {name: reported[name] for name in reported if "/jax/core/compile" in name}
+        }
 
     return run
 
 
-def recorded_to_its_end() -> Callable[[Path], dict]:
-    """TensorFlow's own record of a script would end after some seconds; and what calls operations is slow like all."""
+def without_time_limits() -> Callable[[Path], dict]:
+    """Lift the limits of the TensorFlow hooks, which a slow machine would reach."""
     from forebay.doctor.capture.hooks import op_counter
     from forebay.doctor.capture.hooks.tensorflow import input_waits
 
@@ -91,18 +92,18 @@ def recorded_to_its_end() -> Callable[[Path], dict]:
 
 
 def with_two_devices() -> Callable[[Path], dict]:
-    """Some of TensorFlow's scripts want two logical CPUs, which must be made before anything runs."""
+    """Create two logical CPUs, which some scripts need, before TensorFlow is initialized."""
     import tensorflow as tf
 
     host = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
-    return recorded_to_its_end()
+    return without_time_limits()
 
 
-RUNNERS = {"jax": answer_of_jax, "keras": recorded_to_its_end, "tensorflow": with_two_devices}
+RUNNERS = {"jax": answer_of_jax, "keras": without_time_limits, "tensorflow": with_two_devices}
 
 if __name__ == "__main__":
     framework, folder = sys.argv[1:]
     runner = RUNNERS.get(framework, lambda: answer)()
     for script in sorted((SCRIPTS / framework).glob("*.py")):
-        keep(script, Path(folder), runner)
+        save_capture(script, Path(folder), runner)

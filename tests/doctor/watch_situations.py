@@ -1,6 +1,6 @@
-"""Runs the scripts of situations/ under watch, those of a mode in one process, and writes what the doctor says of each.
+"""Profiles the scripts of situations/ of one mode in one process and writes their diagnoses.
 
-python -m tests.doctor.watch_situations eager FILE.json    # or session: TensorFlow's first version, eager switched off
+python -m tests.doctor.watch_situations eager FILE.json    # or session: TensorFlow 1 without eager execution
 """
 
 import gc
@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, mode_of
 from tests.doctor.undisturbed import undisturbed
-from tests.doctor.watch_scripts import UNTIMED, recorded_to_its_end
+from tests.doctor.watch_scripts import UNTIMED, without_time_limits
 
 from forebay.doctor.capture.run_script import run_script
 from forebay.doctor.capture.session import Session
@@ -21,20 +21,21 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
 
-ON_GPU = bool(tf.config.list_physical_devices("GPU"))  # which is recorded once the steps are steady
+# On a GPU, the default limits apply, because the device is recorded only after some steps.
+ON_GPU = bool(tf.config.list_physical_devices("GPU"))
 
 
 def diagnosis_of(script: Path) -> Diagnosis:
-    capture, _ = undisturbed(lambda: (see(script), None), partial(as_decided, script.stem))
+    capture, _ = undisturbed(lambda: (profile(script), None), partial(as_decided, script.stem))
     return diagnose(capture)
 
 
 def as_decided(name: str, capture: Capture) -> bool:
     snapshot = kept()[name]["gpu" if ON_GPU else "cpu"]
-    return compared(told(diagnose(capture)), snapshot) == snapshot
+    return compared(summary_of(diagnose(capture)), snapshot) == snapshot
 
 
-def see(script: Path) -> Capture:
+def profile(script: Path) -> Capture:
     tf.compat.v1.reset_default_graph()
     gc.collect()
     session = Session(StepDetector() if ON_GPU else StepDetector(**UNTIMED))
@@ -46,8 +47,8 @@ def see(script: Path) -> Capture:
     return session.capture(script.name, ended=ended)
 
 
-def told(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What of a verdict does not depend on how fast the machine is."""
+def summary_of(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the parts of a diagnosis that do not depend on the speed of the machine."""
     return {
         "loop": diagnosis.view.steps is not None,
         "findings": [(finding.rule, finding.line.text if finding.line else None) for finding in diagnosis.findings],
@@ -57,7 +58,7 @@ def told(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def with_a_second_device() -> None:
-    """Without a GPU a second CPU stands for it: what is placed apart must move there too."""
+    """Create a second logical CPU that stands for a GPU, so that placed operations move data."""
     host = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
 
@@ -66,6 +67,6 @@ if __name__ == "__main__":
     mode, file = sys.argv[1:]
     if mode == "eager" and not ON_GPU:
         with_a_second_device()
-        recorded_to_its_end()
+        without_time_limits()
     scripts = [script for script in sorted(SITUATIONS.glob("s*.py")) if mode_of(script.stem) == mode]
-    Path(file).write_text(json.dumps({script.stem: told(diagnosis_of(script)) for script in scripts}))
+    Path(file).write_text(json.dumps({script.stem: summary_of(diagnosis_of(script)) for script in scripts}))
