@@ -1,4 +1,4 @@
-"""Captures with one fault each that only the device tells of, and captures that look like it."""
+"""Captures with one fault that only device records show, and captures that look similar."""
 
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ from forebay.doctor.model.device_records import RecordKind
 __all__ = ["DEVICE_FAULTS", "DEVICE_NEAR_MISSES"]
 
 MB = 1_000_000
-MANY, FEW = (528, 1, 1), (4, 1, 1)  # blocks
+MANY, FEW = (528, 1, 1), (4, 1, 1)  # blocks per kernel
 PLAIN, TF32 = "ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 OTHER_STREAM = 21
 
 
-def dressed(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
-    """The capture of a program whose kernels have these names and blocks by turns."""
+def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
+    """Return the capture of a program; its kernels take these names and grids in turn."""
     capture = run(program, frameworks=TORCH_GPU)
     records = capture.device.records.copy()
     kernels = records["kind"] == RecordKind.CONCURRENT_KERNEL
@@ -31,7 +31,7 @@ def dressed(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
 
 
 def computing(*kernels, streams=(7,), host_us=None):
-    """A step of such kernels, in microseconds; the host is done when the device is."""
+    """Return a step of kernels with these microseconds; host and device end together."""
 
     def program(rig):
         rig.python(10)
@@ -43,7 +43,7 @@ def computing(*kernels, streams=(7,), host_us=None):
 
 
 def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
-    """A step that sends a batch and computes on it."""
+    """Return a step that uploads a batch and computes on it."""
 
     def program(rig):
         rig.upload(nbytes, line=2, pinned=pinned, stream=stream)
@@ -64,54 +64,61 @@ def tiny(count, *, us=2, nbytes=0):
 
 
 DEVICE_FAULTS = {
-    "a copy on the stream that computes": ("copy_not_overlapped", dressed(feeding(55 * MB)), 2),
+    "a copy on the stream that computes": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB)), 2),
     "one step after the other on a corner of the device": (
         "low_occupancy",
-        dressed(computing(700, 800), "persistent_rnn", grids=(FEW,)),
+        run_with_kernels(computing(700, 800), "persistent_rnn", grids=(FEW,)),
         None,
     ),
-    "products in plain float32": ("tensor_cores", dressed(computing(800, 700), PLAIN, "add"), None),
-    "products in float64": ("tensor_cores", dressed(computing(800), "ampere_dgemm_128x64_nn"), None),
+    "products in plain float32": ("tensor_cores", run_with_kernels(computing(800, 700), PLAIN, "add"), None),
+    "products in float64": ("tensor_cores", run_with_kernels(computing(800), "ampere_dgemm_128x64_nn"), None),
     "products of odd sizes": (
         "tensor_cores",
-        dressed(computing(800), "cutlass_80_tensorop_f16_s16816gemm_f16_64x64_32x6_nn_align1"),
+        run_with_kernels(computing(800), "cutlass_80_tensorop_f16_s16816gemm_f16_64x64_32x6_nn_align1"),
         None,
     ),
-    "gradients exchanged when all are there": ("collectives", dressed(computing(900, 400), "gemm", NCCL), None),
-    "a Python loop of little kernels": ("launch_bound", dressed(tiny(80, us=3)), STEP_LINE),
-    "a few numbers on a GPU": ("faster_on_cpu", dressed(tiny(20), "add", grids=(FEW,)), None),
+    "gradients exchanged when all are there": (
+        "collectives",
+        run_with_kernels(computing(900, 400), "gemm", NCCL),
+        None,
+    ),
+    "a Python loop of little kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
+    "a few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
 
 DEVICE_NEAR_MISSES = {
-    "a copy on a stream of its own": ("copy_not_overlapped", dressed(feeding(55 * MB, stream=COPY_STREAM))),
-    "a copy that is soon over": ("copy_not_overlapped", dressed(feeding(MB))),
-    "a copy from pageable memory": ("copy_not_overlapped", dressed(feeding(8 * MB, pinned=False))),
-    "kernels of many blocks": ("low_occupancy", dressed(computing(700, 800))),
-    "short kernels of few blocks": ("low_occupancy", dressed(computing(*[5] * 40), grids=(FEW,))),
+    "a copy on a stream of its own": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB, stream=COPY_STREAM))),
+    "a copy that is soon over": ("copy_not_overlapped", run_with_kernels(feeding(MB))),
+    "a copy from pageable memory": ("copy_not_overlapped", run_with_kernels(feeding(8 * MB, pinned=False))),
+    "kernels of many blocks": ("low_occupancy", run_with_kernels(computing(700, 800))),
+    "short kernels of few blocks": ("low_occupancy", run_with_kernels(computing(*[5] * 40), grids=(FEW,))),
     "few blocks beside many": (
         "low_occupancy",
-        dressed(computing(1_000, 1_000, streams=(7, OTHER_STREAM), host_us=1_000), grids=(FEW, MANY)),
+        run_with_kernels(computing(1_000, 1_000, streams=(7, OTHER_STREAM), host_us=1_000), grids=(FEW, MANY)),
     ),
-    "a collective of few blocks": ("low_occupancy", dressed(computing(700), NCCL, grids=(FEW,))),
+    "a collective of few blocks": ("low_occupancy", run_with_kernels(computing(700), NCCL, grids=(FEW,))),
     "a graph, whose blocks nobody knows": (
         "low_occupancy",
-        dressed(computing(700), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
+        run_with_kernels(computing(700), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
     ),
-    "products with TF32": ("tensor_cores", dressed(computing(800), TF32)),
+    "products with TF32": ("tensor_cores", run_with_kernels(computing(800), TF32)),
     "products of 16 bits that are aligned": (
         "tensor_cores",
-        dressed(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
+        run_with_kernels(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
     ),
-    "products that are soon over": ("tensor_cores", dressed(computing(20, 1_500), PLAIN, "add")),
+    "products that are soon over": ("tensor_cores", run_with_kernels(computing(20, 1_500), PLAIN, "add")),
     "gradients exchanged meanwhile": (
         "collectives",
-        dressed(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),
+        run_with_kernels(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),
     ),
-    "no peers": ("collectives", dressed(computing(900), "gemm")),
-    "a few launches": ("launch_bound", dressed(tiny(30, us=3))),
-    "little kernels, launched as fast as they are done": ("launch_bound", dressed(computing(*[6] * 80))),
-    "kernels of many numbers": ("faster_on_cpu", dressed(tiny(20))),
-    "kernels that last": ("faster_on_cpu", dressed(tiny(20, us=9), grids=(FEW,))),
-    "a few numbers of much data": ("faster_on_cpu", dressed(tiny(20, nbytes=MB), grids=(FEW,))),
-    "a graph of little kernels": ("faster_on_cpu", dressed(tiny(2), grids=(FEW,), kind=RecordKind.GRAPH_TRACE)),
+    "no peers": ("collectives", run_with_kernels(computing(900), "gemm")),
+    "a few launches": ("launch_bound", run_with_kernels(tiny(30, us=3))),
+    "little kernels, launched as fast as they are done": ("launch_bound", run_with_kernels(computing(*[6] * 80))),
+    "kernels of many numbers": ("faster_on_cpu", run_with_kernels(tiny(20))),
+    "kernels that last": ("faster_on_cpu", run_with_kernels(tiny(20, us=9), grids=(FEW,))),
+    "a few numbers of much data": ("faster_on_cpu", run_with_kernels(tiny(20, nbytes=MB), grids=(FEW,))),
+    "a graph of little kernels": (
+        "faster_on_cpu",
+        run_with_kernels(tiny(2), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
+    ),
 }

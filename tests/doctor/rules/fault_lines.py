@@ -1,4 +1,4 @@
-"""Which line of each script with a fault is to be named, by how it begins."""
+"""The beginning of the line that the doctor must name in each faulty script."""
 
 __all__ = ["LINES"]
 

@@ -1,4 +1,4 @@
-"""Captures with one fault each: rule, capture, and the line that is to be named."""
+"""Captures with one fault each: the rule, the capture and the line that it must name."""
 
 from tests.doctor.captures import (
     JAX,
@@ -254,7 +254,7 @@ FAULTS = {
     ),
 } | DEVICE_FAULTS
 
-# These cost memory, not seconds: the rule tells, and charges nothing.
+# These cost memory and no time, so the rule reports a finding of zero seconds.
 WARNINGS = {
     "a shuffle buffer of all memory": (
         "loader",

@@ -1,4 +1,4 @@
-"""Captures that look like a fault and are none: the rule that must stay silent, and the capture."""
+"""Healthy captures that look like a fault: the rule that must stay silent, and the capture."""
 
 from tests.doctor.captures import (
     JAX,

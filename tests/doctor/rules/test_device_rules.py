@@ -1,10 +1,10 @@
-"""Figures of the rules that look at the device's own records, and what they leave to others."""
+"""Costs and gains that the rules compute from device records."""
 
 from importlib import import_module
 
 import pytest
 from tests.doctor.captures import OTHER, TENSORFLOW_GPU, batch, loop, prepare
-from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, dressed, feeding, tiny
+from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, feeding, run_with_kernels, tiny
 
 from forebay.doctor.analyse.capture_view import CaptureView
 
@@ -14,36 +14,36 @@ def finding(capture, rule):
     return found
 
 
-def test_a_copy_can_hide_behind_the_computing_and_no_longer():
-    half = finding(dressed(feeding(55 * MB, kernel_us=500, host_us=1_480)), "copy_not_overlapped")
+def test_a_copy_overlaps_with_computation_and_gains_no_more_than_that():
+    half = finding(run_with_kernels(feeding(55 * MB, kernel_us=500, host_us=1_480)), "copy_not_overlapped")
     assert half.seconds == pytest.approx(1e-3, rel=0.02)
     assert half.cures[0].high == pytest.approx(0.5e-3, rel=0.05)
     assert half.cures[0].low == pytest.approx(0.5e-3, rel=0.1)
 
 
-def test_less_work_for_an_idle_device_gains_nothing():
-    idle = finding(dressed(feeding(55 * MB, host_us=5_000)), "copy_not_overlapped")
+def test_less_device_work_gains_nothing_if_the_device_is_idle():
+    idle = finding(run_with_kernels(feeding(55 * MB, host_us=5_000)), "copy_not_overlapped")
     assert idle.cures[0].low == 0
     assert idle.cures[0].high < 20e-6
 
 
-def test_less_work_may_gain_all_time_of_blocking_calls():
+def test_less_device_work_may_gain_all_time_of_blocking_calls():
     def program(rig):
         rig.upload(55 * MB, line=2, pinned=True)
         rig.launch(1_000)
         rig.read(line=3)
         rig.python(2_000)
 
-    found = finding(dressed(program), "copy_not_overlapped")
+    found = finding(run_with_kernels(program), "copy_not_overlapped")
     assert found.cures[0].low == 0
     assert found.cures[0].high == pytest.approx(1e-3, rel=0.02)
 
 
-def test_a_batch_that_the_compiled_step_fetches_itself_is_not_overlapped():
+def test_a_batch_that_the_compiled_step_uploads_itself_is_not_overlapped():
     def program(rig):
         rig.call_fetching(8 * MB, 100)
 
-    found = finding(dressed(program), "copy_not_overlapped")
+    found = finding(run_with_kernels(program), "copy_not_overlapped")
     assert found.seconds == pytest.approx(1e-3, rel=0.02)
     assert found.cures[0].changes
 
@@ -54,7 +54,7 @@ def test_the_preparation_of_an_upload_counts_like_its_copy():
         rig.call_compiled(1_000)
         rig.read(line=3)
 
-    found = finding(dressed(program), "copy_not_overlapped")
+    found = finding(run_with_kernels(program), "copy_not_overlapped")
     assert found.seconds == pytest.approx(1.5e-3, rel=0.02)
     assert found.evidence[0] == "No kernel ran during 1.53 ms of the 1.53 ms of copying per step."
 
@@ -66,17 +66,17 @@ def test_preparation_during_computation_does_not_count():
         rig.call_compiled(1_000)
         rig.read(line=3)
 
-    assert finding(dressed(program), "copy_not_overlapped").seconds == pytest.approx(1.1e-3, rel=0.05)
+    assert finding(run_with_kernels(program), "copy_not_overlapped").seconds == pytest.approx(1.1e-3, rel=0.05)
 
 
-def test_precision_is_no_cure_for_a_waiting_step():
+def test_lower_precision_is_no_cure_if_the_device_waits():
     examine = import_module("forebay.doctor.rules.tensor_cores").examine
-    assert [*examine(CaptureView(dressed(computing(800, host_us=5_000), PLAIN)))] == []
+    assert [*examine(CaptureView(run_with_kernels(computing(800, host_us=5_000), PLAIN)))] == []
 
 
-def test_long_products_have_a_least_gain_and_short_ones_have_none():
-    long = finding(dressed(computing(800), PLAIN), "tensor_cores")
-    short = finding(dressed(computing(*[40] * 20), PLAIN), "tensor_cores")
+def test_only_long_matrix_products_have_a_guaranteed_gain():
+    long = finding(run_with_kernels(computing(800), PLAIN), "tensor_cores")
+    short = finding(run_with_kernels(computing(*[40] * 20), PLAIN), "tensor_cores")
     assert long.cures[0].low == pytest.approx(0.4e-3, rel=0.1)
     assert short.cures[0].low == 0
     assert long.cures[0].high == pytest.approx(0.7e-3, rel=0.02)
@@ -85,20 +85,20 @@ def test_long_products_have_a_least_gain_and_short_ones_have_none():
 def test_the_longest_kernel_is_named():
     assert (
         "persistent_rnn"
-        in finding(dressed(computing(900), "persistent_rnn", grids=(FEW,)), "low_occupancy").evidence[0]
+        in finding(run_with_kernels(computing(900), "persistent_rnn", grids=(FEW,)), "low_occupancy").evidence[0]
     )
 
 
 def test_collectives_use_the_limits_of_xprof():
-    moderate = finding(dressed(computing(900, 100), "gemm", NCCL), "collectives")
-    severe = finding(dressed(computing(900, 400), "gemm", NCCL), "collectives")
+    moderate = finding(run_with_kernels(computing(900, 100), "gemm", NCCL), "collectives")
+    severe = finding(run_with_kernels(computing(900, 400), "gemm", NCCL), "collectives")
     assert moderate.evidence[0].startswith("This is moderate. ")
     assert severe.evidence[0].startswith("This is severe. ")
 
 
 def test_the_size_at_which_the_gpu_becomes_faster_is_reported():
-    """Twelve microseconds an operation: a fast core does over twenty thousand numbers in that time."""
-    found = finding(dressed(tiny(20), grids=(FEW,)), "faster_on_cpu")
+    """An operation takes 12 us; a fast core processes over 20,000 numbers in that time."""
+    found = finding(run_with_kernels(tiny(20), grids=(FEW,)), "faster_on_cpu")
     assert "The device becomes faster at about 2,000 to 20,000 numbers per operation" in found.evidence[1]
     assert 0 < found.cures[0].low < found.cures[0].high < 240e-6
 

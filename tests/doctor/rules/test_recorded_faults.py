@@ -1,7 +1,6 @@
-"""Runs of faults that need a GPU, and of their healthy twins, that were recorded on an H200: each is judged as it would
-be there.
+"""Diagnoses of captures that were recorded on an H200: faults that need a GPU, and their healthy twins.
 
-The scripts are those of `tests/gpu/faults`; a capture is what `tests/gpu/test_faults.py` keeps of one.
+`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`.
 """
 
 import pytest
@@ -20,7 +19,7 @@ def diagnosis_of_capture(framework, name):
     return diagnose(Capture.load(FOLDER / framework / f"{name}.gz"))
 
 
-def test_every_fault_and_every_healthy_twin_was_recorded():
+def test_every_fault_and_every_healthy_twin_has_a_recording():
     recorded = {(path.parent.name, path.stem) for path in FOLDER.glob("*/*.gz")}
     assert recorded == {*FAULTS, *((framework, f"{rule}_healthy") for framework, rule in FAULTS)}
 

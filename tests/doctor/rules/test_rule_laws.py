@@ -1,4 +1,4 @@
-"""What holds of every rule on any capture at all: it never raises, and never promises more than a step has."""
+"""Laws of every rule on any capture: it never raises and never promises more than the step time."""
 
 from importlib import import_module
 
@@ -24,7 +24,7 @@ def _examine(view, rule):
 
 
 @given(captures)
-def test_no_rule_raises_or_promises_more_than_a_step_has(capture):
+def test_no_rule_raises_or_promises_more_than_the_step_time(capture):
     view = CaptureView(capture)
     found = findings(view)
     step = view.step_seconds
@@ -33,7 +33,7 @@ def test_no_rule_raises_or_promises_more_than_a_step_has(capture):
 
 
 @given(captures)
-def test_every_finding_can_be_read(capture):
+def test_every_finding_has_readable_text(capture):
     found = findings(CaptureView(capture))
     assert all(finding.rule in RULES and finding.title and finding.evidence for finding in found)
     assert all(cure.title and cure.code and cure.basis for finding in found for cure in finding.cures)
@@ -60,7 +60,7 @@ def test_a_diagnosis_is_deterministic(capture):
 
 
 @given(capture=captures, some=st.lists(events, max_size=20), more=st.lists(events, max_size=20))
-def test_more_events_cost_no_less_and_never_more_than_the_step(capture, some, more):
+def test_more_events_cost_no_less_and_at_most_the_step(capture, some, more):
     view = CaptureView(capture)
     assert 0 <= cost_of(view, some) <= view.step_seconds
     assert cost_of(view, [*some, *some]) == cost_of(view, some)
@@ -68,6 +68,6 @@ def test_more_events_cost_no_less_and_never_more_than_the_step(capture, some, mo
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 4])
-def test_a_loop_of_hardly_any_steps_is_no_trouble(number):
+def test_a_loop_of_few_steps_causes_no_failure(number):
     marks = [LedgerEvent("step", "optimizer.step", -1, LOOP, at * MS, at * MS) for at in range(number)]
     assert diagnose(capture_of(marks, lines=())).failures == ()

@@ -1,4 +1,4 @@
-"""Each rule names its fault, the line and a win that can be had; what only looks like it is let pass."""
+"""Each rule finds its fault on the right line with a possible gain, and ignores near misses."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -48,7 +48,7 @@ def test_a_fault_is_the_only_finding_on_its_line(name):
 
 
 @cases(FAULTS)
-def test_what_is_won_can_be_had(name):
+def test_costs_and_gains_are_at_most_the_step_time(name):
     _, capture, _ = FAULTS[name]
     diagnosis = diagnose(capture)
     assert 0 < diagnosis.main.seconds <= diagnosis.view.step_seconds
@@ -75,13 +75,13 @@ def test_a_warning_names_its_line_and_costs_nothing(name):
 
 
 @cases(NEAR_MISSES)
-def test_what_only_looks_like_a_fault_is_let_pass(name):
+def test_a_near_miss_has_no_finding(name):
     rule, capture = NEAR_MISSES[name]
     assert findings(capture, rule) == []
 
 
 @cases(HEALTHY)
-def test_a_healthy_loop_is_left_alone(name):
+def test_a_healthy_loop_has_no_findings(name):
     diagnosis = diagnose(HEALTHY[name])
     assert diagnosis.findings == ()
     assert diagnosis.failures == ()
@@ -96,7 +96,7 @@ def test_only_known_rules_have_precedence():
     assert {rule for rules in PRECEDENCE.values() for rule in rules} <= set(RULES)
 
 
-def test_findings_are_ordered_by_what_their_cures_win():
+def test_findings_are_ordered_by_the_gain_of_their_cures():
     capture = loop(upload(ms=6, line=1, key=same), download(ms=2, line=2), sync(ms=1, line=3))
     diagnosis = diagnose(capture)
     assert [finding.rule for finding in diagnosis.findings] == ["repeated_upload", "read_back", "sync"]
@@ -128,7 +128,7 @@ def test_a_wait_without_overlap_gains_nothing():
         ("loss = step(tf.constant(table))", "x = fb.upload_once(array, "),
     ],
 )
-def test_upload_once_takes_the_names_of_the_line(text, code):
+def test_upload_once_uses_the_variable_names_of_the_line(text, code):
     capture = loop(upload("tf.constant", 6, key="same"), frameworks=TENSORFLOW)
     lines = tuple(line._replace(text=text) for line in capture.lines)
     (finding,) = findings(replace(capture, lines=lines), "repeated_upload")
@@ -145,7 +145,7 @@ def test_prefetching_gains_at_most_the_rest_of_the_step():
     assert finding.cures[-1].high == pytest.approx(2e-3, rel=0.06)
 
 
-def test_a_generator_may_gain_the_whole_wait_and_keeps_its_batches():
+def test_a_generator_may_gain_the_whole_wait_and_keeps_its_batch_size():
     made = batch("generator", 8, batch_rows=32).containing(prepare("generator", 7.9))
     (finding,) = findings(loop(made, machine={"cores": 1}), "input_bound")
     assert [cure.high for cure in finding.cures] == pytest.approx([8e-3, 8e-3], rel=0.06)
@@ -158,13 +158,13 @@ def test_no_more_workers_than_cores_are_suggested():
     assert "num_workers" not in "".join(cure.code for cure in finding.cures)
 
 
-def test_one_more_thread_gains_nothing_with_slow_workers():
+def test_another_thread_is_not_suggested_for_slow_workers():
     (finding,) = findings(loop(batch(ms=5, workers=4)), "input_bound")
     assert "from_batches" not in "".join(cure.code for cure in finding.cures)
     assert {cure.low for cure in finding.cures} == {0}
 
 
-def test_a_copy_that_may_wait_gains_at_least_its_bytes():
+def test_a_copy_that_may_include_a_wait_gains_at_least_its_transfer_time():
     busy = upload("Tensor.to", 6, key=same, device="cuda:0", nbytes=8 * MiB)
     (may_wait,) = findings(loop(busy), "repeated_upload")
     (waits_not,) = findings(loop(busy, download(ms=1)), "repeated_upload")
@@ -172,20 +172,20 @@ def test_a_copy_that_may_wait_gains_at_least_its_bytes():
     assert waits_not.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
 
 
-def test_what_happens_now_and_then_is_a_share_of_the_run():
-    """Three hundred milliseconds of compiling for every fifty of steps: without it the run is seven times as fast."""
+def test_occasional_events_cost_their_share_of_the_run():
+    """Compilation takes 300 ms for every 50 ms of steps; without it the run is 7 times as fast."""
     rule, capture, _ = FAULTS["a value compiled in, every fifth step"]
     (finding,) = findings(capture, rule)
     step = CaptureView(capture).step_seconds
     assert step / (step - finding.seconds) == pytest.approx(7, rel=0.1)
 
 
-def test_events_of_steps_that_watching_made_longer_count_by_their_share():
+def test_events_are_scaled_down_if_profiling_made_steps_slower():
     (finding,) = findings(loop(download(ms=6), untraced=(2e-3,) * 5), "read_back")
     assert finding.seconds == pytest.approx(1.2e-3)
 
 
-def test_events_of_steps_that_watching_made_no_longer_count_as_they_are():
+def test_events_are_not_scaled_if_profiling_made_steps_no_slower():
     (finding,) = findings(loop(download(ms=6), untraced=(20e-3,) * 5), "read_back")
     assert finding.seconds == pytest.approx(6e-3)
 
@@ -214,7 +214,7 @@ def test_a_pageable_copy_has_one_finding():
         (loop(build("Model.predict", 5, what="iterator"), frameworks=TENSORFLOW), "model(batch, training=False)"),
     ],
 )
-def test_a_cure_is_code_in_the_script_s_own_framework(capture, code):
+def test_a_cure_is_code_in_the_framework_of_the_script(capture, code):
     assert any(code in cure.code for cure in diagnose(capture).main.cures)
 
 
@@ -228,7 +228,7 @@ def test_a_cure_is_code_in_the_script_s_own_framework(capture, code):
         ("tf.constant", TENSORFLOW, "statement_3()"),
     ],
 )
-def test_only_a_line_that_asks_for_a_conversion_is_moved_in_front_of_the_loop(api, frameworks, code):
+def test_only_an_explicit_conversion_is_moved_in_front_of_the_loop(api, frameworks, code):
     (finding,) = findings(loop(upload(api, 6, line=3, key=same), frameworks=frameworks), "repeated_upload")
     assert finding.cures[0].code.startswith(code)
 
@@ -244,12 +244,12 @@ def test_only_a_line_that_asks_for_a_conversion_is_moved_in_front_of_the_loop(ap
         ),
     ],
 )
-def test_a_session_is_given_no_tensors_from_outside_of_its_graph(capture, rule):
+def test_a_cure_passes_no_outside_tensors_to_a_session(capture, rule):
     (finding,) = findings(capture, rule)
     assert ["forebay" in cure.code or "for x, y in" in cure.code for cure in finding.cures] == [False]
 
 
-def test_what_is_compiled_is_counted_by_its_own_name():
+def test_compilations_are_counted_per_function():
     compiling = compile_(ms=3, function=lambda number: "step" if number % 2 else "loss", times=2, reason="first")
     (finding,) = findings(loop(compiling, frameworks=TENSORFLOW), "retracing")
     assert "is compiled 39 times in 39 steps" in finding.title
