@@ -13,7 +13,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 LAUNCH_KERNEL = 211  # CUPTI's number of cudaLaunchKernel
 MS = 1_000_000  # nanoseconds
-LOOP, WORKER = 140001, 140002  # threads
+LOOP, WORKER = 140001, 140002  # thread ids
 HOSTILE = '</script><img src=x onerror="document.title=1"><b>&\'{{ 7 * 7 }}'
 
 LINES = (
@@ -83,7 +83,7 @@ def diagnosis_of(capture, *findings, failures=()):
 
 
 def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.py", untraced=(), **given):
-    """A run whose window holds so many steps, marked by whatever its events call a step."""
+    """Return a capture of these events; without steps its window has no anchor."""
     last = max((event.end for event in events), default=0)
     anchor = (EventKind.STEP.value, "optimizer.step", 4)
     window = Window(0, last, anchor if steps else None, untraced)
@@ -101,7 +101,7 @@ def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.
 
 
 def step_events(number, *, length=11 * MS):
-    """One step of a loop: it waits for a batch, uploads it, reads the loss, steps; a worker prepares rows meanwhile."""
+    """Yield one step: the loop waits, uploads, reads the loss and steps; a worker prepares rows."""
     start = number * length
     yield LedgerEvent("input", "DataLoader", 0, LOOP, start, start + 2 * MS, 0, {"workers": 0})
     yield LedgerEvent("prepare", "row", 3, LOOP, start + MS // 2, start + MS, 0, {"what": "row"})
@@ -118,13 +118,13 @@ def steps_of(count, **options):
 
 
 def ordinary():
-    """One severe cause, two others, and what watching cost."""
+    """One severe finding, two others, and the profiling overhead."""
     capture = capture_of(steps_of(51), untraced=(0.0109, 0.0108, 0.011, 0.0109, 0.0109))
     return diagnosis_of(capture, UPLOAD, INPUT, READ_BACK)
 
 
 def cured():
-    """The same script after its main cause was cured."""
+    """The same script after the cure of its main finding."""
     kept = [event for event in steps_of(51) if event.kind != "upload"]
     halved = [event._replace(start=event.start // 2, end=event.end // 2) for event in kept]
     return diagnosis_of(capture_of(halved, untraced=(0.0052, 0.0051, 0.0053, 0.0052, 0.0052)), INPUT)
@@ -150,8 +150,8 @@ def interrupted():
     return diagnosis_of(capture_of(steps_of(12), ended="interrupted"), READ_BACK)
 
 
-def spoken_elsewhere():
-    """Source and titles in letters that take two columns each."""
+def wide_characters():
+    """Source and titles in characters that take two columns each."""
     finding = Finding(
         "read_back",
         "每一步都等待设备完成计算然后再继续 " * 4,
@@ -171,7 +171,7 @@ def no_framework():
 
 
 def hostile():
-    """Everything that a script can name or say tries to be HTML, or to steer the terminal."""
+    """All text that comes from the script contains HTML or terminal control codes."""
     bad = HOSTILE + "\x1b[2J\x07"
     line = Line(f"/tmp/{HOSTILE}.py", 3, bad, bad)
     finding = Finding(bad, bad, line, 0.005, (Cure(bad, bad, 0.002, 0.004, bad),), (bad,))
@@ -189,7 +189,7 @@ def hostile():
 
 
 def streaming(kernels=3):
-    """Ten more steps, of which the device's own records tell: a copy on one stream, kernels on another."""
+    """Ten more steps with device records: a copy on one stream, kernels on another."""
     events = steps_of(31)
     traced = tuple(event.end for event in events if event.kind == "step")[20:]
     capture = capture_of(events[: 21 * 6])
@@ -198,7 +198,7 @@ def streaming(kernels=3):
 
 
 def recorded(edges, kernels):
-    """For each step a copy, some kernels, and a call of the host, which is no business of the device's."""
+    """Return a copy, kernels and a host call per step; device tracks must ignore the host call."""
     rows = []
     for edge in edges[:-1]:
         rows.append((edge + MS, edge + 2 * MS, 12_000_000, 0, RecordKind.MEMCPY, CopyKind.HOST_TO_DEVICE, 7, 1, 3))
@@ -213,19 +213,19 @@ def recorded(edges, kernels):
     return DeviceRecords(sort_by_start(records), ("", "sgemm_128x128_nn"), 0, 26)
 
 
-def crowd(count, kind="upload"):
-    """So many short events within one step."""
+def short_events(count, kind="upload"):
+    """Return `count` short events within one step."""
     starts = range(11 * MS, 11 * MS + count * 100, 100)
     return [LedgerEvent(kind, "call", 1, LOOP, start, start + 50) for start in starts]
 
 
 def wordy():
-    """A thousand lines that cross, each a screenful long, and a hundred findings."""
+    """A thousand lines with transfers, each 5000 characters long, and a hundred findings."""
     lines = tuple(Line(f"/home/me/{number}.py", number, "f", f"x{number} = " + "y" * 5000) for number in range(1000))
-    uploads = [event._replace(line=at) for at, event in enumerate(crowd(1000))]
+    uploads = [event._replace(line=at) for at, event in enumerate(short_events(1000))]
     return diagnosis_of(capture_of([*steps_of(20), *uploads], lines=lines), *[READ_BACK] * 100)
 
 
 def large(steps=4000):
-    """Twenty thousand events, and as many more as asked for."""
+    """Many steps; by default 20,000 events lie on tracks."""
     return diagnosis_of(capture_of(steps_of(steps), steps=steps), UPLOAD)

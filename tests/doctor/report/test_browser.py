@@ -1,4 +1,4 @@
-"""The page opened and used in a browser: Debian's Chromium, without a window. Skipped where none is installed."""
+"""The HTML page in headless Chromium; skipped if Chromium is not installed."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
 TRACKS = "#tracks"
-expect.set_options(timeout=60_000)  # milliseconds, which a page is waited for at most
+expect.set_options(timeout=60_000)  # milliseconds; a busy machine draws pages slowly
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,16 @@ def browser():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Opens a sample; whatever goes wrong in the page, or is asked of a network, is a failure."""
-    troubles, pages = [], []
+    """Return a function that opens a sample. Page errors and network requests fail the test."""
+    problems, pages = [], []
 
     def open_sample(diagnosis, **options):
         save_page(diagnosis, tmp_path / "report.html")
         page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}} | options)
         page.set_default_timeout(60_000)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: troubles.append(message.text))
-        page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or troubles.append(asked.url))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url))
         page.goto((tmp_path / "report.html").as_uri())
         pages.append(page)
         return page
@@ -43,11 +43,11 @@ def opened(browser, tmp_path):
     yield open_sample
     for page in pages:
         page.close()
-    assert troubles == []
+    assert problems == []
 
 
 def shown(page):
-    """Which ticks the timeline shows, once it has drawn."""
+    """Return the first and the last tick that the timeline shows after drawing."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return page.evaluate("() => ['from', 'to'].map((end) => Number(document.getElementById('tracks').dataset[end]))")
 
@@ -72,7 +72,7 @@ def colors(page):
     "name", ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "interrupted", "streaming", "wordy"]
 )
 @pytest.mark.parametrize("width", [360, 1200])
-def test_every_page_opens_without_a_complaint_and_fits_its_window(opened, name, width):
+def test_every_page_opens_without_errors_and_fits_its_window(opened, name, width):
     page = opened(getattr(samples, name)(), viewport={"width": width, "height": 800})
     expect(page.locator("h1")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -95,7 +95,7 @@ def test_text_of_the_script_is_never_executed(opened):
     expect(page.locator("h1")).to_contain_text("</script><img")
 
 
-def test_light_and_dark_follow_the_system_until_they_are_chosen(opened):
+def test_the_color_scheme_follows_the_system_until_the_user_chooses(opened):
     light = colors(opened(samples.ordinary(), color_scheme="light"))
     page = opened(samples.ordinary(), color_scheme="dark")
     dark = colors(page)
@@ -110,7 +110,7 @@ def test_light_and_dark_follow_the_system_until_they_are_chosen(opened):
     expect(page.locator("#theme")).to_have_text("Theme: auto")
 
 
-def test_a_heading_sorts_the_table_and_sorts_it_back(opened):
+def test_a_heading_sorts_the_table_in_both_directions(opened):
     page = opened(samples.ordinary())
     calls = page.locator(".transfers .call")
     expect(calls).to_contain_text(["torch.tensor", "DataLoader", "Tensor.item"])
@@ -123,17 +123,17 @@ def test_a_heading_sorts_the_table_and_sorts_it_back(opened):
     expect(page.locator(".transfers .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
 
 
-def test_a_heading_is_reached_and_used_by_the_keyboard(opened):
+def test_a_heading_can_be_used_with_the_keyboard(opened):
     page = opened(samples.ordinary())
     heading(page, "Call").focus()
     page.keyboard.press("Enter")
     expect(page.locator("th[aria-sort='ascending']")).to_have_text("Call")
 
 
-def test_a_cure_is_copied(opened):
+def test_the_copy_button_copies_a_cure(opened):
     page = opened(samples.ordinary())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.evaluate("() => { window.setTimeout = () => 0; }")  # after a moment it would no longer say so
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # otherwise a timer resets the label
     page.locator(".copy").nth(1).click()
     expect(page.locator(".copy").nth(1)).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == 'images = forebay.upload_once(images, to="torch")'
@@ -210,7 +210,7 @@ def test_a_page_can_be_read_without_its_script(opened):
     expect(page.locator(".transfers tbody tr")).to_have_count(3)
 
 
-def test_a_card_shows_in_a_cell(browser):
+def test_a_card_is_shown_in_a_notebook_cell(browser):
     page = browser.new_page()
     page.set_content(render_card(samples.ordinary()))
     expect(page.locator(".headline")).to_be_visible()

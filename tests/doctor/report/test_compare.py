@@ -1,4 +1,4 @@
-"""Two runs side by side: what became of a step, and which findings went, came and stayed."""
+"""Comparison of two runs: step time, and findings that are resolved, new or remaining."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_comparison_equals_its_snapshot(name, before, after):
 
 @pytest.mark.parametrize(("before", "after"), [(ORDINARY, CROWDED), (CROWDED, HOSTILE), (HOSTILE, CURED)])
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_every_line_of_a_comparison_fits(before, after, width):
+def test_every_line_of_a_comparison_fits_the_width(before, after, width):
     lines = render_comparison(compare(before, after), ("a" * 90, "b" * 90), width=width).plain.splitlines()
     assert max(map(cell_len, lines)) <= max(60, min(80, width))
     assert [line for line in lines if line != line.rstrip()] == []
@@ -95,8 +95,8 @@ def test_another_machine_or_version_is_reported():
     ("before", "after", "severity", "worse"),
     [
         (ORDINARY, CURED, "moderate", False),
-        (CURED, ORDINARY, "moderate", True),  # two findings came
-        (CURED, ORDINARY | {"findings": []}, "severe", True),  # none did, but a step takes twice as long
+        (CURED, ORDINARY, "moderate", True),  # two new findings
+        (CURED, ORDINARY | {"findings": []}, "severe", True),  # no new finding, but a step takes twice as long
         (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0112, 0.0114]}, "moderate", True),
         (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0112, 0.0114]}, "severe", False),
         (ORDINARY, ORDINARY | {"step_seconds": 0.0113, "step_quartiles": [0.0101, 0.0125]}, "moderate", False),
@@ -106,7 +106,7 @@ def test_worse_means_a_new_finding_or_a_significantly_slower_step(before, after,
     assert compare(before, after).is_worse(severity) is worse
 
 
-def test_a_written_document_is_read(tmp_path):
+def test_a_saved_document_is_read_back(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(ORDINARY))
     assert read_document(tmp_path / "a.json") == ORDINARY
 

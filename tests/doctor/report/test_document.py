@@ -1,4 +1,4 @@
-"""What `--json` writes: every field as the schema says, and every field of the schema described."""
+"""The JSON document fits its schema, and the schema describes every field."""
 
 import json
 from importlib.resources import files
@@ -20,7 +20,7 @@ def test_a_document_fits_the_schema(name):
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
 
 
-def test_the_schema_is_one():
+def test_the_schema_is_valid_and_has_the_current_version():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
@@ -32,7 +32,7 @@ def test_every_field_is_described_required_and_known(described):
     assert described["additionalProperties"] is False
 
 
-def test_what_was_not_measured_is_null_and_not_zero():
+def test_values_that_were_not_measured_are_null():
     document = to_document(samples.no_loop())
     assert document["step_seconds"] is None
     assert document["step_quartiles"] is None
@@ -40,7 +40,7 @@ def test_what_was_not_measured_is_null_and_not_zero():
     assert document["step_ends_at"] is None
 
 
-def test_the_numbers_are_those_of_the_diagnosis():
+def test_the_document_contains_the_numbers_of_the_diagnosis():
     document = to_document(samples.ordinary())
     assert document["headline"] == "torch.tensor uploads the same 11.4 MiB again and again"
     assert document["steps"] == 50
@@ -52,7 +52,7 @@ def test_the_numbers_are_those_of_the_diagnosis():
     assert document["findings"][0]["cures"][0]["step_seconds"] == pytest.approx([0.005, 0.0056])
 
 
-def test_transfers_are_by_line_longest_first():
+def test_transfers_are_grouped_by_line_with_the_longest_first():
     crossings = to_document(samples.ordinary())["crossings"]
     assert [crossing["api"] for crossing in crossings] == ["torch.tensor", "DataLoader", "Tensor.item"]
     assert crossings[0]["nbytes_per_step"] == 12_000_000
@@ -60,7 +60,7 @@ def test_transfers_are_by_line_longest_first():
     assert crossings[0]["share_of_step"] == pytest.approx(6 / 11)
 
 
-def test_without_source_no_text_is_left():
+def test_a_document_without_source_contains_no_source_text():
     diagnosis = samples.ordinary()
     capture = diagnosis.view.capture.without_text()
     document = to_document(samples.diagnosis_of(capture))

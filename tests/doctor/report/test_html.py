@@ -1,4 +1,4 @@
-"""The page as a file: small, whole, and safe whatever the script is called or says."""
+"""The HTML page as a file: small, self-contained, and safe for any text of the script."""
 
 import re
 from html.parser import HTMLParser
@@ -9,12 +9,12 @@ from tests.doctor.report import report_samples as samples
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
-LARGEST = 2_000_000  # bytes of a page
+LARGEST = 2_000_000  # bytes per page
 VOID = {"meta", "link", "br", "img"}
 
 
 class Elements(HTMLParser):
-    """What a browser would make of it: elements, their attributes, and whether they were closed in order."""
+    """Parse a page into elements and attributes, and check that they close in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -55,12 +55,12 @@ def test_text_of_the_script_never_becomes_an_element(made):
     assert not any(name.startswith("on") for _, attributes in elements for name in attributes)
 
 
-def test_only_the_pages_own_script_may_run():
+def test_only_the_script_of_the_page_may_run():
     text = render_page(samples.ordinary())
     policy = next(a["content"] for tag, a in Elements(text).found if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     assert "'sha256-" in policy
-    assert text.count("<script") == 2  # the data, and the code
+    assert text.count("<script") == 2  # one for the data, one for the code
 
 
 @pytest.mark.parametrize("diagnosis", [samples.large(30_000), samples.wordy()], ids=["many events", "long lines"])
@@ -69,7 +69,7 @@ def test_a_page_stays_small(tmp_path, diagnosis):
     assert (tmp_path / "report.html").stat().st_size < LARGEST
 
 
-def test_a_card_is_short_and_runs_no_script():
+def test_a_card_is_short_and_contains_no_script():
     text = render_card(samples.crowded())
     assert len(text) < 20_000
     assert "<script" not in text

@@ -1,4 +1,4 @@
-"""The trace, read back by Perfetto's own message classes as its viewer reads it: names, tracks, slices."""
+"""The Perfetto trace, read with the message classes of Perfetto: names, tracks and slices."""
 
 from collections import Counter
 from itertools import pairwise
@@ -25,7 +25,7 @@ def trace(tmp_path):
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_fields_have_the_numbers_that_perfetto_gave_them(name):
+def test_fields_have_the_numbers_of_the_perfetto_schema(name):
     known = {field.name: field.number for field in getattr(perfetto, name).DESCRIPTOR.fields}
     ours = {field: value for field, value in vars(getattr(perfetto_wire, name)).items() if not field.startswith("_")}
     assert ours.items() <= known.items()
@@ -39,12 +39,12 @@ def test_every_slice_begins_and_ends_on_its_track(tmp_path, name):
     assert all(found.end >= found.start for found in trace.slices)
 
 
-def test_a_thread_is_a_track_and_the_steps_are_one(trace):
+def test_each_thread_has_a_track_and_steps_have_their_own(trace):
     counts = Counter(found.track for found in trace.slices)
     assert counts == {"steady steps": 50, "the loop": 3 * 51, "the loop, nested": 51, "thread 2": 51}
 
 
-def test_a_stream_of_the_device_is_a_track(tmp_path):
+def test_each_device_stream_has_a_track(tmp_path):
     save_trace(samples.streaming().view, tmp_path / "run.pftrace")
     trace = read_trace(tmp_path / "run.pftrace")
     counts = Counter((found.track, found.name) for found in trace.slices if "stream" in found.track)
@@ -75,21 +75,21 @@ def test_every_name_is_written_once(tmp_path):
     assert (tmp_path / "run.pftrace").read_bytes().count(b"torch.tensor(images") == 1
 
 
-def test_events_that_take_no_time_are_instants(tmp_path):
+def test_events_without_duration_are_instants(tmp_path):
     events = [event._replace(end=event.start) for event in samples.steps_of(2)]
     save_trace(samples.diagnosis_of(samples.capture_of(events, steps=0)).view, tmp_path / "run.pftrace")
     assert read_trace(tmp_path / "run.pftrace").instants == 10
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"])))
-def test_numbers_and_texts_are_what_protobuf_reads(value, words):
+def test_protobuf_reads_encoded_numbers_and_texts(value, words):
     read = perfetto.DebugAnnotation()
     read.ParseFromString(number(4, value) + text(10, words))
     assert (read.int_value, read.name) == (value, words)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40))
-def test_messages_within_messages_are_too(values):
+def test_protobuf_reads_encoded_nested_messages(values):
     read = perfetto.Trace()
     read.ParseFromString(b"".join(message(1, number(8, value)) for value in values))
     assert [packet.timestamp for packet in read.packet] == values

@@ -24,7 +24,7 @@ DETAIL = {"key": "a", "device": "cuda:0", "dtype": "float32", "from_dtype": "flo
 
 @pytest.fixture(scope="module")
 def diagnosis():
-    """A run of which memory and a GPU were read, and that put a table into a graph."""
+    """A run with memory and GPU readings that stores a table in a graph."""
     events = [event._replace(detail=DETAIL) if event.kind == "upload" else event for event in samples.steps_of(51)]
     events.append(events[-1]._replace(kind="compile", api="tf.function", detail={"constants_nbytes": 5 << 20}))
     gauges = [GPU | {"samples": [SAMPLE | {"link_width": 8}]}]
@@ -32,7 +32,7 @@ def diagnosis():
     return samples.diagnosis_of(samples.capture_of(events, facts=facts), samples.UPLOAD)
 
 
-def test_the_screen_has_a_paragraph_for_each(diagnosis):
+def test_the_terminal_report_has_a_paragraph_for_memory_and_gpu(diagnosis):
     lines = render(diagnosis).plain.splitlines()
     text = " ".join(" ".join(lines).split())
     assert "Memory peak use: host 3.0 GiB of 128.0 GiB, cuda:0 6.0 GiB of 40.0 GiB; 22.9 MiB of data occupy" in text

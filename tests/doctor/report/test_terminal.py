@@ -1,4 +1,4 @@
-"""The screen as people see it: 80 columns, no colour."""
+"""The report in a terminal of 80 columns without color."""
 
 import ast
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_every_line_fits_and_none_ends_in_a_space(name, width):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_report_fits_one_screen(name):
+def test_a_report_fits_on_one_screen(name):
     assert len(render(getattr(samples, name)()).plain.splitlines()) <= ROWS
 
 
@@ -71,19 +71,19 @@ def test_color_adds_no_information():
 
 
 def test_wide_characters_count_as_two_columns():
-    diagnosis = samples.spoken_elsewhere()
+    diagnosis = samples.wide_characters()
     assert max(map(cell_len, render(diagnosis).plain.splitlines())) <= 80
 
 
 @given(PRINTED, st.integers(20, 90), st.integers(0, 6), st.integers(0, 6))
-def test_wrapped_text_fits_and_loses_no_word(text, width, indent, hang):
+def test_wrapped_text_fits_and_keeps_every_word(text, width, indent, hang):
     lines = [line.plain for line in wrap_lines(Text(text), width, indent=indent, hang=hang)]
     assert all(cell_len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
 @given(PRINTED, st.integers(30, 90))
-def test_code_fits_and_loses_no_letter(source, width):
+def test_wrapped_code_fits_and_keeps_every_character(source, width):
     lines = [line.plain for line in code_lines(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     assert sorted("".join("".join(lines).split())) == sorted("".join(source.split()))
@@ -115,22 +115,22 @@ def test_without_a_right_text_no_space_is_left():
     assert [line.plain for line in place_left_and_right(Text("a cure"), Text(), 40, indent=2)] == ["  a cure"]
 
 
-@pytest.mark.parametrize(("frameworks", "said"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
-def test_a_missing_gpu_is_reported(frameworks, said):
+@pytest.mark.parametrize(("frameworks", "is_reported"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
+def test_a_missing_gpu_is_reported(frameworks, is_reported):
     screen = one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
-    assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is said
+    assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is is_reported
 
 
 @pytest.mark.parametrize(
-    ("untraced_ms", "told"),
+    ("untraced_ms", "message"),
     [
         (8, "Profiling made steps 25% slower"),
         (11, "Profiling did not make steps slower"),
         (25, "Step times vary widely: profiled steps were 60% shorter"),
     ],
 )
-def test_the_profiling_overhead_is_always_reported(untraced_ms, told):
-    assert told in one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
+    assert message in one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

@@ -1,4 +1,4 @@
-"""The numbers behind the page's timeline, and the tracks they lie in."""
+"""The data of the timeline in the HTML page: events, tracks and rows."""
 
 from itertools import accumulate, pairwise
 
@@ -26,7 +26,7 @@ def test_the_loop_is_first_and_nested_events_are_below():
 
 
 @given(st.lists(TIMES))
-def test_nothing_overlaps_within_a_row_and_nothing_is_lost(times):
+def test_events_of_a_row_do_not_overlap_and_none_is_lost(times):
     events = [LedgerEvent("upload", "a", 0, 1, start, start + length) for start, length in times]
     tracks = tracks_of(samples.no_loop().view, events)
     rows = [row for track in tracks for row in track.rows]
@@ -46,7 +46,7 @@ def test_times_are_counted_from_the_first_event_in_steps_of_100_ns():
 def test_few_events_are_shown_completely():
     timeline = timeline_data(samples.ordinary().view)
     assert timeline["summary"] == "All 306 events of the run."
-    assert drawn(timeline) == 5 * 51  # ends of steps are no events of a track
+    assert drawn(timeline) == 5 * 51  # step ends are not drawn on a track
 
 
 @pytest.mark.parametrize("steps", [4000, 20_000])
@@ -57,15 +57,17 @@ def test_many_events_are_shown_in_whole_steps(steps):
     assert MOST_EVENTS - 10 <= drawn(timeline) * 6 / 5 <= MOST_EVENTS
 
 
-def test_a_step_that_is_too_much_is_shown_by_its_longest_events():
-    events = [event._replace(end=event.start + 10 + place) for place, event in enumerate(samples.crowd(30_000))]
+def test_a_step_with_too_many_events_shows_the_longest():
+    events = [event._replace(end=event.start + 10 + place) for place, event in enumerate(samples.short_events(30_000))]
     timeline = timeline_data(samples.diagnosis_of(samples.capture_of([*events, *samples.steps_of(20)])).view)
     assert timeline["summary"].startswith("The 20,000 longest of 30,0")
     assert drawn(timeline) <= MOST_EVENTS
 
 
-def test_a_run_without_steps_is_shown_by_its_longest_events():
-    timeline = timeline_data(samples.diagnosis_of(samples.capture_of(samples.crowd(30_000, "prepare"), steps=0)).view)
+def test_a_run_without_steps_shows_its_longest_events():
+    timeline = timeline_data(
+        samples.diagnosis_of(samples.capture_of(samples.short_events(30_000, "prepare"), steps=0)).view
+    )
     assert timeline["summary"] == "The 20,000 longest of 30,000 events of the run."
 
 
@@ -76,12 +78,12 @@ def test_recorded_steps_are_shown_first():
     assert timeline["first_step"] == 20
 
 
-def test_recorded_steps_are_kept_of_too_many_events():
+def test_recorded_steps_remain_if_there_are_too_many_events():
     timeline = timeline_data(samples.streaming(kernels=5000).view)
     assert timeline["summary"] == "The first 3 of 10 steps: 15,021 events of 50,196 in the run."
     assert timeline["first_step"] == 0
 
 
-def test_no_events_are_an_empty_timeline():
+def test_without_events_the_timeline_is_empty():
     timeline = timeline_data(samples.no_framework().view)
     assert (timeline["tracks"], timeline["length"], timeline["steps"]) == ([], 0, [])

@@ -1,4 +1,4 @@
-"""Reads a Perfetto trace as its viewer does: names by their numbers, slices by their track."""
+"""A reader of Perfetto traces that resolves names and pairs slices like the viewer."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ class Trace:
     slices: list = field(default_factory=list)
     instants: int = 0
     tracks: dict = field(default_factory=dict)
-    open: dict = field(default_factory=dict)  # slices that began and did not end, by track
+    open: dict = field(default_factory=dict)  # slices without an end yet, by track
 
 
 def read_trace(path):
