@@ -1,4 +1,4 @@
-"""The commands in real processes with real files, and with mistakes."""
+"""The commands in real processes with real files, and their errors."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_plan_as_json(data):
     assert {made["name"] for made in document["choices"]} >= {"order", "threads", "group", "slots", "memory"}
 
 
-def test_plan_of_raw_files_takes_a_shape_and_a_dtype(tmp_path):
+def test_plan_of_raw_files_uses_the_given_shape_and_dtype(tmp_path):
     np.zeros((100, 3), "u1").tofile(tmp_path / "raw.bin")
     done = forebay("plan", str(tmp_path / "raw.bin"), "--batch", "10", "--shape", "3", "--dtype", "uint8")
     assert "10 batches of 10 rows: array uint8[3]" in done.stdout

@@ -1,4 +1,4 @@
-"""`forebay doctor` as people call it: real processes, real files, and what can go wrong with them."""
+"""The command `forebay doctor` in real processes with real files, and its errors."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def doctor(*arguments, cwd, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the capture of a run, and scripts of several tempers."""
+    """A folder with a capture, and scripts that end, raise, exit or change the folder."""
     samples.ordinary().view.capture.save(tmp_path / "run.gz")
     (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
     (tmp_path / "raises.py").write_text("raise ValueError('no such column')\n")
@@ -54,13 +54,13 @@ def test_a_capture_gives_every_kind_of_report(folder):
     assert doctor("b.gz", cwd=folder).stdout == done.stdout
 
 
-def test_without_source_no_file_has_a_word_of_it(folder):
+def test_with_no_source_no_file_contains_source_text(folder):
     doctor("--no-source", "--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "run.gz", cwd=folder)
     written = b"".join((folder / name).read_bytes() for name in ("a.html", "a.json", "a.pftrace"))
     assert b"losses.append" not in written
 
 
-def test_a_script_keeps_its_arguments_and_its_words(folder):
+def test_a_script_keeps_its_arguments_and_its_output(folder):
     done = doctor("train.py", "--html", "x", "--lr", "3", cwd=folder)
     assert done.stdout.startswith("trained with --html x --lr 3\n")
     assert "imported no framework" in done.stdout
@@ -68,18 +68,18 @@ def test_a_script_keeps_its_arguments_and_its_words(folder):
     assert not (folder / "x").exists()
 
 
-def test_a_module_is_run_too(folder):
+def test_a_module_can_be_run(folder):
     assert "trained with 1" in doctor("-m", "train", "1", cwd=folder).stdout
 
 
-def test_a_script_that_raises_is_shown_and_reported(folder):
+def test_the_exception_of_a_script_is_shown_and_reported(folder):
     done = doctor("raises.py", cwd=folder)
     assert done.returncode == 2
     assert done.stderr.endswith("ValueError: no such column\n")
-    told = " ".join(done.stdout.split())
-    assert "The script ended with ValueError: no such column" in told
-    assert "The script had not imported a framework yet." in told
-    assert "Give the doctor the script that trains" not in told
+    terminal_text = " ".join(done.stdout.split())
+    assert "The script ended with ValueError: no such column" in terminal_text
+    assert "The script had not imported a framework yet." in terminal_text
+    assert "Give the doctor the script that trains" not in terminal_text
 
 
 def test_a_script_that_exits_is_reported(folder):
@@ -88,14 +88,14 @@ def test_a_script_that_exits_is_reported(folder):
     assert "The script ended with exit 3" in done.stdout
 
 
-def test_a_script_may_leave_its_folder_and_send_its_words_elsewhere(folder):
+def test_a_script_may_change_its_folder_and_redirect_its_output(folder):
     done = doctor("--json", "a.json", "moves.py", cwd=folder)
     assert "forebay doctor  moves.py" in done.stdout
     assert not done.stdout.startswith("1")
     assert json.loads((folder / "a.json").read_text())["script"] == "moves.py"
 
 
-def test_a_script_may_watch_a_part_of_itself(folder):
+def test_a_script_may_use_watch_itself(folder):
     (folder / "watches.py").write_text(
         "from forebay.doctor import watch\nwith watch() as seen:\n    pass\nprint(seen.capture.ended)\n"
     )
@@ -105,7 +105,7 @@ def test_a_script_may_watch_a_part_of_itself(folder):
     assert "watch() reports everything that `forebay doctor` has recorded so far" in " ".join(done.stdout.split())
 
 
-def test_a_terminal_without_such_letters_still_gets_the_report(folder):
+def test_an_ascii_terminal_still_gets_the_report(folder):
     done = doctor("run.gz", cwd=folder, PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "host to device" in done.stdout
@@ -141,7 +141,7 @@ def test_a_script_that_is_terminated_is_reported(folder, options):
     assert running.returncode == 2
 
 
-def test_a_script_whose_name_is_no_text_is_reported(folder):
+def test_a_script_whose_name_is_not_unicode_is_reported(folder):
     name = os.fsdecode(b"train\xff.py")
     (folder / name).write_text("print('trained')\n")
     done = doctor("--html", "a.html", "--trace", "a.pftrace", "--json", "a.json", name, cwd=folder)
@@ -183,7 +183,7 @@ def test_a_mistake_is_reported_with_a_hint_and_exit_code_2(folder, arguments, me
     assert "trained" not in done.stdout
 
 
-def test_a_full_disk_takes_neither_the_screen_nor_the_other_files(folder):
+def test_a_full_disk_affects_neither_the_terminal_nor_the_other_files(folder):
     done = doctor("--json", "/dev/full", "--html", "a.html", "run.gz", cwd=folder)
     assert done.returncode == 2
     assert "No space left on device" in done.stderr

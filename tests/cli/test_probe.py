@@ -26,7 +26,7 @@ from forebay.core.ceilings import (
 from forebay.core.hardware import Hardware
 
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)
-TIMEOUT_SECONDS = 200  # of a command on a busy machine
+TIMEOUT_SECONDS = 200  # for one command on a busy machine
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -176,7 +176,7 @@ def test_only_one_file_is_written(measured):
     assert [path.name[:6] for path in (folder / "forebay").iterdir()] == ["probe-"]
 
 
-def test_json_is_what_was_saved(measured):
+def test_json_output_equals_the_saved_probe(measured):
     folder, _ = measured
     document = json.loads(forebay_probe(folder, "--json").stdout)
     assert document["schema_version"] == 1
