@@ -1,4 +1,6 @@
-"""One address space for the bytes of all files, so that rows of many files are sorted and merged like those of one.
+"""One address space for the bytes of all files.
+
+Readers can sort and merge rows of many files as if they were in one file.
 
 The address of a byte is `file number << 44 | offset in the file`. Files are 16 TiB apart, so a merged range never spans
 two files.
@@ -51,12 +53,12 @@ class AddressSpace:
         return self._leaves[leaf].addresses(rows)
 
     def row_runs(self, start: int, stop: int) -> Iterator[RowRun]:
-        """Yield the rows from `start` to `stop` of each leaf in as few runs as possible."""
+        """Yield the rows `start` to `stop` of each leaf as few long runs."""
         for number, (leaf, row_nbytes) in enumerate(zip(self._leaves, self.row_nbytes, strict=True)):
             yield from leaf.row_runs(number, start, stop, row_nbytes)
 
     def starts_and_nbytes(self, rows: Rows) -> tuple[Addresses, Addresses]:
-        """Return the start address and the length of each range that must be read for these rows."""
+        """Return start address and length of each byte range that holds these rows."""
         if isinstance(rows, slice):
             runs = list(self.row_runs(rows.start, rows.stop))
             return np.array([run.address for run in runs]), np.array([run.nbytes for run in runs])

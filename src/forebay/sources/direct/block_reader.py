@@ -1,4 +1,7 @@
-"""A reader of blocks of rows, for orders that stay inside a few blocks and use each block many times."""
+"""A reader of whole blocks of rows, for block shuffles.
+
+A block shuffle stays inside a few blocks at a time, so each block is read once and used by many groups.
+"""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -76,7 +79,9 @@ class BlockReader:
 
 
 class BlockPass(LookAhead):
-    """One pass over the rows. The threads that gather also start the reads of upcoming groups.
+    """One pass over the rows.
+
+    The threads that gather rows also start the reads of upcoming groups.
 
     Reads that are in progress when the pass is closed keep its memory alive.
     """
@@ -84,10 +89,13 @@ class BlockPass(LookAhead):
     def __init__(self, reader: BlockReader, schedule: BlockSchedule, memory: Array) -> None:
         super().__init__()
         self._reader, self._schedule, self._memory = reader, schedule, memory
-        self._held: dict[int, tuple[ReadRanges, Sequence[Future[None]]]] = {}  # of each block
+        self._held: dict[int, tuple[ReadRanges, Sequence[Future[None]]]] = {}  # by block: its ranges and its reads
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Write row `rows[i]` of leaf `l` to `out[l][i]`. Several threads may call this at the same time."""
+        """Write row `rows[i]` of leaf `l` to `out[l][i]`.
+
+        Several threads may call this at the same time.
+        """
         held = self._wait_for(partial(self._held_blocks, group))
         try:
             wait_for_reads(read for _, reads in held for read in reads)

@@ -1,4 +1,7 @@
-"""Assignment of blocks of rows to buffers, in the order in which upcoming groups need them. Pure: nothing is read."""
+"""Assignment of blocks of rows to buffers, in the order of upcoming groups.
+
+This module only decides; `block_reader.py` reads.
+"""
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
@@ -7,7 +10,7 @@ __all__ = ["BlockSchedule", "UpcomingBlocks"]
 
 UpcomingBlocks = Iterator[tuple[Hashable, Sequence[int]]]  # groups in the order they are filled, and their blocks
 
-MAX_LOOKAHEAD_GROUPS = 64  # admitted and not released; a longer look-ahead only costs time
+MAX_LOOKAHEAD_GROUPS = 64  # groups admitted and not yet released; a longer look-ahead only costs CPU time
 
 
 class BlockSchedule:
@@ -24,11 +27,11 @@ class BlockSchedule:
         self._upcoming = upcoming
         self._buffers = buffers
         self._free = list(range(buffers))[::-1]
-        self._buffer: dict[int, int] = {}  # of each block
-        self._users: dict[int, int] = {}  # admitted groups that need a block
+        self._buffer: dict[int, int] = {}  # block -> its buffer
+        self._users: dict[int, int] = {}  # block -> number of admitted groups that need it
         self._admitted: dict[Hashable, Sequence[int]] = {}
         self._next: tuple[Hashable, Sequence[int]] | None = None  # the group to admit next
-        self._missing: deque[int] = deque()  # its blocks without a buffer
+        self._missing: deque[int] = deque()  # blocks of the next group that have no buffer yet
 
     def admit(self) -> list[int]:
         """Admit groups while buffers are free. Return the blocks to read now."""
@@ -43,7 +46,7 @@ class BlockSchedule:
         return assigned
 
     def blocks_of(self, group: Hashable) -> Sequence[int] | None:
-        """Return the blocks of an admitted group, or None if the group is not admitted yet."""
+        """Return the blocks of a group, or None if it is not admitted yet."""
         return self._admitted.get(group)
 
     def buffer_of(self, block: int) -> int:
@@ -51,7 +54,10 @@ class BlockSchedule:
         return self._buffer[block]
 
     def release(self, group: Hashable) -> list[int]:
-        """Release a gathered group. Return the blocks that no other group needs; their buffers are free now."""
+        """Release a gathered group and return the blocks that lost their buffer.
+
+        These are the blocks that no other admitted group needs.
+        """
         unused = []
         for block in self._admitted.pop(group):
             self._users[block] -= 1
@@ -62,7 +68,10 @@ class BlockSchedule:
         return unused
 
     def _load_next(self) -> bool:
-        """Take the next group, and keep its blocks that have a buffer already. Return False if there is none."""
+        """Take the next group. Return False if there is none.
+
+        Blocks of the group that already have a buffer keep it.
+        """
         if self._next is not None:
             return True
         if len(self._admitted) >= MAX_LOOKAHEAD_GROUPS:

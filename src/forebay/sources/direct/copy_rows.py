@@ -9,7 +9,7 @@ __all__ = ["copy_rows", "copy_strided"]
 
 _TEMPORARY_NBYTES = 256 << 10  # bytes; temporary arrays up to this size stay in the cache of a core
 _LOOP_NBYTES = 16 << 10  # bytes; larger rows are copied one by one, without a temporary array
-_MIN_UNIT_NBYTES = 64  # bytes; with smaller units the index array costs more than it saves
+_MIN_UNIT_NBYTES = 64  # bytes; with smaller units, building the index array costs more than `take` saves
 
 
 def copy_rows(buffer: Array, offsets: Addresses, out: Array) -> None:
@@ -21,7 +21,7 @@ def copy_rows(buffer: Array, offsets: Addresses, out: Array) -> None:
     unit_nbytes = _unit_nbytes(offsets, row_nbytes)
     if unit_nbytes >= _MIN_UNIT_NBYTES or unit_nbytes == row_nbytes:
         return _take_units(buffer, offsets, unit_nbytes, target)
-    # A view in which a row begins at every byte. Indexing selects the wanted rows.
+    # Rows may begin at any byte, so make an overlapping view with one row per byte and index it by offset.
     rows = np.ndarray((buffer.nbytes - row_nbytes + 1,), target.dtype, buffer, strides=(1,))
     step = max(1, _TEMPORARY_NBYTES // row_nbytes)
     for start in range(0, len(out), step):
@@ -42,12 +42,18 @@ def _copy_each(buffer: Array, offsets: Addresses, target: Array) -> None:
 
 
 def _unit_nbytes(offsets: Addresses, row_nbytes: int) -> int:
-    """Return the largest unit that divides the row size and all distances from the first row."""
+    """Return the largest size that divides the row size and all row distances.
+
+    If the buffer is viewed as items of this size, every row is a whole number of items.
+    """
     return int(np.gcd.reduce(offsets - offsets[0], initial=row_nbytes))
 
 
 def _take_units(buffer: Array, offsets: Addresses, unit_nbytes: int, target: Array) -> None:
-    """Copy rows unit by unit with `take`, which releases the GIL. Indexing with an array does not."""
+    """Copy rows unit by unit with `take`.
+
+    `take` releases the GIL; indexing with an array does not.
+    """
     phase, units = int(offsets[0]) % unit_nbytes, target.dtype.itemsize // unit_nbytes
     unit = np.dtype(f"V{unit_nbytes}")
     all_units = np.ndarray(((buffer.nbytes - phase) // unit_nbytes,), unit, buffer, phase)

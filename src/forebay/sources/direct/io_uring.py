@@ -1,4 +1,6 @@
-"""Reads with Linux io_uring: hundreds of reads in one system call, written to the kernel's queue as one NumPy array.
+"""Reads with Linux io_uring: hundreds of reads in one system call.
+
+NumPy writes all requests to the submission queue in one assignment.
 
 Only the thread that made a ring uses it. The kernel then posts completions only while that thread is inside
 `io_uring_enter`, so Python never reads memory that the kernel writes. This needs Linux 6.1, and many containers forbid
@@ -20,10 +22,10 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-ENTRIES = 4096  # reads per batch; few batches are best, because the disk runs idle at the end of each
-DEPTH = 64  # reads in progress per thread: enough until the thread gets a core again
+ENTRIES = 4096  # reads per batch; few large batches are best, because the disk idles at the end of each batch
+DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
-REFILLS = 4  # the thread wakes up after each quarter of the depth; more often costs more Python time
+REFILLS = 4  # submit new reads after each quarter of the depth; more often costs more Python time
 
 _SETUP, _ENTER = 425, 426  # system call numbers, the same on all processors
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
@@ -41,7 +43,7 @@ _ENTRY = np.dtype(
 )
 _COMPLETION = np.dtype([("number", "u8"), ("result", "i4"), ("flags", "u4")])
 _HEAD, _TAIL = 0, 1
-# Positions, among the offsets of a queue, of its index array and of its completions.
+# Where the kernel's offset tables store the index array (submission) and the entries (completion).
 _ARRAY, _COMPLETIONS = 6, 5
 
 _UINT32_MASK = 0xFFFFFFFF
@@ -74,7 +76,10 @@ class IoUring:
         self._entries = np.frombuffer(table, _ENTRY)
 
     def read(self, files: Array, offsets: Array, nbytes: Array, memory: Array, memory_offsets: Array) -> Array:
-        """Read to the given offsets in memory. Return the bytes of each read, or its negative errno."""
+        """Read each range to its offset in memory.
+
+        Return the number of bytes of each read, or its negative errno.
+        """
         if len(memory_offsets) and (memory_offsets.min() < 0 or (memory_offsets + nbytes).max() > memory.nbytes):
             raise ValueError("a read ends outside its memory, and the kernel would overwrite other data.")
         results = np.zeros(len(offsets), np.int64)
@@ -103,11 +108,11 @@ class IoUring:
         try:
             while done < count:
                 new = min(count, done + depth) - sent
-                # The kernel counts all completions that were not collected, also those of earlier calls.
+                # The kernel also counts uncollected completions of earlier calls, so pass totals, not increments.
                 sent += self._enter(new, min(sent + new, done + refill))
                 done = self._done()
         finally:
-            if done < count:  # interrupted: the kernel must not write to the memory after the caller has it back
+            if done < count:  # interrupted: the caller may reuse the memory, so the kernel must not write to it later
                 self._abandon(count)
 
     def _enter(self, new: int, wanted: int) -> int:
@@ -118,7 +123,7 @@ class IoUring:
             return 0
 
     def _done(self) -> int:
-        """Return the number of completions that were not collected."""
+        """Return the number of completions in the queue."""
         return (int(self._done_tail[0]) - int(self._done_head[0])) & _UINT32_MASK
 
     def _collect(self, results: Array) -> None:
@@ -128,8 +133,8 @@ class IoUring:
         self._done_head[0] = (head + len(results)) & _UINT32_MASK
 
     def _abandon(self, count: int) -> None:
-        """Withdraw entries that the kernel has not taken, wait for the others, and drop all completions."""
-        # Ask the kernel, because our own count may miss the last call.
+        """Cancel queued reads, wait for reads in progress, and drop all completions."""
+        # Use the kernel's counters: an interrupted call may have submitted entries that `_run` did not count.
         unsent = (int(self._tail[0]) - int(self._head[0])) & _UINT32_MASK
         self._tail[0] = self._head[0]
         while self._done() < count - unsent:

@@ -1,4 +1,4 @@
-"""Open files for positioned reads, past the page cache if the file system supports it."""
+"""Open files for positioned reads, with direct I/O if the file system supports it."""
 
 import mmap
 import os
@@ -52,7 +52,7 @@ class OpenFiles:
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """Return the alignment that direct reads of all files need, or None if a file does not support them.
+    """Return the alignment for direct reads, or None if a file refuses them.
 
     Offsets, lengths and addresses must be multiples of it. Some file systems refuse direct I/O on open and others on
     read, so this reads a few bytes of each file.
@@ -66,8 +66,8 @@ def direct_alignment(paths: Sequence[Path]) -> int | None:
 def aligned_memory(nbytes: int) -> Array:
     """Return new memory that begins on a page. It is freed with its last reference.
 
-    The memory uses huge pages if the kernel provides them. A direct read passes every page to the disk; with pages of
-    4 KiB this makes it a third slower.
+    The memory uses huge pages if the kernel provides them. For a direct read, the kernel passes
+    the address of every page to the disk; with pages of 4 KiB this makes the read a third slower.
     """
     if not hasattr(mmap, "MAP_PRIVATE"):
         return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)

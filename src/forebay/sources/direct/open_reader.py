@@ -1,4 +1,4 @@
-"""Plans how the files of a source are read, and opens the reader for that plan."""
+"""Plans how to read the files of a source, and opens the reader."""
 
 import os
 
@@ -19,13 +19,13 @@ _IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # Linux
 
 
 def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
-    """Choose how to read the rows of a source, or return None if the source has no file extents."""
+    """Choose how to read a source, or return None without file extents."""
     space = _address_space(source) if _IS_SUPPORTED else None
     return None if space is None else choose_strategy(_file_facts(space), request, space)
 
 
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
-    """Open the reader of a plan, or return None if rows are gathered from the mapped files."""
+    """Open the reader of a plan, or return None if mapped files suffice."""
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":
         return None
@@ -59,7 +59,10 @@ def _address_space(source: AbstractSource) -> AddressSpace | None:
 
 
 def _file_facts(space: AddressSpace) -> FileFacts:
-    """Collect the facts of the files. Cached files need no check of direct I/O and io_uring."""
+    """Collect the facts about the files.
+
+    If the files are cached, skip the checks of direct I/O and io_uring.
+    """
     nbytes = sum(stamp[1] for stamp in space.stamps)
     uncached = sum(map(uncached_nbytes, space.paths))
     if not uncached:

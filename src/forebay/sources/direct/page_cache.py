@@ -1,4 +1,4 @@
-"""The page cache: which share of a file it holds, and a thread that reads files into it."""
+"""The page cache: how much of a file it holds, and how to fill it."""
 
 import ctypes
 import logging
@@ -55,13 +55,13 @@ class PageCacheWarmer:
     def _run(self) -> None:
         try:
             shares = [self._warm(path) for path in self._paths]
-        except OSError as error:  # rows are still read as before, and the reader raises what is wrong with the file
+        except OSError as error:  # warming is optional; the reader raises the error when it needs the file
             _log.info("could not read %s into the page cache: %s", error.filename, error)
             return
         self.is_warm = not self._stopped.is_set() and min(shares) >= _WARM_SHARE
 
     def _warm(self, path: Path) -> float:
-        """Read one file into the page cache. Return the share of it that is in memory afterwards."""
+        """Read a file into the page cache; return the share that is cached."""
         file = os.open(path, os.O_RDONLY)
         try:
             for start in range(0, os.fstat(file).st_size, _ADVISE_NBYTES):
@@ -74,7 +74,10 @@ class PageCacheWarmer:
 
 
 def uncached_nbytes(path: Path) -> int:
-    """Estimate how many bytes of a file must come from the disk. Holes of sparse files count as cached."""
+    """Estimate how many bytes of a file must come from the disk.
+
+    Holes of sparse files count as cached.
+    """
     file = os.open(path, os.O_RDONLY)
     try:
         status = os.fstat(file)
@@ -85,7 +88,10 @@ def uncached_nbytes(path: Path) -> int:
 
 
 def cached_share(file: int) -> float:
-    """Estimate the share of a file's pages that are in memory. Return 1.0 if the kernel does not say."""
+    """Estimate the share of a file's pages that are in memory.
+
+    Return 1.0 if the kernel does not report it.
+    """
     nbytes = os.fstat(file).st_size
     step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
     shares = [_sample_share(file, start, min(_SAMPLE_NBYTES, nbytes - start)) for start in range(0, nbytes, step)]

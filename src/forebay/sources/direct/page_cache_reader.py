@@ -1,4 +1,7 @@
-"""Readers that fill the page cache: during the first epoch, or from the second epoch on."""
+"""Readers that fill the page cache in the background.
+
+`MappedReader` starts in the first epoch, `PageCacheReader` in the second.
+"""
 
 from collections.abc import Hashable, Iterator, Sequence
 
@@ -11,7 +14,7 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["MappedReader", "PageCacheReader"]
 
-WARM_AFTER_EPOCHS = 1.1  # the second epoch is in use then; the feed may only have begun it in advance before
+WARM_AFTER_EPOCHS = 1.1  # above 1.0: the feed prefetches from the second epoch even if the user stops after one
 
 
 class MappedReader:
@@ -39,10 +42,10 @@ class MappedReader:
 
 
 class PageCacheReader:
-    """Gathers with a direct reader first, and from the mapped files when the page cache holds them.
+    """Gathers with direct reads until the page cache holds the files.
 
-    The number of epochs is unknown. So the first epoch uses direct I/O, which is faster. With the second epoch a
-    thread begins to read the files into the page cache.
+    The number of epochs is unknown, so the first epoch uses direct I/O, which is faster for a single pass. In the
+    second epoch, a thread starts to read the files into the page cache. Then rows come from the mapped files.
     """
 
     def __init__(self, reader: FileReader, source: AbstractSource, warmer: PageCacheWarmer) -> None:
@@ -58,7 +61,7 @@ class PageCacheReader:
         self._source.gather(rows, out)
 
     def gather_in_pass(self, read_pass: ReadPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather with a pass of the direct reader, or from the mapped files if the page cache holds them."""
+        """Gather with direct reads, or from mapped files that are cached."""
         if not self._warmer.is_warm:
             try:
                 read_pass.gather(group, rows, out)
@@ -68,7 +71,7 @@ class PageCacheReader:
             else:
                 self._count(rows)
                 return
-        self._reader.stop()  # wakes threads that wait for buffers of groups that no thread will gather there
+        self._reader.stop()  # wakes threads that wait for read buffers, which would never become free
         self.gather(group, rows, out)
 
     def _count(self, rows: Rows) -> None:

@@ -14,7 +14,7 @@ from forebay.sources.direct.address_space import Addresses
 
 __all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
-READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and several of this size run at the same time
+READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and small ones can run in parallel
 SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder up to this size becomes part of the read before it
 
 

@@ -20,15 +20,17 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["IoUringThreads", "PreadThreads", "ReadFunction", "pread_each", "read_fully", "wait_for_reads"]
 
-# (file descriptors, file offsets, lengths, memory, memory offsets) -> for each read, its bytes or its negative errno.
+# (file descriptors, file offsets, lengths, memory, memory offsets) -> byte count or negative errno of each read.
 # No read is in progress when the function returns or raises.
 ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 
-IO_URING_THREADS = 8  # some wait for a core or for the last reads of a job; the others keep the disk busy
+IO_URING_THREADS = (
+    8  # several: while some wait for a core or for the last reads of a job, the others keep the disk busy
+)
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)
-_MAX_ATTEMPTS = 64  # then give up a read that stays incomplete
+_MAX_ATTEMPTS = 64  # for one read that returns too few bytes; then raise an error
 
 _thread_state = threading.local()
 

@@ -10,7 +10,10 @@ __all__ = ["FileReader", "ReadPass"]
 
 
 class ReadPass(Protocol):
-    """One pass over the rows. Several threads gather groups at the same time, roughly in the order of the groups."""
+    """One pass over the rows.
+
+    Several threads gather groups at the same time, roughly in the order of the groups.
+    """
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Write row `rows[i]` of leaf `l` to `out[l][i]`."""

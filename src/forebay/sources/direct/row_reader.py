@@ -1,4 +1,4 @@
-"""A reader of single rows, for orders that scatter rows over the files and for large rows."""
+"""A reader of single rows, for scattered orders and for large rows."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ from forebay.sources.lookahead import GroupItems, LookAhead
 
 __all__ = ["DirectRowReader", "RowPass"]
 
-GAP_NBYTES = 16 << 10  # bytes between two rows that are read along; that takes no longer than a second read
+GAP_NBYTES = 16 << 10  # bytes; reading a gap up to this size takes no longer than a second read
 
 
 class DirectRowReader:
@@ -70,17 +70,19 @@ class PartRead:
     """A part of a group that is being read."""
 
     rows: Rows
-    buffer: Array  # to give back after the rows were copied
+    buffer: Array  # returned to the pass after the rows are copied
     memory: Array  # the buffer, or separate memory if the buffer is too small for these rows
     ranges: ReadRanges
     reads: "Sequence[Future[None]]"
 
 
 class RowPass(LookAhead):
-    """One pass over the rows. The threads that gather also start the reads of upcoming groups.
+    """One pass over the rows.
 
-    So the disk reads the next groups while the last rows of this one arrive. Reads that are in progress when the pass
-    is closed keep its memory alive.
+    The threads that gather rows also start the reads of upcoming groups.
+
+    So the disk reads the next groups while the last rows of the current group arrive. Reads that are in progress when
+    the pass is closed keep its memory alive.
     """
 
     def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:
@@ -90,7 +92,10 @@ class RowPass(LookAhead):
         self._started: GroupItems[PartRead] = GroupItems()
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Write row `rows[i]` of leaf `l` to `out[l][i]`. Several threads may call this at the same time."""
+        """Write row `rows[i]` of leaf `l` to `out[l][i]`.
+
+        Several threads may call this at the same time.
+        """
         done, count = 0, row_count(rows)
         while done < count:
             part = self._wait_for(partial(self._started.pop, group))

@@ -1,7 +1,7 @@
-"""Choice of how to read rows of files. Pure: facts in, plan out.
+"""Choice of how to read rows of files, from facts alone.
 
     page cache   nearly all bytes are in memory: gather from the mapped files, which is the fastest
-    warming      short scattered rows that fit in memory: the same, while a thread reads the files sequentially
+    warming      short scattered rows, files fit in memory: the same, while a thread reads the files sequentially
     blocks       the order stays inside blocks: read each block once, before groups need it
     rows         all other cases: read each row by itself, many at the same time
 
@@ -20,12 +20,12 @@ from forebay.sources.direct.block_reader import block_buffer_nbytes
 
 __all__ = ["FileFacts", "ReadPlan", "ReadRequest", "choose_strategy"]
 
-MAX_UNCACHED_SHARE = 0.05  # of all bytes; below this, page faults cost less than reading every row from the file
+MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults cost less than reading every row explicitly
 PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size stay in the page cache until the next epoch
-SHORT_ROW_NBYTES = 2 << 10  # bytes; a page holds several rows below this size
+SHORT_ROW_NBYTES = 2 << 10  # bytes; a page (4 KiB) holds several rows of less than this size
 LONG_ROW_NBYTES = 64 << 10  # bytes; such a row is read alone as fast as together with its neighbours
-ROW_BUFFER_NBYTES = 11 << 19  # bytes; a group of scattered rows with the bytes around each row
-MAX_ROW_BUFFERS = 12  # most are being read into, some are being copied from, the rest are next
+ROW_BUFFER_NBYTES = 11 << 19  # bytes; room for a group of scattered rows, each extended to the alignment of direct I/O
+MAX_ROW_BUFFERS = 12  # enough to read ahead while other buffers are copied from
 ROW_BUFFERS_SHARE = 1 / 3  # of the host budget
 BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; slots need the rest
 
@@ -67,7 +67,7 @@ class ReadPlan:
 
     @property
     def reads_by_position(self) -> bool:
-        """True if threads read rows into buffers, False if rows are gathered from the mapped files."""
+        """True if threads read rows into buffers instead of using mapped files."""
         return self.strategy in ("blocks", "rows")
 
     def mapped_fallback(self, host_nbytes: int) -> "ReadPlan":
@@ -77,7 +77,7 @@ class ReadPlan:
 
 
 def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
-    """Choose the strategy for the order, the row size and the state of the page cache."""
+    """Choose the strategy by order, row size and state of the page cache."""
     if facts.uncached_nbytes <= facts.nbytes * MAX_UNCACHED_SHARE:
         return ReadPlan("page cache", Decision("reading", "page cache", "the files are in memory already"))
     blocks = _plan_blocks(facts, request, space)
@@ -94,7 +94,8 @@ def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace)
 def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan | None:
     """Plan reads of whole blocks, or return None.
 
-    Blocks pay if the order has blocks and rows are short. Buffers for twice the blocks of a group are best.
+    Block reads need a block shuffle, short rows, and buffers for all blocks of a group. Twice as many buffers let
+    the next group be read at the same time.
     """
     order = _block_order(request.order)
     if order is None or sum(space.row_nbytes) >= LONG_ROW_NBYTES:
@@ -140,7 +141,10 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
 
 
 def _block_order(order: Order) -> BlockShuffled | None:
-    """Return the block shuffle of an order if its blocks are consecutive rows of the files."""
+    """Return the block shuffle of an order, or None.
+
+    Its blocks must be consecutive rows of the files.
+    """
     while isinstance(order, Take | Repeated):
         order = order.inner
     return order if isinstance(order, BlockShuffled) and order.inner.is_sequential else None
