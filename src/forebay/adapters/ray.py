@@ -3,8 +3,8 @@
 >>> pipeline = from_dataset(ray.data.read_parquet("s3://..."))  # doctest: +SKIP
 >>> feed = pipeline.shuffle(seed=0, window="64MB").batch(256).feed("torch")  # doctest: +SKIP
 
-Ray Data reads and maps on its own workers. The feed takes its blocks, cuts them into batches, shuffles them in a window
-if the pipeline says so, and writes them to its slots.
+Ray Data reads and maps on its own workers. The feed takes the blocks that Ray returns, shuffles rows in a window if the
+pipeline has a shuffle, cuts them into batches, and writes them to slots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -111,7 +111,10 @@ class DatasetReader:
         self._block, self._blocks = [], iter(())
 
     def _rows_left(self) -> int:
-        """Return the unread rows of the current block, after a step to the next block if needed. 0 at the end."""
+        """Return the number of unread rows in the current block, or 0 at the end.
+
+        If the block is used up, move to the next one first.
+        """
         while not self._block or self._block_rows_read == len(self._block[0]):
             block = next(self._blocks, None)
             if block is None:

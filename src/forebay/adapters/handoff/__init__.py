@@ -1,1 +1,4 @@
-"""Hand-offs: slot memory becomes arrays of a framework, without a copy. One file a framework, imported on demand."""
+"""Hand-offs turn slot memory into arrays of a framework, without a copy.
+
+Each framework has one module, which Forebay imports on demand.
+"""

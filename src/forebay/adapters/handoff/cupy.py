@@ -15,7 +15,7 @@ __all__ = ["CupyDeviceHandOff", "CupyHandOff"]
 
 
 class CupyHandOff:
-    """The hand-off before a device is known. Only `for_device()` is useful."""
+    """The hand-off before a device is chosen. Only `for_device()` works, because CuPy has no host arrays."""
 
     name = "cupy"
 
@@ -63,9 +63,9 @@ class CupyDeviceHandOff(CupyHandOff):
             return int(cp.cuda.get_current_stream().ptr)
 
     def record_stream(self, owner: "_Owner") -> Any:
-        """Keep the stream, because CuPy destroys it with its last reference.
+        """Store the current stream with the memory, so that the pool can wait for it.
 
-        CuPy's pool knows only the stream that it allocated on.
+        CuPy's pool knows only the stream that it allocated on. CuPy destroys a stream with its last reference.
         """
         with cp.cuda.Device(self.index):
             stream = cp.cuda.get_current_stream()
@@ -84,7 +84,7 @@ class CupyDeviceHandOff(CupyHandOff):
 
 
 class _Owner:
-    """Memory of CuPy's pool. The pool gets it back after the queued work of other streams."""
+    """Memory of CuPy's pool. The pool reuses it only after the queued work of all streams that used it."""
 
     def __init__(self, memory: Any) -> None:
         self.memory, self.streams = memory, dict[int, Any]()

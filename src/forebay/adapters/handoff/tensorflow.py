@@ -1,4 +1,4 @@
-"""Hand-off to TensorFlow by DLPack capsules without a version, the only form that TensorFlow accepts."""
+"""Hand-off to TensorFlow by unversioned DLPack capsules, the only form that TensorFlow accepts."""
 
 import ctypes
 import os
@@ -45,8 +45,8 @@ class TensorflowHandOff:
 class TensorflowDeviceHandOff(TensorflowHandOff):
     """Eager tensors on a GPU. TensorFlow reports no stream.
 
-    So the consumer's thread waits for arrivals, and a marker shows the progress of TensorFlow's stream. The marker is a
-    counter. TensorFlow adds one to it in place, on the one stream on which it computes.
+    So the consumer's thread waits until rows arrive, and a marker shows the progress of TensorFlow's stream. The marker
+    is a counter in device memory. TensorFlow increments it in place, on its only compute stream.
     """
 
     syncs_on_import = False
@@ -79,7 +79,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
     def available(self, free: int, total: int) -> int:
         """Return what the pool can still allocate.
 
-        TensorFlow takes nearly the whole device at first use, unless it is configured to grow.
+        TensorFlow allocates nearly all device memory at first use, unless memory growth is enabled.
         """
         in_use = int(tf.config.experimental.get_memory_info(f"GPU:{self.index}")["current"])
         physical = tf.config.list_physical_devices("GPU")[self.index]
@@ -121,7 +121,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
 
 def _refuse_tracing() -> None:
-    """Refuse to run while a function is traced: its graph would hold the batch as a constant."""
+    """Raise an error while TensorFlow traces a function: its graph would hold the batch as a constant."""
     if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
         raise FeedError(
             "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate the "

@@ -64,7 +64,7 @@ class TorchDeviceHandOff(TorchHandOff):
 
     def record_stream(self, owner: Any) -> None:
         """Tell PyTorch's pool that the current stream uses the memory. PyTorch never destroys a stream."""
-        if _stream_handle(self.index):  # stream 0 is the one that allocates
+        if _stream_handle(self.index):  # Forebay allocates on stream 0, which needs no record
             owner.record_stream(torch.cuda.current_stream(self.index))
 
     def mark(self) -> StreamMarker:

@@ -1,9 +1,10 @@
-"""Maps the way in which Keras iterates to epochs of a feed.
+"""Epochs of a feed, adapted to the way in which Keras iterates.
 
-Keras makes iterators that it never uses (two for each epoch). It takes a batch to look at shapes and then starts over.
-On an accelerator, JAX's trainer fetches batches of the host one ahead of the model. So an epoch begins with the first
-batch that Keras takes, batches that Keras only looked at are returned again, and the state counts the batches that the
-model has seen.
+Keras does three unusual things, and this module answers each:
+- Keras makes iterators that it never uses (two for each epoch). So an epoch begins when Keras takes the first batch.
+- Keras takes a batch to look at its shapes and then starts over. So the feed returns such batches again.
+- On an accelerator, JAX's trainer fetches host batches one ahead of the model. So the state counts only batches that
+  the model has seen.
 """
 
 import weakref
@@ -17,8 +18,8 @@ from forebay.errors import FeedError
 
 __all__ = ["EpochBatches", "FeedEpochs"]
 
-Owner: TypeAlias = weakref.ref[Any]  # an EpochIterator; weak, because it keeps our iterators
-_MAX_PEEKED = 2  # batches that Keras may take before it starts over: one, and one ahead of it
+Owner: TypeAlias = weakref.ref[Any]  # to an EpochIterator of Keras; weak, because that object holds our iterators
+_MAX_PEEKED = 2  # batches that Keras may take before it starts over: one for the shapes, and one ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class FeedEpochs:
         self._owner: Owner | None = None  # the EpochIterator of this turn
         self._peeked: list[_TakenBatch] = []  # the first batches of this turn, while Keras may still start over
         self._replayed: list[_TakenBatch] = []  # batches to return again
-        self._model_state: dict[str, Any] | None = None  # the state without the batch ahead; None if there is none
+        self._model_state: dict[str, Any] | None = None  # the state before a batch that Keras fetched ahead
         self._epoch_batches: int | None = None  # batches of this turn's epoch if it was resumed in the middle
         self.next_epoch_batches: int | None = None  # the same for the epoch of the next turn
 
     def begin(self, owner: Owner | None) -> int:
-        """Start the next epoch, or continue the one that this owner only looked at. Return the turn."""
+        """Start the next epoch, or replay the one that this owner only looked at. Return the turn."""
         if not (self._replayed and self._belongs_to(owner() if owner else None)):
             self.release_batches()
             self._iterator = iter(self._feed)
@@ -68,10 +69,10 @@ class FeedEpochs:
         try:
             taken = self._replayed.pop(0) if self._replayed else _TakenBatch(next(self._iterator), state_before)
         except StopIteration:
-            self._model_state = None  # the model still gets the batch that Keras holds; after an error it does not
+            self._model_state = None  # the model still gets the last batch, unlike after an error
             raise
         self._model_state = taken.state_before if ahead else None
-        # One batch more means that the model runs, so Keras does not start over any more.
+        # When Keras takes a further batch, the model has run, so Keras will not start over.
         self._peeked = [*self._peeked, taken] if self._count < _MAX_PEEKED else []
         self._count += 1
         return taken.batch

@@ -1,4 +1,4 @@
-"""Arranges batches of a pipeline as the tuples that Keras takes: which part is x, y and sample_weight.
+"""The arrangement of a batch as the tuple of x, y and sample_weight that Keras expects.
 
 Keras takes `(x,)`, `(x, y)` or `(x, y, sample_weight)`. A pipeline of tuples has that order already. The fields of a
 dict have no order, so the user names them.
@@ -22,7 +22,7 @@ Arrange: TypeAlias = Callable[[Tree], tuple[Any, ...]]
 def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_weight: Fields) -> Arrange:
     """Return the function that makes Keras's tuple from a batch. It only moves references.
 
-    Without a structure the first batch decides: only a run of a device map shows what it returns.
+    Without a structure, the first batch decides the arrangement: the output of a device map is unknown until it runs.
     """
     named = {"x": x, "y": y, "sample_weight": sample_weight}
     return (
@@ -115,7 +115,7 @@ class ClassWeights:
             )
 
     def __call__(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-        self.check(parts)  # the first chance to check the result of a device map
+        self.check(parts)  # here, because the result of a device map was unknown until now
         x, y = parts
         classes = _class_numbers(y)
         known = keras.ops.logical_and(classes >= 0, classes < self._unknown)

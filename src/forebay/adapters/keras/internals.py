@@ -1,7 +1,7 @@
 """Keras internals that Forebay uses: the adapter class, and the arguments of the running `fit`.
 
-Keras passes no arguments of a call to a `DataAdapter`: it would silently ignore `class_weight=`, `batch_size=` and
-others. Forebay reads them from the stack frames of that call, once an epoch. If Keras changes its frames,
+Keras does not pass the arguments of `fit` to a `DataAdapter`: it would silently ignore `class_weight=`, `batch_size=`
+and others. Forebay reads them from the stack frames of that call, once per epoch. If Keras changes its frames,
 `running_call` returns None and the feed logs a warning.
 """
 
@@ -48,9 +48,9 @@ class KerasCall:
 
     verb: str
     model: Any
-    arguments: Mapping[str, Any]  # by name, including defaults
+    arguments: Mapping[str, Any]  # all arguments by name, including defaults
     written: Mapping[str, Any]  # only the keywords that the caller wrote
-    owner: weakref.ref[Any] | None  # the calling EpochIterator; weak, because it keeps our iterators
+    owner: weakref.ref[Any] | None  # the calling EpochIterator; weak, because that object holds our iterators
 
     def role_of(self, feed: Any) -> str:
         """Return the role of the feed: "fit", "validation", or another verb."""
@@ -69,7 +69,7 @@ def running_call() -> KerasCall | None:
         actor = frame.f_locals.get("self")
         if isinstance(actor, EpochIterator):
             owner = weakref.ref(actor)
-        # fit() evaluates once an epoch with data that it prepared, so the arguments are those of fit().
+        # With `use_cached_eval_dataset`, fit() called this evaluate(), so the user's arguments are those of fit().
         elif frame.f_code.co_name in _VERBS and not frame.f_locals.get("use_cached_eval_dataset"):
             return KerasCall(frame.f_code.co_name, actor, dict(frame.f_locals), _written_keywords(frame), owner)
     if owner is not None:
@@ -103,7 +103,7 @@ def is_one_batch_ahead() -> bool:
 def skip_device_put(epoch_iterator: Any) -> None:
     """Keep JAX's trainer from copying batches that are on its device already.
 
-    It would call device_put for every array one batch ahead, which takes 0.1 ms of Python a step.
+    It would call device_put for every array one batch ahead, which takes 0.1 ms of Python per step.
     """
     if hasattr(epoch_iterator, "_one_batch_ahead_iterator"):
         epoch_iterator._one_batch_ahead_iterator = _unchanged
@@ -112,7 +112,8 @@ def skip_device_put(epoch_iterator: Any) -> None:
 def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """Set the number of batches of this epoch, if this version of Keras has the attribute.
 
-    Keras asks for it only once a call. Without this, it warns that data ran out if a resumed epoch is shorter.
+    Keras asks for the number only once per call of `fit`. If a resumed epoch is shorter, Keras would warn that the data
+    ran out.
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches

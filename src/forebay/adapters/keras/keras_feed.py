@@ -41,7 +41,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         model.fit(feed, epochs=3)
 
     Each epoch of `fit` is the next epoch of the feed; `evaluate` and `predict` also use the next one. A pipeline of
-    tuples returns `(x, y, sample_weight)` or the first of them. For a pipeline of dicts, name the fields: `x="image"`.
+    tuples returns `(x,)`, `(x, y)` or `(x, y, sample_weight)`. For a pipeline of dicts, name the fields: `x="image"`.
     A list of names gives the model a dict of inputs, a tuple of names a tuple, and a dict `{"input": "field"}` a dict
     with other names.
     """
@@ -67,12 +67,12 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             self._feed.close()
             raise
         self._epochs = FeedEpochs(self._feed)
-        self._error: Exception | None = None  # raised inside TensorFlow; the feed raises it again outside
+        self._error: Exception | None = None  # an error inside TensorFlow; the feed raises it again in Python
         self._traced: dict[tuple[str, int], Any] = {}  # the iterators inside TensorFlow's compiled loops
         self._distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._within_epoch = False
         self._building = False  # whether Keras takes a batch only to see its shapes
-        self._shortened = False  # whether Keras got a number of batches for this epoch only
+        self._shortened = False  # whether the number of batches in Keras is set for this epoch only
 
     # The interface of a feed
 
@@ -206,11 +206,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     @property
     def _has_known_output(self) -> bool:
-        """Whether the specs of batches are known before the first one. Only a run of a device map shows its output."""
+        """Whether batch specs are known before the first batch. The output of a device map is not."""
         return self._feed.plan.input.output is not None
 
     def _uses_eager_tensors(self, model: Any) -> bool:
-        """Whether Keras gets eager tensors. Keras's own loop would copy tensors of a GPU back to the host."""
+        """Whether Keras gets eager tensors. Keras's own loop would copy GPU tensors back to the host."""
         return model.steps_per_execution == 1 or self._on_device
 
     @property

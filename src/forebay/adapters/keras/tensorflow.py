@@ -1,13 +1,16 @@
 """Batches in the three forms that Keras's TensorFlow trainer can iterate.
 
-- Eager tensors, if an execution is one step or batches are on a GPU: Keras calls its compiled step for each batch.
+Keras runs `steps_per_execution` steps per execution.
+
+- Eager tensors, if an execution has one step or batches are on a GPU: Keras calls its compiled step for each batch.
   There is no copy, and errors keep their type.
-- A traced iterator, if an execution is several steps on the host: Keras's loop runs inside TensorFlow and calls Python
-  for each batch. It must be the same object in every epoch, else TensorFlow traces the loop again.
+- A traced iterator, if an execution has several steps and batches are on the host: Keras's loop runs inside
+  TensorFlow and calls Python for each batch. The iterator must be the same object in every epoch, else TensorFlow
+  traces the loop again.
 - A `tf.data.Dataset`, under a `tf.distribute` strategy, which accepts nothing else.
 
-In the last two, Python runs inside TensorFlow, where an exception loses its type. So an error ends the data, and the
-feed raises the error when Keras reports the end of the epoch.
+In the last two forms, Python runs inside TensorFlow, where an exception loses its type. So the iterator stores the
+error and stops, and the feed raises the error when Keras reports the end of the epoch.
 """
 
 import itertools
@@ -48,7 +51,7 @@ def specs_of(specs: Sequence[ArraySpec], *, rows: int | None) -> list[Any]:
 
 
 def weights_spec(labels: Any) -> Any:
-    """Return the signature of class weights: one for each label, as a number or as a one-hot row."""
+    """Return the signature of class weights: one weight for each label. Labels are numbers or one-hot rows."""
     return tf.TensorSpec(labels.shape[:-1] if labels.shape.rank > 1 else labels.shape, keras.config.floatx())
 
 
@@ -67,7 +70,7 @@ class EagerBatches:
 
     def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches
-        self._steps = 0  # of this execution
+        self._steps = 0  # steps of this execution so far
 
     def __iter__(self) -> "EagerBatches":
         self._steps = 0
@@ -103,7 +106,7 @@ class TracedDataset:
 
 
 class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  # Keras traces this type, and TensorFlow is untyped
-    """The iterator inside Keras's compiled loop. It returns the next batch, or that there is none."""
+    """The iterator inside Keras's compiled loop. It returns the next batch or an empty optional."""
 
     def __init__(self, signature: Any, fail: Fail) -> None:
         self._signature = signature
@@ -169,7 +172,7 @@ def generator_dataset(make: MakeBatches, signature: Any, fail: Fail, *, is_build
 
 
 def _weak_pull(traced: TracedBatches) -> Callable[[], tuple[Any, ...]]:
-    """Return a weak `pull`. The model keeps its traced graph, which must not keep the feed."""
+    """Return a `pull` with a weak reference. The model holds its traced graph, which must not hold the feed."""
     reference = weakref.ref(traced)
 
     def pull() -> tuple[Any, ...]:

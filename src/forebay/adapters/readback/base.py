@@ -1,4 +1,4 @@
-"""The part that read-back has in common for all frameworks: pending copies, and which module makes them."""
+"""Read-back code that all frameworks share: pending copies, and the choice of a framework's module."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
@@ -114,7 +114,7 @@ def framework_of(leaf: Any) -> str:
     """Return the name of the framework of an array. This imports no framework."""
     kind: Any = type(leaf)
     name = _framework_of_type(kind)
-    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # a model is of a framework but has no shape
+    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # a model has no shape, unlike an array
         raise SpecError(
             f"a {kind.__name__} is not an array of NumPy, PyTorch, JAX, TensorFlow or CuPy. Pass arrays, numbers, "
             "dicts and tuples of them, or lists of arrays."

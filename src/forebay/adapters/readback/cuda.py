@@ -1,7 +1,7 @@
 """Read-back from a GPU: copies to the host on a stream of Forebay, behind the framework's queued work.
 
-A copy lands in page-locked memory, which Forebay reuses. Only such a copy does not block the caller, and page-locking
-costs more time than the copy of most results. The caller gets a copy in ordinary memory.
+The device copies into page-locked memory, because any other copy would block the caller. Forebay reuses that memory,
+because page-locking takes longer than most copies. The caller gets a second copy in ordinary memory.
 """
 
 import mmap
@@ -22,7 +22,7 @@ __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Copies results of one device to the host, in the order of the calls."""
+    """Copies results of one device to the host, in the order of the calls of `start_copy`."""
 
     def __init__(self, index: int, limit: int) -> None:
         self._device, self._limit = device_at(index), limit
@@ -122,7 +122,7 @@ class _BlockCopy:
 
 
 def _close(device: Device, stream: Stream, blocks: list[_Block]) -> None:
-    with suppress(DeviceError):  # a failed device has raised its error in the code that waited for it
+    with suppress(DeviceError):  # the code that waited for the device has raised this error already
         with device:
             stream.wait()
         stream.close()

@@ -23,7 +23,7 @@ _copy = jax.jit(jnp.copy)
 
 
 class HostCopier:
-    """Copies results on the device, because the next step may donate them. JAX copies the copy to the host."""
+    """Copies results on the device first, because the next step may donate them. JAX copies that copy to the host."""
 
     def __init__(self, limit: int) -> None: ...
 
@@ -43,7 +43,7 @@ class HostCopier:
 
 
 class _JaxCopy:
-    """A copy by JAX. `has_arrived` means that the result exists; `take` may wait for the end of the copy."""
+    """A copy by JAX. `has_arrived` means that the result is computed; `take` may wait for the copy."""
 
     __slots__ = ("__weakref__", "_copies")
 
@@ -61,7 +61,7 @@ class _JaxCopy:
 _pending_copies: weakref.WeakSet[_JaxCopy] = weakref.WeakSet()
 
 
-@atexit.register  # JAX registered its own function before, so this one runs first
+@atexit.register  # runs before JAX's own exit function, because JAX registered that one earlier
 def _wait_for_all() -> None:
     for pending in list(_pending_copies):
         with suppress(Exception):  # no code is left that could handle the error

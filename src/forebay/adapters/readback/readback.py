@@ -1,4 +1,4 @@
-"""Readback: results of a device come back later, in order, and the training loop does not wait for them.
+"""Readback: copies results to the host, in order, without blocking the training loop.
 
 `float(loss)` blocks the program until the device has done all queued work. Then the device is idle until the program
 queues more. A Readback starts the copy behind the work that computes the result, lets the program continue, and returns

@@ -1,8 +1,8 @@
 """Read-back and finite check for TensorFlow.
 
 TensorFlow reports no stream, and it copies to the host only while a thread waits. So a thread of Forebay waits, without
-the GIL. Forebay does not copy the tensor by its address: a request for the address blocks the caller until the device
-has done all queued work.
+the GIL. Forebay does not read a tensor's address to copy it itself: TensorFlow returns the address only after the
+device has done all queued work.
 """
 
 from collections.abc import Sequence

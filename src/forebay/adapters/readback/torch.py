@@ -36,7 +36,7 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Check each leaf in one pass: its minimum and maximum are NaN as soon as one value is."""
+    """Check each leaf in one pass by its minimum and maximum, which are NaN if any value is NaN."""
     device = leaves[0].device
     filled = [values for values in map(_checkable_values, leaves) if values.numel()]
     bounds = [bound.to(device) for values in filled for bound in torch.aminmax(values)]

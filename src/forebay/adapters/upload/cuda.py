@@ -1,7 +1,7 @@
 """Uploads to a GPU: Forebay page-locks the array in place while the device copies it.
 
-Page-locking runs at a quarter of the link's speed or faster, so lock and copy are still faster than a copy of memory
-that is not locked. The CPU locks the next part while the device copies the last one.
+Page-locking runs at a quarter of the link's speed or faster, so locking and copying together are faster than a copy of
+pageable memory. The CPU locks the next part while the device copies the previous one.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from forebay.errors import DeviceError
 
 __all__ = ["CudaUploader"]
 
-UPLOAD_STEP_NBYTES = 1 << 28  # bytes locked in one call, then copied in one copy
+UPLOAD_STEP_NBYTES = 1 << 28  # bytes per step: one call locks them, and one copy uploads them
 MIN_LOCKED_NBYTES = 1 << 22  # smaller arrays are faster without page-locks
 
 
@@ -46,7 +46,7 @@ class CudaUploader:
         return tensor[0] if converted.ndim == 0 else tensor
 
     def _fill(self, memory: CudaMemory, rows: Array) -> None:
-        """Copy the array and return when it has arrived, so that no stream must wait for it."""
+        """Copy the array and block until it has arrived, so that no stream needs to wait for it."""
         with closing(PageLockSet(process_page_locks(self._engine.device))) as locks:
             try:
                 with self._engine.fill_scope(memory):

@@ -1,4 +1,4 @@
-"""Uploads that code requests while TensorFlow traces a function."""
+"""Uploads during the trace of a tf.function."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["EagerScopeUploader"]
 
 
 class EagerScopeUploader:
-    """Runs another uploader in eager mode. While a function is traced, tensors have no memory yet."""
+    """Runs another uploader in eager mode, because the tensors of a traced function have no memory."""
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

@@ -164,8 +164,8 @@ def _make_writable(array: Array, known: _CachedCopies) -> None:
 def _is_base_writable(view: Array) -> bool:
     """Whether the base of the view can be written to, now or after a call of `forget`.
 
-    For a base that is not an array, this is the access that NumPy got. Other programs can always write to mapped
-    files, so those do not count.
+    For a base that is not an array, return whether NumPy may write to it. Memory-mapped files count as not writable,
+    because other programs can write to them in any case.
     """
     base = view.base
     if isinstance(base, np.ndarray):
@@ -175,21 +175,24 @@ def _is_base_writable(view: Array) -> bool:
 
 
 def _is_foreign(base: Any) -> bool:
-    """Whether the base is of another library, such as a PyTorch tensor. Its reference count does not show all users."""
+    """Whether another library owns the base, so that its reference count does not show all users."""
     return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 
 
 def _base_references(view: Array) -> int:
-    """Count the references to the base of the view. NumPy wraps a buffer in a memoryview, which does not count."""
+    """Count the references to the base of the view.
+
+    NumPy wraps a buffer in a memoryview; count the references to the buffer then.
+    """
     return sys.getrefcount(view.base.obj if isinstance(view.base, memoryview) else view.base)
 
 
-_PRIVATE = _base_references(np.zeros(2)[:1])  # the count if only the view refers to the base
+_PRIVATE = _base_references(np.zeros(2)[:1])  # the reference count of a base that only one view uses
 
 
 def _on_array_collected(key: int, _: object) -> None:
-    """Drop the entry of a collected array. Its id is not in use again yet.
+    """Drop the cache entry of an array that was garbage-collected.
 
-    This may run on any thread at any time, so it takes no lock.
+    Python has not reused the array's id yet. This may run on any thread at any time, so it takes no lock.
     """
     _cache.pop(key, None)
