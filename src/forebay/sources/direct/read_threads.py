@@ -24,9 +24,7 @@ __all__ = ["IoUringThreads", "PreadThreads", "ReadFunction", "pread_each", "read
 # No read is in progress when the function returns or raises.
 ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 
-IO_URING_THREADS = (
-    8  # several: while some wait for a core or for the last reads of a job, the others keep the disk busy
-)
+IO_URING_THREADS = 8  # while some wait for a core or for the last reads of a job, the others keep the disk busy
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)

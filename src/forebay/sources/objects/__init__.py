@@ -1,4 +1,7 @@
-"""Objects in a store: listed once, read in large byte ranges before they are needed, cached, retried and verified.
+"""Sources in an object store, read in byte ranges.
+
+Forebay lists objects once and prefetches large byte ranges. It caches ranges, retries failed requests and verifies
+every response.
 
     URL -> ObjectStore.list_objects -> StoredObject        size, version and checksum of each object
     rows -> RangePlanner.ranges_for_rows -> RangeSet       which byte ranges to read: whole blocks, or only the rows

@@ -14,7 +14,10 @@ __all__ = ["CacheTier", "RamTier"]
 
 
 class CacheTier(Protocol):
-    """Holds blocks up to a budget and never evicts one. Any thread may call the methods."""
+    """Holds blocks up to a budget and never evicts one.
+
+    Any thread may call the methods.
+    """
 
     budget_nbytes: int
 
@@ -24,7 +27,10 @@ class CacheTier(Protocol):
         ...
 
     def get(self, block: ByteRange) -> Array | None:
-        """Return the bytes of a block if this process has loaded them. This only looks into a dictionary."""
+        """Return the bytes of a block if this process has loaded them.
+
+        This is only a dictionary lookup, unlike `load`.
+        """
         ...
 
     def contains(self, stored: StoredObject, block: ByteRange) -> bool:
@@ -32,11 +38,14 @@ class CacheTier(Protocol):
         ...
 
     def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
-        """Return the bytes of a block if the tier has them. This may read from disk."""
+        """Return the bytes of a block if the tier has them.
+
+        This may read from disk.
+        """
         ...
 
     def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
-        """Hold a block, or return None if there is no room for it."""
+        """Store a block and return its bytes, or None without room."""
         ...
 
     def decisions(self) -> Sequence[Decision]:

@@ -11,7 +11,7 @@ __all__ = ["DaemonThreads"]
 
 
 class DaemonThreads:
-    """A thread pool that starts threads on demand and never delays the end of the process.
+    """A thread pool that starts threads on demand and never delays exit.
 
     `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. With it, a server that
     does not answer would keep the process alive.
@@ -26,7 +26,10 @@ class DaemonThreads:
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> "Future[Any]":
-        """Run a job on one of the threads. The future is cancelled if the pool is closed."""
+        """Run a job on one of the threads.
+
+        The future is cancelled if the pool is closed.
+        """
         future: Future[Any] = Future()
         with self._lock:
             if self._is_closed:
@@ -41,10 +44,10 @@ class DaemonThreads:
         return future
 
     def close(self) -> None:
-        """Cancel the jobs that have not begun, and let every thread end after its current job."""
+        """Cancel jobs that have not begun; threads end after their current job."""
         with self._lock:
             self._is_closed = True
-        with suppress(queue.Empty):  # the threads take jobs at the same time
+        with suppress(queue.Empty):  # the pool's threads may empty the queue meanwhile
             while job := self._jobs.get_nowait():
                 job[0].cancel()
         for _ in self._threads:

@@ -1,8 +1,11 @@
-"""The cache tier on local disk: one file per block, with a byte budget that all processes share.
+"""The cache tier on local disk: one file per block.
 
-A block is written to a temporary file and renamed when it is complete. Its first load compares a checksum at the end of
-the file. The file name is a hash of URL, version and byte range, so a changed object gets other names. A reservation
-makes a file of the full length first, under a lock, so the file sizes always add up to the used bytes.
+All processes share its byte budget.
+
+A block is written to a temporary file and renamed when it is complete. The first load in a process verifies the
+checksum at the end of the file. The file name is a hash of URL, version and byte range, so a changed object gets other
+names. To reserve budget, a process creates a file of the full length under a lock. So the file sizes always add up to
+the used bytes.
 
 If the disk is full, read-only or missing, the tier is disabled and reading continues without it. The log and
 `explain()` report this.
@@ -28,7 +31,7 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 __all__ = ["DiskTier"]
 
 _CHECKSUM_NBYTES = 4  # CRC-32 at the end of each file
-_STALE_SECONDS = 3600  # a temporary file that was not written to for this time was left by a process that died
+_STALE_SECONDS = 3600  # a temporary file unchanged for this long was left by a process that died
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +41,9 @@ class DiskTier:
 
     def __init__(self, folder: str | os.PathLike[str], budget_nbytes: int) -> None:
         self._folder, self.budget_nbytes = Path(folder).expanduser(), budget_nbytes
-        self._blocks: dict[ByteRange, Array] = {}  # mapped in this process
-        self._names: set[str] = set()  # of block files that exist
-        self._used_nbytes = 0  # by all processes, at the last look of this process
+        self._blocks: dict[ByteRange, Array] = {}  # blocks that this process has mapped
+        self._names: set[str] = set()  # names of the block files that exist
+        self._used_nbytes = 0  # by all processes, when this process last checked
         self._problem = ""  # why the tier is disabled
         self._lock = threading.Lock()
         try:
@@ -122,7 +125,10 @@ class DiskTier:
         return True
 
     def _publish(self, part: Path, path: Path) -> None:
-        """Rename a complete block, or delete it if another process was faster: ranks of a host read the same blocks."""
+        """Rename a complete block, or delete it if another process was faster.
+
+        Ranks on one host read the same blocks.
+        """
         nbytes = part.stat().st_size
         with self._exclusive():
             if path.exists() and path.stat().st_size == nbytes:

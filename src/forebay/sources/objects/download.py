@@ -1,4 +1,4 @@
-"""Downloads of whole objects to a folder, for formats that cannot be read in byte ranges."""
+"""Downloads of whole objects, for formats without byte-range reads."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def download_objects(
     store: ObjectStore, objects: Sequence[StoredObject], folder: Path, budget_nbytes: int, threads: DaemonThreads
 ) -> list[Path]:
-    """Return local copies of objects. Objects that the folder has already are not downloaded again."""
+    """Return local copies of objects; download those that the folder lacks."""
     paths = [_local_path(folder, stored) for stored in objects]
     # A dictionary by path, so that an object that is listed twice is downloaded once.
     missing = {path: stored for stored, path in zip(objects, paths, strict=True) if not path.exists()}
@@ -49,7 +49,7 @@ def _local_path(folder: Path, stored: StoredObject) -> Path:
 
 
 def _download(store: ObjectStore, stored: StoredObject, path: Path) -> None:
-    """Write an object range by range to a temporary file, and rename it when it is complete."""
+    """Download an object to a temporary file; rename it when it is complete."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     digest = hashlib.md5(usedforsecurity=False)
     try:

@@ -1,4 +1,4 @@
-"""Small reads of an object: headers and directories, before the layout of its rows is known."""
+"""Small reads of an object: its header or its archive directory."""
 
 import io
 from typing import Any
@@ -8,17 +8,20 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["HeaderReads"]
 
-_WINDOW_NBYTES = 16 * 1024  # bytes per request: a header is parsed in several small steps
+_WINDOW_NBYTES = 16 * 1024  # bytes per request; parsers make small reads, and one request serves several of them
 
 
 class HeaderReads:
-    """Reads parts of one object, like the mapped file that parsers of local headers use."""
+    """Reads parts of one object, with the reading interface of `MappedFile`.
+
+    So the same parsers read headers of local files and of objects.
+    """
 
     def __init__(self, store: ObjectStore, stored: StoredObject) -> None:
         self._store, self.stored = store, stored
         self.nbytes = stored.nbytes
         self.path: Any = _ObjectStream(self)
-        self._windows: list[tuple[int, bytes]] = []  # what was read so far
+        self._windows: list[tuple[int, bytes]] = []  # (offset, bytes) of each window that was read
 
     def __str__(self) -> str:
         return self.stored.url
@@ -38,7 +41,10 @@ class HeaderReads:
 
 
 class _ObjectStream(io.RawIOBase):
-    """The object as an open file, for parsers that need one. Its name is the URL of the object."""
+    """The object as an open file, for parsers that need one.
+
+    Its text form is the URL of the object.
+    """
 
     def __init__(self, file: HeaderReads) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Where the rows are in the bytes of an object: `.npy`, stored `.npz` and raw records, from their headers alone.
+"""The byte layout of an object's rows, read from its header.
+
+Supported are `.npy`, uncompressed `.npz` and raw records.
 
 Other content (compressed members, Fortran order, other formats) raises `RangesUnsupportedError`. Such objects are
 downloaded.
@@ -50,7 +52,10 @@ class ObjectLayout:
 
 
 def layout_reader(suffix: str) -> Callable[..., ObjectLayout] | None:
-    """Return the function that reads the layout of a format, or None if such objects must be downloaded."""
+    """Return the function that reads the layout of a format.
+
+    Return None if objects of the format must be downloaded.
+    """
     return {".npy": _layout_npy, ".npz": _layout_npz, ".bin": _layout_binary}.get(suffix.lower())
 
 

@@ -25,7 +25,7 @@ from forebay.sources.objects.stored_object import StoredObject, combined_version
 
 __all__ = ["ObjectsSource"]
 
-_SCRATCH_NBYTES = 512 << 10  # bytes; rows of many ranges pass through a buffer that fits in the cache of a core
+_SCRATCH_NBYTES = 512 << 10  # bytes; scattered rows are first collected in a buffer that fits in the cache of a core
 _LONG_ROW_NBYTES = 4096  # bytes; copying such a row directly is faster than through the buffer
 
 
@@ -123,20 +123,26 @@ class ObjectsSource(AbstractSource):
                 yield [planner.ranges_for_rows(ordered, blocks, limit_nbytes=limit) for planner, blocks in planned]
 
     def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
-        """Return the blocks to read whole (sorted): cheaper ones, those in memory, and those a tier will cache."""
+        """Return the sorted numbers of the blocks to read whole.
+
+        These are blocks that are cheaper to read whole, blocks in memory, and blocks that a tier will cache.
+        """
         if not len(rows):
             return rows
         cheaper = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
         others = np.setdiff1d(np.unique(planner.blocks_of(rows)), cheaper, assume_unique=True)
         is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in others.tolist()], bool)
-        # Not more than the prefetch budget, in case the tier fails. The other blocks are cached in a later window.
+        # If the tier fails, these blocks take prefetch memory. A later window caches the blocks that exceed it.
         free_nbytes = min(self._reader.free_tier_nbytes, self._prefetch_nbytes)
         to_cache = others[~is_local]
         to_cache = to_cache[np.cumsum(planner.block_nbytes(to_cache)) <= free_nbytes]
         return np.sort(np.concatenate([cheaper, others[is_local], to_cache]))
 
     def _choose_shuffle_blocks(self, cache_nbytes: int) -> ShuffleBlocks | None:
-        """Return blocks for the shuffle if each epoch reads from the store and single rows would be slow."""
+        """Return the shuffle blocks, or None if any order is fast.
+
+        Blocks help if every epoch reads from the store and reads of single rows would be slow.
+        """
         nbytes = self._length * self._row_nbytes
         if nbytes <= max(cache_nbytes, self._prefetch_nbytes // 2) or self._row_nbytes >= REQUEST_NBYTES:
             return None
@@ -199,7 +205,7 @@ def _copy_each(column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange]
 def _copy_scattered(
     column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
 ) -> None:
-    """Copy rows range by range to a buffer, then all rows from there to their positions."""
+    """Copy rows range by range to a buffer, then to their positions."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     opaque = np.dtype((np.void, column.record.itemsize))

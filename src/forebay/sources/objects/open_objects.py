@@ -87,7 +87,10 @@ def _validate_counts(**counts: int) -> None:
 
 
 def _as_url(path: str | os.PathLike[str]) -> str:
-    """Return a URL for a plain path too, because a slow disk may need a cache in front of it."""
+    """Return the URL of a path; URLs stay unchanged.
+
+    Local files may be here too, because a cache speeds up a slow disk.
+    """
     name = os.fspath(path)
     return name if "://" in name else f"file://{Path(name).expanduser().absolute()}"
 
@@ -138,7 +141,10 @@ def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsuppor
 def _make_tiers(
     cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_bytes: int | str | None
 ) -> list[CacheTier]:
-    """Make the cache tiers. The disk is first: its blocks last, and the page cache keeps them in RAM as well."""
+    """Make the cache tiers, the disk first.
+
+    Blocks on disk outlive the process, and the page cache keeps them in RAM as well.
+    """
     tiers: list[CacheTier] = []
     if cache is not None:
         tiers.append(DiskTier(cache, parse_nbytes(cache_bytes, "cache_bytes")))

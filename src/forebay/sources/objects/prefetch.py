@@ -15,15 +15,18 @@ from forebay.sources.objects.stored_object import ByteRange
 
 __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 
-GroupKey: TypeAlias = tuple[int, ...]  # a few rows of a group
+GroupKey: TypeAlias = tuple[int, ...]  # identifies a group by some of its row numbers
 
-_WAIT_SECONDS = 1.0  # wait for a group that no prefetcher holds yet; rows outside the schedule never arrive
-_MAX_SKIPPED = 1024  # groups of other feeds are among them, and would otherwise accumulate
+_WAIT_SECONDS = 1.0  # how long to wait for a prefetcher; it never prepares rows outside its schedule
+_MAX_SKIPPED = 1024  # keys; groups of other feeds are recorded too, and no prefetcher would ever remove them
 
 
 @dataclass(slots=True)
 class PrefetchedGroup:
-    """The held ranges of one group, column by column, until `release`."""
+    """The byte ranges of one group, held in memory until `release`.
+
+    `range_sets` and `held` have one entry per column.
+    """
 
     rows: int
     range_sets: Sequence[RangeSet]
@@ -42,7 +45,10 @@ class PrefetchedGroup:
 
 
 def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: RangeReader) -> PrefetchedGroup | None:
-    """Return the group that one of the prefetchers holds for these rows; wait a moment for it."""
+    """Return the prefetched group for these rows, or None.
+
+    Wait up to `_WAIT_SECONDS` for a prefetcher that has not reached the group.
+    """
     key = _group_key(rows)
     with reader.changed:
         for prefetcher in prefetchers:
@@ -72,8 +78,8 @@ class Prefetcher(LookAhead):
     gathered releases its ranges, and the thread holds the next group. A group that the prefetcher has not reached is
     read when it is gathered.
 
-    Unlike the other look-aheads, it counts waiters and skipped groups: its thread may wait for room while a consumer
-    waits for the very next group, or has read it without the prefetcher.
+    Unlike the other look-aheads, it counts waiters and skipped groups. Otherwise its thread could wait for room while
+    another thread waits for the very next group, or has already read that group itself.
     """
 
     def __init__(
@@ -95,16 +101,22 @@ class Prefetcher(LookAhead):
         self._start_threads(1, "forebay-prefetch")
 
     def holds(self, key: GroupKey) -> bool:
-        """Return whether the ranges of a group are held. The caller of this and the next methods holds the lock."""
+        """Return whether this prefetcher holds the ranges of a group.
+
+        The caller holds the lock, here and in `add_waiter`, `skip` and `pop`.
+        """
         return key in self._groups
 
     def add_waiter(self, key: GroupKey, change: int) -> None:
-        """Count a consumer that begins (1) or ends (-1) to wait for a group. It is then held even without room."""
+        """Record that a thread starts (1) or stops (-1) to wait for a group.
+
+        The prefetcher reads a group with a waiter even if it exceeds the budget.
+        """
         self._waiters.update({key: change})
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Do not prefetch a group, because a consumer has read it itself."""
+        """Do not prefetch a group that the gathering thread reads itself."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 
@@ -138,7 +150,10 @@ class Prefetcher(LookAhead):
         return bool(groups)
 
     def _admit_group(self, rows: Rows, range_sets: Sequence[RangeSet]) -> bool:
-        """Hold the ranges of a group as soon as they fit. Return False if the prefetcher is closed."""
+        """Wait until the ranges of a group fit, then hold them.
+
+        Return False if the prefetcher is closed.
+        """
         key = _group_key(rows)
         fits = self._make_fits(row_count(rows), {one for ranges in range_sets for one in ranges.ranges})
         hold = partial(self._hold_unless_skipped, key, rows, range_sets)
@@ -156,7 +171,10 @@ class Prefetcher(LookAhead):
         return self._waiters[key] > 0 or self._skipped[key] > 0
 
     def _make_fits(self, count: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
-        """Return a function that tells whether a group may be held. A group above the budget is held alone."""
+        """Return a function that tells whether a group fits in the budget.
+
+        A group that exceeds the whole budget fits when no other group is held.
+        """
         reader, new_nbytes = self._reader, 0
 
         def fits() -> bool:
@@ -165,7 +183,7 @@ class Prefetcher(LookAhead):
                 return True
             if self._rows + count > 2 * self._window_rows:  # cached ranges use no budget, so rows are limited too
                 return False
-            # This runs at every change, so it uses the previous sum before it computes a new one.
+            # This runs at every notification. Check the sum of the previous call first, because a new sum is slow.
             if reader.held_nbytes + new_nbytes > self._budget_nbytes:
                 return False
             new_nbytes = sum(one.nbytes for one in ranges if not reader.has(one))
@@ -175,7 +193,10 @@ class Prefetcher(LookAhead):
 
 
 def _group_key(rows: Rows) -> GroupKey:
-    """Return enough rows to identify a group. The consumer checks that the group has all its rows."""
+    """Return a short key of a group: its length and some rows.
+
+    Keys of two groups may collide, so the source checks that a group contains all its rows.
+    """
     if isinstance(rows, slice):
         return rows.start, rows.stop
     step = max(1, len(rows) // 8)

@@ -1,4 +1,6 @@
-"""Which byte ranges to read for some rows: whole blocks if that is cheaper, else runs of rows. Pure.
+"""Choice of byte ranges for rows: whole blocks, or runs of rows.
+
+A whole block is read if that is cheaper. This module only computes; `range_reader.py` reads.
 
 Rows are numbered across all objects. A block is a run of rows of one object: about 8 MiB, or a whole object that is not
 larger. Blocks never split a row, so one range always contains a whole row.
@@ -17,12 +19,15 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
 
 BLOCK_NBYTES = 8 << 20
-REQUEST_NBYTES = 1 << 20  # bytes that could be read during the latency of one request: 5 to 20 ms at 100 MB/s
+REQUEST_NBYTES = 1 << 20  # bytes; the cost of one more request: a latency of 5 to 20 ms, at 100 MB/s
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
-    """Records of one or more leaves: row `i` of object `n` begins at `offsets[n] + i * record.itemsize`."""
+    """Records of one or more leaves in all objects.
+
+    Row `i` of object `n` begins at byte `offsets[n] + i * record.itemsize`.
+    """
 
     leaves: tuple[int, ...]
     record: np.dtype[Any]
@@ -71,9 +76,11 @@ class RangePlanner:
         return self._whole_blocks(np.arange(low, high + 1))
 
     def ranges_for_rows(self, rows: Array, whole_blocks: Array, *, limit_nbytes: int) -> RangeSet:
-        """Return ranges for sorted rows. The blocks in `whole_blocks` (sorted) are read completely.
+        """Return ranges for sorted rows.
 
-        Gaps between rows are read along up to the limit.
+        The blocks in `whole_blocks` (sorted) are read completely.
+
+        A range may include gaps between rows, while all ranges stay within `limit_nbytes`.
         """
         blocks = self.blocks_of(rows)
         in_whole = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
@@ -92,10 +99,15 @@ class RangePlanner:
         return nbytes
 
     def blocks_to_read_whole(self, rows: Array, *, limit_nbytes: int) -> Array:
-        """Return the blocks that are cheaper to read whole than in runs, for sorted rows that are needed together.
+        """Return the blocks that are cheaper to read whole than in runs.
 
-        All these blocks are held at the same time. If they exceed the limit, only blocks count whose runs have nearly
-        the size of the block. If these exceed twice the limit, only blocks count whose rows have that size.
+        The rows are sorted and needed at about the same time.
+
+        All these blocks are held at the same time, so the choice becomes stricter if they exceed the limit:
+
+        1. Runs plus the cost of their requests take at least 3/4 of the block.
+        2. Above the limit: runs alone, with their gaps, take at least 3/4 of the block.
+        3. Above twice the limit: the needed rows alone take at least 3/4 of the block.
         """
         blocks = self.blocks_of(rows)
         used = _distinct(blocks)
@@ -104,7 +116,7 @@ class RangePlanner:
         run_nbytes = np.bincount(which, (stops - firsts) * self._row_nbytes, len(used))
         request_nbytes = np.bincount(which, minlength=len(used)) * REQUEST_NBYTES
         nbytes = self.block_nbytes(used)
-        # Three quarters are enough: later groups then find the whole block in memory.
+        # 3/4 is enough, because later groups may also use the block while it is in memory.
         is_cheaper: Array = (run_nbytes + request_nbytes) * 4 >= nbytes * 3
         if int(nbytes[is_cheaper].sum()) > limit_nbytes:
             is_cheaper = run_nbytes * 4 >= nbytes * 3
@@ -123,7 +135,10 @@ class RangePlanner:
         return np.arange(start, start + count, step)
 
     def _join_rows_within(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
-        """Join rows to runs. Gaps are read along if that is faster than another request, up to the limit."""
+        """Join rows to runs, with smaller gaps if the runs exceed the limit.
+
+        A run includes a gap if reading it is faster than another request.
+        """
         if not len(rows):
             return rows, rows
         firsts, stops = self._join_rows(rows, REQUEST_NBYTES)
@@ -132,7 +147,7 @@ class RangePlanner:
         return self._join_rows(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
 
     def _join_rows(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
-        """Join sorted, distinct rows of the same block to runs with gaps of at most `gap_nbytes`.
+        """Join sorted, distinct rows of one block across gaps up to `gap_nbytes`.
 
         This does not use `merge_intervals`: the rows are sorted and do not overlap, and a run ends with its block.
         """
@@ -146,7 +161,7 @@ class RangePlanner:
         return _range_set(self._block_starts[blocks], self._block_stops[blocks], found)
 
     def _whole_block(self, block: int) -> tuple[ByteRange, int]:
-        """Return the range of a block, and the offset of its first row in that range."""
+        """Return the range of a block, and its first row's offset there."""
         found = self._block_ranges.get(block)
         if found is None:
             first, stop = int(self._block_starts[block]), int(self._block_stops[block])
@@ -158,7 +173,7 @@ class RangePlanner:
         return _range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
 
     def _byte_range(self, first: int, stop: int, *, is_block: bool) -> tuple[ByteRange, int]:
-        """Return the range of some rows of one object, and the offset of the first row in that range.
+        """Return the byte range of rows, and the first row's offset in it.
 
         A small object is read completely, so that its checksum can be verified.
         """
@@ -171,7 +186,7 @@ class RangePlanner:
 
 
 def _choose_block_rows(rows: Sequence[int], row_nbytes: int) -> int:
-    """Return the rows of a block.
+    """Return the number of rows in a block.
 
     If objects have the same length, blocks divide it evenly. Then a block shuffle splits no block.
     """

@@ -1,4 +1,7 @@
-"""Byte ranges of objects, each read once for all groups that need it: from a cache tier or from the store."""
+"""Reads of byte ranges, from a cache tier or from the store.
+
+Groups that need the same range share one read.
+"""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -22,13 +25,16 @@ __all__ = ["HeldRange", "RangeReader"]
 
 @dataclass(slots=True)
 class HeldRange:
-    """A range in memory or on its way. It stays until its last user releases it."""
+    """A range in memory or being read.
+
+    It stays until its last user releases it.
+    """
 
     byte_range: ByteRange
     future: "Future[Array] | None" = None  # None if a cache tier had the bytes at once
     data: Array | None = None  # set when the bytes have arrived
     users: int = 1
-    nbytes: int = 0  # memory outside the cache tiers
+    nbytes: int = 0  # memory that this range takes outside the cache tiers
 
     def array(self) -> Array:
         """Return the bytes; wait for them if they have not arrived."""
@@ -60,7 +66,7 @@ class RangeReader:
 
     @property
     def held_nbytes(self) -> int:
-        """Memory of all ranges outside the cache tiers, including ranges on their way."""
+        """Memory of all ranges outside the cache tiers, also those being read."""
         return self._held_nbytes
 
     @property
@@ -69,7 +75,7 @@ class RangeReader:
         return sum(tier.free_nbytes for tier in self._tiers)
 
     def has(self, byte_range: ByteRange) -> bool:
-        """Return whether a range needs no request, because it is held or a cache tier has it."""
+        """Return whether a range is held or cached, so needs no request."""
         stored = self._objects[byte_range.object_index]
         return byte_range in self._held or any(tier.contains(stored, byte_range) for tier in self._tiers)
 
@@ -144,7 +150,7 @@ class RangeReader:
         return held.data
 
     def _move_to_tier(self, held: HeldRange, cached: Array) -> Array:
-        """Use the memory of a tier from now on."""
+        """Replace the memory of a held range by that of the tier."""
         held.data = cached
         with self.changed:
             self._drop_memory(held)

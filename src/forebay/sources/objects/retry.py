@@ -1,4 +1,4 @@
-"""Repeated requests with random, growing pauses, and the counters of requests."""
+"""Retries with random, growing pauses, and request counters."""
 
 import random
 import threading
@@ -79,6 +79,6 @@ class Retry:
         return request()
 
     def _pause(self, attempt: int) -> None:
-        """Wait a random time, so that many readers refused together do not return together."""
+        """Wait a random time, so that rejected readers do not retry together."""
         longest = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
         self._stopped.wait(random.uniform(longest / 2, longest))

@@ -1,9 +1,11 @@
-"""Reads of byte ranges from S3, on the condition that the object is still the one that was listed.
+"""Reads of byte ranges from S3 objects that have not changed.
+
+Every request has the listed ETag as a condition.
 
 s3fs lists objects and finds credentials. botocore, which s3fs installs, reads the ranges in the threads that wait for
 them. One event loop for all reads takes three times the CPU time and is limited to 500 MB/s.
 
-There is one way to read, with two exceptions. Plain ranges use `SignedGet`. botocore's own client handles what that
+Plain ranges use `SignedGet`. There are two exceptions. botocore's own client handles what that
 does not support: redirects, access points, customer keys, requester-pays, directory buckets. A session object that the
 user passes is used through s3fs on its event loop, because only that client knows the session's credentials and hooks.
 """
@@ -27,12 +29,19 @@ __all__ = ["S3RangeBackend", "blocking_client", "s3_options"]
 
 _DIRECTORY_BUCKET = "--x-s3"  # suffix; such buckets have session signatures, and their ETags are no checksums
 _READ_TIMEOUT_SECONDS = 30
-_READ_ARGUMENTS = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")  # of all additional arguments, those of reads
+_READ_ARGUMENTS = (
+    "SSECustomer",
+    "RequestPayer",
+    "ExpectedBucketOwner",
+)  # prefixes of arguments for reads
 _EVENT_LOOP_SETTINGS = ("connector_args", "http_session_cls")  # botocore's client does not know them
 
 
 def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
-    """Return options of s3fs that disable its retries (`Retry` counts them) and allow all connections at once."""
+    """Return s3fs options without its own retries and with enough connections.
+
+    `Retry` repeats requests instead, so that Forebay can count them.
+    """
     defaults = {
         "max_pool_connections": connections,
         "retries": {"max_attempts": 0},
@@ -43,7 +52,10 @@ def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
 
 
 class S3RangeBackend:
-    """Reads ranges with `If-Match`. The reads of s3fs neither pass that condition nor return the response headers."""
+    """Reads ranges with `If-Match`.
+
+    The reads of s3fs neither pass that condition nor return the response headers.
+    """
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -95,7 +107,9 @@ class S3RangeBackend:
 
 
 def blocking_client(files: Any) -> tuple[Any, Any]:
-    """Make a botocore client with the settings of an s3fs file system. Return it with its credentials.
+    """Make a botocore client with the settings of an s3fs file system.
+
+    Return the client and its credentials.
 
     The credentials are None for anonymous access.
     """
@@ -123,6 +137,9 @@ def _credentials(session: Session, options: dict[str, Any]) -> Any:
 
 
 def _is_checksum(bucket: str, etag: str, headers: Mapping[str, Any]) -> bool:
-    """Return whether an ETag is the MD5 of the object. With KMS or customer keys it only looks like one."""
+    """Return whether an ETag is the MD5 of the object.
+
+    With KMS or customer keys, it has the form of an MD5 but is none.
+    """
     is_plain = headers.get("ServerSideEncryption") in (None, "AES256") and not headers.get("SSECustomerAlgorithm")
     return is_plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)

@@ -1,8 +1,8 @@
 """Signed GET requests for byte ranges of S3 objects, without the overhead of botocore's client.
 
 URL, credentials, signature and connections come from botocore. This module leaves out what the client repeats for every
-request: it costs 1 ms of CPU time, and the threads wait for each other there. A response that is not the requested
-range, and not a busy store, is no result: the caller repeats the request with botocore's client.
+request: it costs 1 ms of CPU time, and the threads wait for each other there. If the response
+is neither the requested range nor a "busy" error, the caller repeats the request with botocore's client.
 
 Measured on 2026-11-17 at commit 1482c34 (`docs/measurements.md`, section "S3 requests"): two ARM cores shared with
 other work, a server on loopback, 5 ms latency, 16 threads. Requests per second relative to this module:
@@ -74,7 +74,10 @@ class SignedGet:
         return request.prepare()
 
     def _find_base_url(self, bucket: str) -> str | None:
-        """Return the part of the client's URLs before the key, or None if requests of the bucket are not plain."""
+        """Return the part of the client's URLs before the key.
+
+        Return None if the bucket needs special requests.
+        """
         signature = self._client.meta.config.signature_version
         is_plain = signature in _SIGNATURES and not bucket.startswith("arn:")
         base = None

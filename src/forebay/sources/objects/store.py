@@ -1,4 +1,6 @@
-"""An object store: listed once and read in byte ranges. Every response is checked against the listing.
+"""An object store: listed once and read in byte ranges.
+
+Every response is checked against the listing.
 
 A response must have the requested length and come from the listed version. A truncated response is requested again. A
 changed object raises an error with its URL.
@@ -41,7 +43,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, Any], *, attempts: int, connections: int) -> None:
         self.counters = RequestCounters()
-        self._md5s: dict[str, str] = {}  # of whole objects, from responses
+        self._md5s: dict[str, str] = {}  # MD5s of whole objects, found in responses
         self.redact = Redactor(options)
         self._retry = Retry(attempts, self.counters)
         self.protocol = url.partition("://")[0]
@@ -66,7 +68,10 @@ class ObjectStore:
             self._raise(error, f"cannot read bytes {start} to {stop} of", stored.url)
 
     def check_md5(self, stored: StoredObject, found: str) -> None:
-        """Compare the MD5 of a whole object with that of the store, if the store reports it."""
+        """Raise an error if an object's MD5 differs from the reported one.
+
+        Stores that report no MD5 are not checked.
+        """
         expected = self._md5s.get(stored.path, stored.md5)
         if expected is not None and found != expected:
             raise EOFError(f"the bytes of {stored.url} have the MD5 {found}, but the store reports {expected}")
@@ -104,7 +109,10 @@ class ObjectStore:
         return [self._stored_object(info) for info in found.values() if info["type"] == "file"]
 
     def _is_glob(self, path: str) -> bool:
-        """Return whether a path has wildcards. The "?" before an HTTP query or an S3 version is none."""
+        """Return whether a path has wildcards.
+
+        The "?" before an HTTP query or an S3 version is not a wildcard.
+        """
         query = "?" if self.protocol in ("http", "https") else "?versionId="
         return bool(has_magic(path.partition(query)[0]))
 
@@ -117,7 +125,10 @@ class ObjectStore:
         return StoredObject(url, self._path(info), int(info["size"]), version_of(info), md5_of(info))
 
     def _path(self, info: Mapping[str, Any]) -> str:
-        """Return the path for the file system. s3fs needs the version in it if the user's URL had one."""
+        """Return the path for the file system.
+
+        If the user's URL has a version, s3fs needs it in the path.
+        """
         version = info.get("VersionId") if getattr(self._files, "version_aware", False) else None
         return f"{info['name']}?versionId={version}" if version else str(info["name"])
 
@@ -148,7 +159,7 @@ class ObjectStore:
         raise StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.") from self._shown(error)
 
     def _shown(self, error: Exception) -> Exception | None:
-        """Return the error as a cause, or None if its traceback would show a secret."""
+        """Return the error to chain, or None if it would show a secret."""
         return error if self.redact.is_clean(error) else None
 
     def _changed_error(self, stored: StoredObject, how: str) -> SourceChangedError:

@@ -51,7 +51,10 @@ def classify(error: BaseException) -> StoreFault:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return a short name of the cause: status and code, or the class of the error."""
+    """Return a short name of the cause.
+
+    This is the status and the code, or the class of the error.
+    """
     chain = list(_chain(error))
     status = next(filter(None, map(_status, chain)), 0)
     code = next(filter(None, map(_code, chain)), "")

@@ -26,7 +26,10 @@ class StoredObject:
 
 
 class ByteRange(NamedTuple):
-    """Some bytes of one object. A tuple, because it is a dictionary key in hot paths."""
+    """Some bytes of one object.
+
+    It is a tuple, because hot paths use it as a dictionary key and tuples hash fast.
+    """
 
     object_index: int
     start: int
@@ -53,7 +56,10 @@ def combined_version(objects: Iterable[StoredObject]) -> str:
 
 
 def md5_of(info: Mapping[str, Any]) -> str | None:
-    """Return the MD5 that a listing reports. An ETag may be an MD5 too, but only a response says so."""
+    """Return the MD5 that a listing reports, or None.
+
+    An ETag may be an MD5 too, but only the headers of a response tell.
+    """
     found = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
     if found is None:
         return None
@@ -61,5 +67,8 @@ def md5_of(info: Mapping[str, Any]) -> str | None:
 
 
 def is_md5(etag: str) -> bool:
-    """Return whether an ETag has the form of an MD5. The ETag of a multipart upload has not."""
+    """Return whether an ETag has the form of an MD5.
+
+    The ETag of a multipart upload has another form.
+    """
     return re.fullmatch(r'"?[0-9a-f]{32}"?', etag) is not None
