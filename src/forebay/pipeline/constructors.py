@@ -21,7 +21,7 @@ __all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_
 
 
 def from_arrays(tree: Tree) -> Pipeline:
-    """Feed the rows of arrays in memory. Nothing is copied.
+    """Feed the rows of arrays in memory. The pipeline does not copy the arrays.
 
     `tree` is an array, or arrays in a dict, a tuple or any nesting of them. All arrays have the same length.
 

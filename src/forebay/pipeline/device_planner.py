@@ -1,6 +1,6 @@
 """Plan a feed whose rows the device pulls.
 
-Pure. The host holds only row numbers and staging buffers.
+This code is pure. For such a feed, the host allocates only row numbers and staging buffers.
 """
 
 from forebay.core.decision import Decision
@@ -12,7 +12,7 @@ from forebay.transforms.ops import Transform
 
 __all__ = ["plan_device_pull", "why_on_device"]
 
-STAGING_NBYTES = 8 << 20  # bytes of one staging buffer for rows that the device cannot pull yet; at least one row
+STAGING_NBYTES = 8 << 20  # bytes per staging buffer, for rows that the device cannot pull yet; a larger row enlarges it
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
@@ -48,7 +48,7 @@ def why_on_device(transform: Transform) -> str:
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
-    """Return the row numbers that are computed at a time."""
+    """Return how many row numbers the host computes at a time."""
     group_rows = transport.group_batches * plan_input.batch_rows
     wanted = max(INDEX_ROWS, group_rows) if plan_input.batches is None else group_rows * min(plan_input.batches, 8)
     return min(max(wanted, MIN_INDEX_ROWS), max(INDEX_ROWS, group_rows))
@@ -57,7 +57,7 @@ def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
 def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
     """Return the bytes of row numbers and staging buffers.
 
-    Row numbers are computed chunks, and one set per slot.
+    Row numbers take memory twice: in the computed chunks, and in a copy for each slot.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)

@@ -1,4 +1,4 @@
-"""The device part of a request: rows that it can pull, and its transforms."""
+"""The device part of a request: which rows it pulls, which transforms it runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, value
 
 __all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
 
-QUEUED_CONSUMER_SLOTS = 3  # slots in use if queued work keeps what it reads: the consumer may be one group ahead
-MAX_MAPPED_SHARE = 0.6  # of the machine's memory; page-locked file pages stay in memory
+QUEUED_CONSUMER_SLOTS = 3  # slots in use if queued work holds its input; the consumer may run one group ahead
+MAX_MAPPED_SHARE = 0.6  # share of the machine's memory; the kernel cannot evict page-locked file pages
 NOT_CONTIGUOUS = "rows are not contiguous and in native byte order, so a device cannot pull them"
 
 
@@ -30,7 +30,7 @@ def device_input(
 ) -> DeviceInput | None:
     """Describe the device for the planner, or return None for the CPU.
 
-    `transforms` run on the host.
+    `transforms` are those that run on the host.
     """
     if target.device_handoff is None:
         return None
@@ -86,7 +86,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
 
 
 def _pass_batches(pipeline: Pipeline) -> int | None:
-    """Return the batches of one pass over the rows of this shard."""
+    """Return how many batches this shard has in one pass; None for a stream."""
     if not isinstance(pipeline.source, AbstractSource):
         return None
     schedule = pipeline.schedule
@@ -105,8 +105,8 @@ def split_transforms(
 ) -> tuple[TransformSpecs, tuple[Transform, ...]]:
     """Split transforms into those of the host, with their specs, and those of the device.
 
-    Transforms that a device can run move there if that does not increase the bytes that cross. Of all splits with the
-    fewest bytes, the host runs the fewest transforms.
+    A transform moves to the device if the device can run it and the copy to the device does not become larger. Of all
+    splits with the fewest copied bytes, this function chooses the one with the fewest host transforms.
     """
     specs = infer_specs(pipeline, _before_device_maps(transforms))
     host = len(specs.transforms)
@@ -152,7 +152,7 @@ def _runs_on_device(
 ) -> bool:
     """Tell whether a device computes the same result.
 
-    It does not if the framework narrows integers on the device: large values would lose their upper half first.
+    It does not if the framework narrows 64-bit integers: the device transform would receive truncated values.
     """
     if not isinstance(transform, Cast | Scale):
         return False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 
 __all__ = ["Batching", "Pipeline"]
 
-MIXED_NBYTES = 32 << 20  # bytes of open blocks that a block shuffle mixes; host_bytes of twice that is enough
+MIXED_NBYTES = 32 << 20  # bytes; default size of all open blocks together. A host_bytes of twice this size is enough.
 MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024
 
 
@@ -41,9 +41,10 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What to feed. Each method returns a new pipeline. A pipeline owns no thread and no buffer.
+    """What to feed. Each method returns a new pipeline.
 
-    Methods before `batch()` work on rows, methods after it on batches. `feed()` starts the work.
+    A pipeline owns no thread and no buffer. Methods before `batch()` work on rows, methods after it on batches.
+    `feed()` starts the work.
 
     >>> import numpy as np, forebay as fb
     >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
@@ -76,11 +77,11 @@ class Pipeline:
         By default the shuffle is exact: any row may come at any position. The order is computed from `seed` and the
         epoch, so it needs no table of rows.
 
-        Data beyond RAM reads faster in blocks. With `block=4096`, blocks of 4096 rows come in random order, and the
-        rows of several open blocks are mixed. `mix` sets the number of open blocks, or `window="64MB"` their total
-        size; the default is 32 MiB and at least 16 blocks. Rows of one block stay near each other: `explain()`
-        reports the distance. `block="auto"` does this only for files that are read in chunks and do not fit in
-        memory when decompressed. `block=None` never does.
+        Forebay reads data larger than RAM faster in blocks. With `block=4096`, blocks of 4096 rows come in random
+        order, and the rows of several open blocks are mixed. `mix` sets the number of open blocks, or `window="64MB"`
+        their total size; the default is 32 MiB and at least 16 blocks. Rows of one block stay near each other:
+        `explain()` reports the distance. `block="auto"` uses blocks only for files that are read in chunks and do not
+        fit in memory when decompressed. `block=None` never uses blocks.
 
         A stream cannot be indexed. It needs a `window`: rows leave a window of this size in random order.
         """
@@ -145,8 +146,8 @@ class Pipeline:
         `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a random
         generator, which depends only on the seed, the epoch and the batch.
 
-        The function is called once when the feed starts, to learn what it returns. It may be called for batches that
-        the consumer never takes.
+        Forebay calls the function once when the feed starts, to infer the shapes and dtypes of its result. Forebay may
+        also call it for batches that the consumer never takes.
 
         >>> import numpy as np, forebay as fb
         >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
@@ -263,7 +264,7 @@ class Pipeline:
 
     @property
     def schedule(self) -> Schedule:
-        """Which batches of which shard make up an epoch."""
+        """How positions of the order become batches of this shard."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
         length = self.order.length if self.order is not None else None
         return Schedule(
@@ -337,7 +338,7 @@ def _check_count(count: Any, name: str) -> int:
 
 
 def _check_number(number: Any, name: str) -> int:
-    """Accept any whole number, also of NumPy, but no bool."""
+    """Convert a Python or NumPy integer to int; refuse bool and other types."""
     try:
         if not isinstance(number, bool):
             return operator.index(number)

@@ -1,4 +1,4 @@
-"""`PlanInput`, what a feed must do, and `Plan`, how it runs. Pure."""
+"""`PlanInput` (what a feed must do) and `Plan` (how the feed does it)."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
 LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous one until its last batch is released
-INDEX_ROWS = 1 << 18  # row numbers per computed chunk; each computation takes interpreter time from the training loop
+INDEX_ROWS = 1 << 18  # row numbers per chunk; each chunk takes the interpreter lock from the training loop
 MIN_INDEX_ROWS = 1 << 14
-INDEX_NBYTES = 48  # bytes per row number of a chunk: three chunks of 8 bytes each, and 24 to compute one
+INDEX_NBYTES = 48  # bytes per row number: 8 in each of three cached chunks, and 24 while one is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PlanInput:
     source_specs: tuple[ArraySpec, ...]
     specs: tuple[ArraySpec, ...]  # of a row in a slot, after the transforms of the host
     structure: Structure
-    transforms: tuple[Transform, ...]  # of the host
+    transforms: tuple[Transform, ...]  # those that run on the host
     indexed: bool
     row_by_row: bool  # True if Python code produces rows one by one
     fixed_size: bool  # True if all batches have the same known size; False for padded and ready-made batches
@@ -38,8 +38,8 @@ class PlanInput:
     decisions: tuple[Decision, ...] = ()  # made before planning
     device: DeviceInput | None = None  # None for a feed to the CPU
     device_transforms: tuple[Transform, ...] = ()
-    reading: ReadPlan | None = None  # how threads read rows of files; None if rows are not read by Forebay's readers
-    output: tuple[tuple[ArraySpec, ...], Structure] | None = None  # of a batch; None if only a device map can tell
+    reading: ReadPlan | None = None  # how threads read rows from files; None without a file reader
+    output: tuple[tuple[ArraySpec, ...], Structure] | None = None  # specs of a batch; None if a device map decides them
     cluster: ClusterShare | None = None  # the Ray workers, if a map requests them
 
 
@@ -52,10 +52,10 @@ class Plan:
     threads: int
     processes: int
     group_batches: int
-    slots: int
-    slot_nbytes: int
-    scratch_nbytes: int
-    index_rows: int
+    slots: int  # being filled or ready; the consumer holds others
+    slot_nbytes: int  # in host memory
+    scratch_nbytes: int  # host memory besides the slots, such as row numbers and buffers
+    index_rows: int  # row numbers per computed chunk
     decisions: tuple[Decision, ...]
     transport: Transport | None = None  # how the device pulls rows; None if threads gather (and stage) them
     task_nbytes: int = 0  # rows and results of one task for a Ray worker
@@ -74,7 +74,7 @@ class Plan:
     def worker_transforms(self) -> tuple[Transform, ...]:
         """Transforms that run in worker processes or Ray workers.
 
-        All transforms after the first of them run there too, so that data crosses only once.
+        All transforms after the first of these run there too, so that each batch goes to a worker only once.
         """
         return self.input.transforms[self._thread_transform_count :]
 

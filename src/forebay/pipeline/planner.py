@@ -14,7 +14,7 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # bytes; waking a thread costs as much as gathering some hundred KiB
-MAX_GROUP_BATCHES = 320  # checking the lease of a slot costs a little time per batch in it
+MAX_GROUP_BATCHES = 320  # to reuse a slot, the consumer must check the lease of every batch in it
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads sleep and must be woken
 MAX_READY_GROUPS = 64
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
@@ -76,14 +76,14 @@ class _Draft:
 
     @property
     def slot_nbytes(self) -> int:
-        """Results, and the input rows of worker processes after them."""
+        """Bytes of a slot: the results, then the input rows of worker processes."""
         return self.layout.nbytes + (self._input_nbytes if self.processes else 0)
 
     @property
     def scratch_nbytes(self) -> int:
-        """Work memory of threads and consumer, row numbers, and shuffle window.
+        """Bytes besides the slots: row numbers, buffers, shuffle window, work memory.
 
-        The consumer may fill groups too.
+        The consumer may fill groups too, so it needs the work memory of one more thread.
         """
         held = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         if self.input.cluster is not None:  # each thread holds one task in flight
@@ -93,9 +93,9 @@ class _Draft:
 
     @property
     def task_nbytes(self) -> int:
-        """Rows and results of a Ray task.
+        """Bytes of the rows and results of a Ray task.
 
-        Rows are sent if a worker cannot read them itself.
+        The rows count because a task contains them if the worker cannot read them itself.
         """
         return self._input_nbytes + self.layout.nbytes
 
@@ -173,7 +173,7 @@ class _Draft:
 
     @property
     def _reading_nbytes(self) -> int:
-        """Read buffers, and a second set of row numbers for the reader that looks ahead."""
+        """Bytes of read buffers, and of row numbers that a prefetching reader computes."""
         reading = self.input.reading
         if reading is None:
             return 0
@@ -194,7 +194,7 @@ def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
 
 
 def _process_count(plan_input: PlanInput, cores: int) -> int:
-    """One process per core, or the number that the maps request."""
+    """Return the number of worker processes: one per core unless a map sets it."""
     requested = [
         made.workers or cores for made in plan_input.transforms if isinstance(made, Map) and made.where == "process"
     ]
@@ -219,7 +219,7 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
 
 
 def _ready_groups(plan_input: PlanInput) -> int:
-    """Groups that are kept ready.
+    """Return how many groups to keep ready.
 
     A group of a stream is one batch, so a stream keeps more of them.
     """

@@ -51,7 +51,9 @@ def _cpus_left_by_dataset(source: PipelineInput, cpus: int, free: int) -> int:
     """Return the CPUs that the maps may use.
 
     If a Ray Dataset produces the rows on the same cluster, it keeps half of all CPUs; otherwise the dataset and the
-    maps could wait for each other. The half is of all CPUs, because a dataset that was just sampled still holds some.
+    maps could wait for each other.
+
+    The function does not take half of the free CPUs, because a dataset that was just sampled still occupies some.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
         source = source.inner

@@ -95,7 +95,7 @@ def _narrow_as_framework(
 ) -> tuple[TransformSpecs, tuple[Decision, ...]]:
     """Narrow dtypes that the framework would narrow anyway.
 
-    This is the last step of the host or of the pull.
+    The host narrows after its last transform, or the device narrows the rows that it pulls.
     """
     hand_off, names = target.hand_off, specs.structure.paths
     hand_off.check(specs.specs, names)
@@ -125,7 +125,7 @@ def _with_output_dtypes(specs: TransformSpecs, dtypes: dict[str, np.dtype[Any]])
 
 
 def _epoch_batches(pipeline: Pipeline) -> int | None:
-    """Return the batches of one epoch of this shard, or None if unknown or endless."""
+    """Return how many batches this shard has per epoch; None if unknown or endless."""
     if pipeline.indexed:
         return pipeline.schedule.batches
     if isinstance(pipeline.source, BatchStream) and pipeline.source.length is not None and pipeline.passes is not None:
@@ -135,7 +135,7 @@ def _epoch_batches(pipeline: Pipeline) -> int | None:
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:
-    """Choose how worker threads read files; None if the source has none."""
+    """Choose how worker threads read files; return None if the source has no files."""
     if not isinstance(pipeline.source, AbstractSource) or pipeline.order is None:
         return None
     row_nbytes = sum(spec.nbytes for spec in pipeline.specs)

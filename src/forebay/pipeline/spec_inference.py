@@ -24,7 +24,7 @@ class TransformSpecs:
     `stages[i]` holds the specs and the structure that transform `i` receives. The last stage is the output.
     """
 
-    transforms: tuple[Transform, ...]  # each map has the structure that it must return
+    transforms: tuple[Transform, ...]  # each map now stores the structure of its result
     stages: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
     batch_rows: int
 

@@ -6,8 +6,8 @@ Pure: sizes in, decisions out.
     pull       the rows are in memory that can be page-locked: the device reads them from there
     stage      all other rows: worker threads gather them into page-locked slots, and one copy moves a slot
 
-A pull uses a method per leaf. DMA reads large rows: it leaves the GPU's processors free, but the host must issue one
-copy per row. A kernel reads small rows of a whole group in the order of their addresses.
+The planner chooses a pull method for each leaf. DMA reads large rows: it leaves the GPU's processors free, but the host
+must issue one copy per row. A kernel reads small rows of a whole group in the order of their addresses.
 """
 
 from collections.abc import Callable
@@ -26,17 +26,17 @@ MIN_DMA_CORES = 2  # with one core, issuing DMAs (0.9 us per row) would take mos
 PULL_THREADS = 2
 MAX_GROUP_BATCHES = 320  # all batches of a group are handed off at once; the same limit as on the host
 
-PULL_GROUP_NBYTES = 128 << 20  # bytes; larger groups in address order gain little
+PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel reads a group in address order, and larger groups are hardly faster
 PULL_SLOTS = 6  # groups in transfer or ready: the host may be late by that many groups before the consumer waits
-MIN_SLOTS = 3  # the same if device memory is short
-MIN_GROUPS = 8  # per pass over the rows; with fewer groups nothing overlaps
+MIN_SLOTS = 3  # slots to use if device memory is short
+MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
-RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers them in 0.5 ms, and Python needs part of that to enqueue
+RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers 1 GiB in 0.5 ms, and Python needs part of that to enqueue
 RESIDENT_SLOTS = 2  # a group of resident rows is ready at once
 MIN_RESIDENT_GROUPS = 4
 
 MAX_RESIDENT_SHARE = 0.5  # of the available device memory; the model needs the rest
-MIN_RESIDENT_SHARE = 0.25  # of the rows; keeping fewer is worth less than the memory is worth to the model
+MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer fit, leave the memory to the model
 
 SLOTS_SHARE = 0.125  # of the device memory, on a small device
 LARGE_DEVICE_SLOTS_NBYTES = 2 << 30  # bytes for slots on a larger device

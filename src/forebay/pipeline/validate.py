@@ -1,4 +1,4 @@
-"""Refuse pipelines that cannot be fed, each with what to change."""
+"""Validation of pipelines. Each error says what to change."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ __all__ = ["validate_pipeline", "validate_target", "with_ragged_specs"]
 
 
 def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
-    """Refuse what no target can be fed with."""
+    """Refuse pipelines and options that are invalid for every target."""
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size. Call batch(n) before feed().")
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
