@@ -41,7 +41,7 @@ class Feed:
         self._start: Cursor | None = Cursor()  # where the next iter() begins; None: at the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current: Epoch | None = None  # only for next(feed)
-        # A group is taken and handed off under this lock, so that nothing reuses its slot in between.
+        # An epoch takes a group and hands it off under this lock, so that nothing reuses its slot in between.
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
 
@@ -97,7 +97,7 @@ class Feed:
     def __iter__(self) -> "Epoch":
         """Start the next epoch.
 
-        This ends an older iterator of the feed: it raises an error on its next use.
+        This ends the older iterator of the feed, which raises an error on its next use.
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
@@ -122,7 +122,7 @@ class Feed:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last received batch, as a small dict for JSON.
+        """Return the position after the last received batch, as a small JSON dict.
 
         `load_state_dict` on a feed of an equal pipeline continues from there, exactly.
         """
@@ -199,13 +199,17 @@ class Feed:
 
 
 class Progress:
-    """The progress of an epoch. The feed holds it, and the epoch holds the feed."""
+    """The progress of an epoch.
+
+    The feed refers to this object and not to the `Epoch`: an `Epoch` refers to the feed, and a cycle would delay its
+    release.
+    """
 
     __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group, self._batches, self._schedule = start, 0, schedule
-        self.ready: list[Any] = []  # batches of the current group that were not received, the last first
+        self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
         self.finished = False  # all batches were received
         self.over = False  # finished, failed, or ended by the feed
 
@@ -271,7 +275,7 @@ class Epoch:
 
     @property
     def _has_received_length(self) -> bool:
-        """True if this shard has received as many batches as the length of the loader."""
+        """True if the loader has a length and this shard has received all its batches."""
         pipeline, cursor = self._feed._pipeline, self._progress.cursor
         length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
         received_all = length is not None and cursor.position + self._shard_index >= length
@@ -316,12 +320,12 @@ class Epoch:
             raise
 
     def _key(self, group: Group, batch: int) -> tuple[int, ...]:
-        """Return the seed key of a batch; the same as on the host."""
+        """Return the key that seeds the random numbers of a batch, as on the host."""
         cursor = self._feed._schedule.advance(group.cursor, batch)
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
-        """Hand off a whole group, at half the cost of batch by batch."""
+        """Hand off all batches of a group at once, which halves the cost per batch."""
         group, full = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]

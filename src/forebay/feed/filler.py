@@ -48,14 +48,14 @@ class SlotFiller(Protocol):
     def only_enqueues(self, slot: Slot) -> bool:
         """Tell whether filling this slot only queues work for a device.
 
-        Then it neither computes nor waits.
+        If so, the fill neither computes on the host nor waits.
         """
         ...
 
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
         """Yield a task per group, from the cursor on.
 
-        The runner holds its lock, so this must be fast.
+        The runner holds its lock while it gets a task, so each step of this iterator must be fast.
         """
         ...
 
@@ -76,5 +76,5 @@ class SlotFiller(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what reading held. No thread is left."""
+        """Release the resources of the filler. The runner calls this after all threads ended."""
         ...

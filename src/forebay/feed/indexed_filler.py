@@ -51,7 +51,7 @@ class FillTask:
 class IndexedFiller:
     """Fills slots from a source.
 
-    Any number of threads may call it at once, in any order of groups.
+    Any number of threads may fill groups at the same time and in any order.
 
     A device filler, a file reader or a remote filler replaces the plain gather from the source.
     """
@@ -79,7 +79,7 @@ class IndexedFiller:
         reads_files = plan.input.reading is not None and plan.input.reading.reads_by_position
         is_gathered = bool(self._source.memory()) and not reads_files and plan.input.device is None
         self.is_plain_copy = is_gathered and not has_map
-        # The user may change arrays or a map between epochs, but not the rows of an immutable source.
+        # Fill the next epoch early only if the user cannot change rows or a map between the epochs.
         self.continues_into_next_epoch = self._source.immutable and not has_map
         self._index = self._row_index(plan.index_rows)
 
@@ -139,7 +139,7 @@ class IndexedFiller:
     # Groups
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        # The first group is one batch, so that it arrives early. A group of resident rows is as fast as a batch.
+        # Begin with a group of one batch, which arrives early. With resident rows, a whole group is as fast as a batch.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
         first = None if all_resident else 1
         groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first)
@@ -152,7 +152,7 @@ class IndexedFiller:
             yield from self._schedule.groups(cursor, self._plan.group_batches)
 
     def _begin_pass(self) -> None:
-        """Let fillers with copies of rows check for changes before a pass."""
+        """Let fillers that hold copies of rows check whether the rows changed."""
         if self._device_filler is not None:
             self._device_filler.begin_pass()
         if self._remote_filler is not None:
@@ -171,7 +171,8 @@ class IndexedFiller:
     def _upcoming_groups(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
         """Yield the id and the rows of the groups that `tasks` yields.
 
-        They are requested long before the groups are filled, so they need a row index of their own.
+        Prefetching requests these rows long before the groups are filled. It has its own row index, because an index
+        caches only a few neighbouring chunks.
         """
         index = self._row_index(min(self._plan.index_rows, PREFETCH_INDEX_ROWS))
         first: int | None = 1

@@ -33,7 +33,7 @@ class ProcessTask:
 class PartialFailure:
     """The answer of a worker if a map fails after some batches."""
 
-    batches: int  # that were transformed
+    batches: int  # number of batches that were transformed
     failure: Failure
 
 

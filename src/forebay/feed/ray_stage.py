@@ -1,6 +1,6 @@
 """Applies the transforms of the host on Ray workers.
 
-One copy moves results from Ray to the slot.
+The process of the feed copies each result once, from Ray to the slot.
 """
 
 from collections.abc import Callable, Iterator, Sequence

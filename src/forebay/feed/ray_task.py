@@ -1,7 +1,7 @@
 """The job of a Ray worker, its tasks, and their results.
 
 A worker finds rows by number, in files that it opens or in Ray's object store; otherwise the rows are part of the task.
-It returns one array per leaf for all batches of a task, or their bytes in pieces. The trainer copies them once.
+It returns one array per leaf for all batches of a task, or their bytes in pieces. The feed copies them once.
 """
 
 from collections.abc import Sequence

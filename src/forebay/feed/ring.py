@@ -1,6 +1,6 @@
 """The states of slots, as pure code: events in, instructions out.
 
-No thread, no clock, no memory.
+This module uses no threads, no clock and no slot memory.
 
     free -> filling -> ready -> lent -> free
 
@@ -94,7 +94,7 @@ class Ring:
         return sequence
 
     def end_of_data(self, slot: int) -> None:
-        """Record that there was no data for this slot: its group is the end."""
+        """Record that no data was left for this slot, so its group does not exist."""
         sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
         if sequence >= 0:
             self.end(sequence)

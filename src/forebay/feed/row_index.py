@@ -15,12 +15,15 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["ComputedRows", "GroupRows", "RowIndex"]
 
-KEPT_CHUNKS = 3
+KEPT_CHUNKS = 3  # the current chunk, the next one, and the previous one for threads that are behind
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedRows:
-    """Rows that a device computes: positions first, first + step, ... of a permutation."""
+    """Row numbers that a device computes.
+
+    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of a permutation.
+    """
 
     permutation_params: PermutationParams
     first: int
@@ -98,7 +101,7 @@ class RowIndex:
         return chunk[max(0, start - first) : stop - first]
 
     def _next_chunk_key(self, group: Group) -> tuple[int, int, int] | None:
-        """Return the chunk to compute next. None before half of the current chunk is used."""
+        """Return the key of the next chunk; None until half the current one is used."""
         if self._is_slice:
             return None
         schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)

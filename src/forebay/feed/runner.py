@@ -1,7 +1,7 @@
 """Runs a feed: worker threads fill slots, and the consumer takes them in order.
 
 Nothing waits without a way to be woken. An error in a worker is raised where the consumer reaches its group. `close()`
-wakes all that wait. A forked process has no worker threads and raises an error instead of waiting for them.
+wakes every waiting thread. A forked process has no worker threads and raises an error instead of waiting for them.
 """
 
 import logging
@@ -25,7 +25,7 @@ from forebay.order.schedule import Cursor, Group
 
 __all__ = ["Runner", "RunnerParts"]
 
-POLL_SECONDS = 1e-3  # a stream that yields groups faster than this delivers several of them per wake-up
+POLL_SECONDS = 1e-3  # the consumer polls a stream at this interval; a fast stream delivers several groups each time
 JOIN_SECONDS = 2.0  # a thread inside the user's generator may never return; then `close()` leaves it behind
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunnerParts:
-    """What a runner works with."""
+    """The objects that a runner needs."""
 
     filler: SlotFiller
     engine: Engine
@@ -138,7 +138,7 @@ class Runner:
         self._join_threads()
         self._close_resources()
 
-    # The consumer's thread; all of it holds the lock
+    # The consumer's thread, which holds the lock (except in `_check_usable`)
 
     def _wait_for_group(self, generation: int) -> Slot | None:
         """Wait for the next group. Meanwhile the consumer fills slots itself, if that cannot block."""
@@ -158,9 +158,9 @@ class Runner:
         return slot
 
     def _fill_on_consumer(self) -> bool:
-        """Fill a group on the consumer's thread; False if none is left.
+        """Fill a group on the consumer's thread; return False if there is nothing to fill.
 
-        Waking a worker would cost as much as filling.
+        To wake a worker thread would cost as much as the fill itself.
         """
         claimed = self._exchange.claim()
         if claimed is None:
@@ -225,7 +225,7 @@ class Runner:
             self._exchange.report_failed(fill, error)
             return True
         if group is not None:
-            with suppress(Exception):  # the same work is done, and its error raised, where it is needed
+            with suppress(Exception):  # the fill that needs this work repeats it and raises the error
                 self._filler.prepare_after(group)
         return True
 
@@ -265,9 +265,9 @@ class Runner:
             _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
 
     def _close_resources(self) -> None:
-        """Release what threads use, once none of them is left.
+        """Close the filler, the slots and the engine, once no thread uses them.
 
-        A thread may stay in the user's code for long.
+        A thread may stay in the user's code long after `close()`. Each thread calls this when it ends.
         """
         with self._lock:
             in_use = self._other_live_threads() or self._filling_consumers

@@ -1,4 +1,4 @@
-"""Slots, the reusable memory of groups, and leases, which tell when to reuse it."""
+"""Slots (reusable memory for groups) and leases (which tell when to reuse it)."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -125,9 +125,11 @@ class Slot:
 
 
 class Lease:
-    """Tells whether the consumer still holds a batch of the slot, by the reference counts of its roots.
+    """Tells whether the consumer still holds a batch of the slot.
 
-    Each leaf of a slot has one root, the only object through which its memory is handed out. All that the user derives
+    The lease counts the references to the roots of the slot.
+
+    Each leaf of a batch has one root, the only object through which its memory is handed out. All that the user derives
     from it (views, views of views, DLPack tensors, buffers) holds a reference to the root, directly or through a
     chain: a root's base is not an ndarray, and NumPy shortens chains only over ndarrays. So the memory is released
     exactly when the reference counts of the roots are back to their values before the hand-out.
@@ -136,7 +138,8 @@ class Lease:
     batch. No callback runs on another thread. A slot that the consumer keeps forever is simply dropped, and its memory
     is freed with the last view.
 
-    Create a lease before the roots are handed out. They come from an iterator, so that no list of the caller counts.
+    Create a lease before the roots are handed out. The roots come from an iterator, because a list of the
+    caller would hold references too.
     """
 
     __slots__ = ("_idle_count", "_roots")

@@ -37,7 +37,7 @@ class SlotExchange:
         budget_nbytes: int,
     ) -> None:
         self._filler, self._engine, self._make_slot, self._budget_nbytes = filler, engine, make_slot, budget_nbytes
-        # A device may lag behind its host, so the slot that was released last is the one it reads last.
+        # A device may run behind the host and still read the slot released last, so reuse the oldest slot first.
         self.ring = Ring(slots, oldest_first=engine.is_device)
         self.slots: dict[int, Slot] = {}
         self.errors: dict[int, BaseException] = {}  # by the sequence number of their group
@@ -56,7 +56,7 @@ class SlotExchange:
     def next_fill_only_enqueues(self) -> bool:
         """Tell whether the consumer may fill the next slot at little cost.
 
-        Only worker threads allocate slots.
+        The answer is False if the slot has no memory yet: only worker threads allocate slots.
         """
         slot = self.slots.get(-1 if self.ring.next_slot is None else self.ring.next_slot)
         return slot is not None and self._filler.only_enqueues(slot)
@@ -82,7 +82,7 @@ class SlotExchange:
     def open_slot(self, fill: Fill, task: Any) -> Slot:
         """Return the slot of a fill, and allocate it if it is new.
 
-        Raise the error that ended the tasks.
+        Raise the error if the task is a failure.
         """
         if isinstance(task, _TaskFailure):
             raise task.error
@@ -104,8 +104,8 @@ class SlotExchange:
                 self.ring.end_of_data(fill.slot)
             else:
                 self._record_partial_failure(self.ring.filled(fill.slot), slot)
-            # Waking the consumer takes the interpreter from a thread that reads a stream. The consumer looks by
-            # itself after a moment.
+            # Do not wake the consumer for each group of a stream: it would take the interpreter lock from the
+            # reading thread. The consumer polls instead (POLL_SECONDS of the runner).
             if is_end or not self._filler.reads_in_order or self.ring.full:
                 self.may_take.notify()
 
@@ -118,7 +118,7 @@ class SlotExchange:
             self.may_take.notify()
 
     def _record_partial_failure(self, sequence: int | None, slot: Slot) -> None:
-        """Raise the error of a slot after its batches, and before later groups."""
+        """Record the error of a slot between its filled batches and the next group."""
         error, slot.partial_failure = slot.partial_failure, None
         if error is not None and sequence is not None:
             self.errors[sequence + 1] = error
@@ -128,7 +128,7 @@ class SlotExchange:
     def deliver(self) -> Slot | None:
         """Return the slot of the next group, or None if it is not ready.
 
-        Raise the error of the group.
+        Raise the error of the group if its fill failed.
         """
         error = self.errors.pop(self.ring.next_sequence, None)
         if error is not None:
@@ -173,7 +173,7 @@ def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
 def _wrap_stop_iteration(error: BaseException) -> BaseException:
     """Turn a StopIteration of a map into an error, as generators do.
 
-    It would end the epoch silently.
+    Otherwise it would end the epoch silently.
     """
     if not isinstance(error, StopIteration):
         return error

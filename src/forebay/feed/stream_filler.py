@@ -119,9 +119,9 @@ class _SequentialFiller(ABC):
         return False
 
     def tasks(self, cursor: Cursor) -> Iterator[Cursor | None]:
-        """Yield the start, then None ("continue") without end.
+        """Yield the start cursor, then None forever, which means "continue".
 
-        The length of a stream is not known before.
+        The length of a stream is unknown, so `read` detects the end.
         """
         yield cursor
         while True:
@@ -170,7 +170,7 @@ class _SequentialFiller(ABC):
 class StreamFiller(_SequentialFiller):
     """Fills slots from a stream of rows, one batch per slot.
 
-    So no batch waits for a later row.
+    With more, a complete batch would wait for later rows.
     """
 
     _piece_rows = 1

@@ -1,7 +1,7 @@
 """When a reading thread may run Python code without slowing the consumer.
 
-A stream is read by Python code, which holds the interpreter lock. While the consumer waits for a group, reading is
-always right. While the consumer works on a batch, reading may slow it down; trials find out whether it does.
+A stream is read by Python code, which holds the interpreter lock. While the consumer waits for a group, reading
+cannot slow it. While the consumer works on a batch, reading may slow it down; trials find out whether it does.
 """
 
 import threading
@@ -14,8 +14,8 @@ __all__ = ["ConsumerThrottle", "OverlapPolicy"]
 YIELD_SECONDS = 50e-6  # a sleep in which another thread takes the interpreter
 
 TRIAL_STEPS = 5  # steps of each kind that a comparison needs
-MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer is back so soon that reading can wait for it
-MAX_SLOWDOWN = 1.1  # a longer step counts as slowed by the reading thread
+MIN_STEP_SECONDS = 100e-6  # with shorter steps the consumer waits again so soon that overlap is not needed
+MAX_SLOWDOWN = 1.1  # ratio of step times; above it, reading counts as slowing the consumer
 FIRST_PAUSE_STEPS = 32  # steps until the next trial; doubled while the result stays the same
 MAX_PAUSE_STEPS = 1024
 
@@ -32,18 +32,18 @@ class ConsumerThrottle:
         self._taken_batches = 1
 
     def on_request(self) -> None:
-        """The consumer requests a group."""
+        """Record that the consumer requests a group."""
         taken_at = self._taken_at  # another thread may call reset() meanwhile
         if taken_at is not None:
             self._policy.record_step((time.perf_counter() - taken_at) / self._taken_batches)
 
     def on_wait(self) -> None:
-        """No group is ready, and the consumer waits."""
+        """Record that no group is ready and the consumer waits."""
         self.is_waiting = True
         self._may_read.set()
 
     def on_take(self, batches: int) -> None:
-        """The consumer takes a group."""
+        """Record that the consumer takes a group."""
         self.is_waiting = False
         self._taken_at, self._taken_batches = time.perf_counter(), batches
         if self._policy.overlap_allowed or self._closed:
@@ -52,7 +52,7 @@ class ConsumerThrottle:
             self._may_read.clear()
 
     def reset(self) -> None:
-        """The feed restarts: reading is free until the first group is taken."""
+        """Restart: allow reading until the consumer takes the first group."""
         self._taken_at = None
         self._may_read.set()
 

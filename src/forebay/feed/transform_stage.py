@@ -72,7 +72,7 @@ class TransformStage:
     def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
         """Transform a batch or a group, and write it to the slot.
 
-        A map in threads receives single batches.
+        If a map runs in threads, the planner makes groups of one batch, so the map receives single batches.
         """
         if self._pool is not None:
             try:
