@@ -11,9 +11,9 @@ consumer work with events.
     send                  after a slot is filled: start the copy of all of it, or of some parts
     await_arrival         before the hand-off, on the consumer's thread: wait until the consumer may read
     hand_out              for each batch, on the thread that takes it
-    reclaim               on the consumer's thread: the consumer holds no reference to these slots any more, and the
-                          work it queued before must still finish first. Return False if the engine cannot order that
-                          now; the slots then stay lent and the feed calls again
+    reclaim               on the consumer's thread, once it holds no reference to these slots: let their next use wait
+                          for the work that the consumer has queued. Return False if the engine cannot do so now; the
+                          slots then stay lent and the feed calls again
     close_slot            free the memory of a slot once no batch refers to it
 """
 
@@ -64,7 +64,7 @@ class Engine(Protocol):
 
     @property
     def is_device(self) -> bool:
-        """Whether batches end up in device memory, whose work may run behind the host."""
+        """Whether batches end up in device memory; device work may run behind the host."""
         ...
 
     @property

@@ -8,7 +8,9 @@ __all__ = ["merge_intervals"]
 
 
 def merge_intervals(starts: Any, ends: Any, *, gap: int = 0) -> tuple[Any, Any]:
-    """Merge intervals that overlap, touch or are at most `gap` apart; return sorted starts and ends.
+    """Merge intervals that overlap, touch or are at most `gap` apart.
+
+    Return sorted starts and ends.
 
     >>> [edge.tolist() for edge in merge_intervals(np.array([20, 0, 5]), np.array([30, 10, 12]))]
     [[0, 20], [12, 30]]

@@ -1,7 +1,7 @@
 """Ranks of processes that one launcher started: Ray Train, torchrun, JAX, TensorFlow, MPI, Slurm.
 
-Nothing is imported to find a rank. A framework that is not imported has started no ranks, and launchers write theirs
-to environment variables.
+This module imports no framework to find a rank. A framework that is not imported has started no ranks, and launchers
+write their ranks to environment variables.
 """
 
 import json
@@ -23,7 +23,7 @@ __all__ = ["LAUNCHERS", "Launcher", "ReportedRank", "detect_process_rank", "lock
 class ReportedRank:
     """The rank of this process, as one launcher reports it."""
 
-    index: int | None  # None if the process has no rank, as a parameter server
+    index: int | None  # None if the process has no rank, such as a parameter server
     count: int | None  # None if the launcher does not report it
     reported_by: str
     has_parameter_servers: bool = False
@@ -38,7 +38,7 @@ class Launcher:
 
 
 def lockstep_ranks() -> Iterator[ReportedRank]:
-    """Yield what each launcher of a common training run reports.
+    """Yield the reported rank of each launcher whose ranks run in lockstep.
 
     Raise `PipelineError` if a report is malformed.
     """
@@ -59,7 +59,7 @@ def detect_process_rank() -> int | None:
         with suppress(Exception):  # a framework may be half imported, and a variable may hold no number
             rank = launcher.read()
             if rank is not None:
-                return None if rank.count == 1 else rank.index  # a batch system numbers single processes too
+                return None if rank.count == 1 else rank.index  # a batch system gives a rank to a single process too
     return None
 
 
@@ -120,7 +120,10 @@ def _parse_tf_config(config: str) -> ReportedRank | None:
 def _report_tensorflow(
     cluster: Mapping[str, Any], kind: str | None, index: Any, reported_by: str
 ) -> ReportedRank | None:
-    """The chief is rank 0, and the workers follow. An evaluator has no rank."""
+    """Report the rank of a task: 0 for the chief, then the workers.
+
+    An evaluator has no rank.
+    """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)
     if kind not in ("chief", "worker"):
@@ -131,7 +134,7 @@ def _report_tensorflow(
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
     index, count = os.environ.get(index_variable), os.environ.get(count_variable)
-    if index is None or (count is None and not index.isdigit()):  # a lone word may have another meaning
+    if index is None or (count is None and not index.isdigit()):  # not a rank: another program may use this variable
         return None
     return _report(index, count, f"{index_variable} and {count_variable}")
 

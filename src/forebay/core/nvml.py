@@ -20,7 +20,7 @@ def has_binding() -> bool:
 
 
 class Nvml:
-    """NVML between `__enter__` and `__exit__`."""
+    """A session with NVML. Use it in a `with` statement."""
 
     def __init__(self) -> None:
         self._pynvml: Any = None  # None: there is no binding, or no driver
@@ -61,7 +61,10 @@ class Nvml:
         return self.query("nvmlDeviceGetHandleByIndex", index)
 
     def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """Return the current PCIe generation and width of the GPU at an address such as 00000000:3b:00.0."""
+        """Return the current PCIe generation and width of a GPU.
+
+        `bus_address` is an address such as 00000000:3b:00.0.
+        """
         handle = self.query("nvmlDeviceGetHandleByPciBusId", bus_address)
         if handle is None:
             return None, None
@@ -69,7 +72,10 @@ class Nvml:
         return generation, self.query("nvmlDeviceGetCurrPcieLinkWidth", handle)
 
     def query(self, function: str, *arguments: Any) -> Any:
-        """Call a function of pynvml; None if the binding, the driver or the GPU does not support it."""
+        """Call a function of pynvml and return its result.
+
+        Return None if the binding, the driver or the GPU does not support the function.
+        """
         call = getattr(self._pynvml, function, None)
         if call is None:
             return None

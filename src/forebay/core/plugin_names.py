@@ -69,7 +69,7 @@ def warn_renamed(owner: str, renamed: Mapping[str, str]) -> None:
 
 
 def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
-    """Add aliases to the class of a plug-in; return {old name: new name} of each alias."""
+    """Add aliases to the class of a plug-in, and return {old name: new name}."""
     kind = type(plugin)
     renamed = {old: new for old, new in names.items() if _uses_old_name(plugin, old, new)}
     for old, new in renamed.items():

@@ -201,7 +201,7 @@ def _load_framework(target: str, name: str) -> Any:
 
 
 def _entry_points(group: str) -> dict[str, str]:
-    # Importing this module takes as long as importing Forebay, and most programs do not need it.
+    # Importing importlib.metadata takes as long as importing Forebay, and most programs do not need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=group)}

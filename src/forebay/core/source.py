@@ -120,7 +120,7 @@ class PipelineInput(ABC):
 class AbstractSource(PipelineInput):
     """Rows by index. Several threads call `gather` at the same time."""
 
-    immutable: bool = False  # True if rows cannot change while the source is open; the feed may begin the next epoch
+    immutable: bool = False  # True if rows cannot change while it is open; then the feed may fill the next epoch early
     version: str = ""  # identifies the stored data, if the storage reports a version
     shuffle_blocks: ShuffleBlocks | None = None  # set if a shuffle should stay inside a few blocks of rows
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
@@ -175,14 +175,14 @@ class AbstractSource(PipelineInput):
     def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
         """Return for each leaf where its rows are in memory, else an empty list.
 
-        A device reads rows from there, so their bytes must be contiguous and in the form that is handed off.
+        A device reads rows from there, so the bytes of a row must be contiguous and in native byte order.
         """
         return []
 
     def file_extents(self) -> Sequence[Sequence[FileExtent]]:
         """Return for each leaf where its rows are in files, else an empty list.
 
-        The direct readers bypass the page cache with this.
+        The direct readers use these extents to bypass the page cache.
         """
         return []
 
@@ -214,7 +214,7 @@ class StreamReader(Protocol):
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state of the stream, or None if it has none.
 
-        The state is the one after the last row read.
+        The state describes the position after the last row that was read.
         """
         ...
 

@@ -301,7 +301,7 @@ def _as_spec(leaf: Any) -> ArraySpec:
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Convert to native byte order.
 
-    Return NumPy's own dtype object if there is one, so that `is` compares dtypes.
+    Return NumPy's own dtype object if there is one, so that callers can compare dtypes with `is`.
     """
     if dtype.isnative:
         return dtype
