@@ -28,9 +28,9 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 
 __all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
-MAX_OPEN_GROUPS = 8  # more groups make segments shorter; fewer groups hold more rows besides the mixed ones
+MAX_OPEN_GROUPS = 8  # more groups shorten segments; with fewer, the reader holds more rows besides the mixed ones
 MIN_SEGMENT_ROWS = 1024  # where possible, because each segment costs about 50 us
-_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # what a derived key permutes
+_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # parts of a derived key: what the key permutes
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BlockLayout:
 
     @cached_property
     def open_groups(self) -> int:
-        """Block groups open at a time, which equals the segments a group lasts.
+        """Number of block groups open at a time; each stays open for as many segments.
 
         It is 1 if segments would be too short.
         """
@@ -91,7 +91,7 @@ class BlockLayout:
         """Return the most blocks that `rows` consecutive positions in `passes` passes can need."""
         if self.blocks <= self.max_open_blocks:
             return self.blocks
-        missing_rows = self.block_groups * self.group_rows - self.length  # by which the last block group is short
+        missing_rows = self.block_groups * self.group_rows - self.length  # that the last block group lacks
         groups = passes * (self.open_groups + 1) + (rows + passes * missing_rows) // self.group_rows
         return min(self.blocks, groups * self.group_blocks)
 
@@ -194,7 +194,7 @@ class BlockShuffleEpoch:
 
     def _row_numbers(self, places: Positions) -> Positions:
         block_rows = self._layout.block_rows
-        places = places + self._missing_rows * (places >= self._short_end)  # as if the short block had all its rows
+        places = places + self._missing_rows * (places >= self._short_end)  # as if the short block were full
         blocks = places // block_rows
         return self._first_rows[blocks] + (places - blocks * block_rows)
 
@@ -214,5 +214,5 @@ def _wrap(places: Positions, length: int) -> Positions:
 
 @lru_cache(maxsize=4)
 def cached_epoch(layout: BlockLayout, key: int) -> BlockShuffleEpoch:
-    """Return the tables of an epoch, built once while the epoch runs."""
+    """Return the tables of an epoch, from a cache of recently used ones."""
     return BlockShuffleEpoch(layout, key)

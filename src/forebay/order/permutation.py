@@ -31,10 +31,11 @@ class PermutationParams:
 class Permutation:
     """A permutation of range(length) selected by a key; a call maps positions to their images.
 
-    Up to `TABLE_LENGTH` it is a table: the ranks of random numbers. A longer permutation is computed: one addition,
-    then rounds of multiply and shift. Each round is a bijection on numbers of k bits. A result outside the range goes
-    through the rounds again until it is inside, so the whole is a bijection on the range. The constants come from raw
-    Philox bits, which NumPy guarantees never to change, so an order is the same on every machine and version.
+    Up to `TABLE_LENGTH` it is a table: the indices that sort random numbers. A longer permutation is computed: one
+    addition, then rounds of multiply and shift. Each round is a bijection on numbers of k bits. A result outside the
+    range goes through the rounds again until it is inside, so the whole is a bijection on the range. The constants
+    come from raw Philox bits, which NumPy guarantees never to change. So an order is the same on every machine and
+    version.
     """
 
     TABLE_LENGTH = 1 << 13  # shorter ranges have too few bits for the multiplication to mix well
@@ -104,5 +105,5 @@ def derive_key(*parts: int) -> int:
 
 @lru_cache(maxsize=32)
 def cached_permutation(length: int, key: int) -> Permutation:
-    """Return a `Permutation`, cached while it is in use."""
+    """Return a `Permutation`, from a cache of recently used ones."""
     return Permutation(length, key)
