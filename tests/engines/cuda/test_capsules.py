@@ -66,9 +66,9 @@ def references(root):
 
 def described(capsule):
     """Return the contents of a capsule without its address."""
-    found = tensor_in(capsule)
-    shape, ndim = found.shape[: found.ndim], found.ndim
-    return ndim, shape, found.code, found.bits, found.lanes, found.byte_offset
+    tensor = tensor_in(capsule)
+    shape, ndim = tensor.shape[: tensor.ndim], tensor.ndim
+    return ndim, shape, tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset
 
 
 @given(
@@ -82,9 +82,9 @@ def test_a_capsule_has_the_device_address_and_the_device_type(delta, index, dtyp
     array = shadow_array((5, 2), dtype)
     root = root_of(array, delta=delta, index=index)[start : start + rows]
     capsule = root.capsule()
-    found = tensor_in(capsule)
-    assert found.data == (array[start:].ctypes.data + delta) % 2**64
-    assert (found.device_type, found.device_id) == (2, index)
+    tensor = tensor_in(capsule)
+    assert tensor.data == (array[start:].ctypes.data + delta) % 2**64
+    assert (tensor.device_type, tensor.device_id) == (2, index)
     assert described(capsule) == described(array[start : start + rows].__dlpack__())
 
 

@@ -34,8 +34,8 @@ def test_parts_of_a_workspace_do_not_overlap_and_fit(rows, tables):
 def test_row_numbers_arrive_in_the_width_that_kernels_read(needs_int64, dtype, rows):
     made = workspace(Device(), needs_int64=needs_int64)
     made.load_rows(Stream(), rows)
-    found = np.frombuffer(ctypes.string_at(made.rows, 20 * np.dtype(dtype).itemsize), dtype)
-    assert np.array_equal(found, np.arange(1000)[rows])
+    actual = np.frombuffer(ctypes.string_at(made.rows, 20 * np.dtype(dtype).itemsize), dtype)
+    assert np.array_equal(actual, np.arange(1000)[rows])
 
 
 def test_tables_are_uploaded_only_if_they_changed():

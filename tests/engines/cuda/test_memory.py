@@ -129,11 +129,11 @@ def test_addresses_of_roots_follow_the_layout(rows, batches, pointer):
     layout = Layout.of(specs, batch_rows=rows, batches=batches, alignment=DEVICE_ALIGNMENT)
     memory = slot(layout.nbytes, pointer=pointer)
     places = [(leaf, batch) for leaf in range(2) for batch in range(batches)]
-    found = [memory.root(layout, *place) for place in places]
+    actual = [memory.root(layout, *place) for place in places]
     expected = [pointer + layout.offsets[leaf] + batch * layout.strides[leaf] for leaf, batch in places]
-    assert [root.pointer for root in found] == expected
-    assert all(root.pointer % DEVICE_ALIGNMENT == 0 for root in found)
-    assert [memory.lease_object(root).shape for root in found] == [specs[leaf].batch_shape(rows) for leaf, _ in places]
+    assert [root.pointer for root in actual] == expected
+    assert all(root.pointer % DEVICE_ALIGNMENT == 0 for root in actual)
+    assert [memory.lease_object(root).shape for root in actual] == [specs[leaf].batch_shape(rows) for leaf, _ in places]
 
 
 def test_the_host_buffer_is_allocated_and_locked_at_first_use():

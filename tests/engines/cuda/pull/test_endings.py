@@ -83,13 +83,13 @@ def test_a_batch_taken_late_is_complete_and_its_stream_is_recorded(monkeypatch):
             taker = ConsumerThread(framework, epoch)
             assert held.is_reached()
             kept = list(epoch)
-            found = read_all(framework, kept)
+            actual = read_all(framework, kept)
         framework.recorded_streams.clear()
         held.resume()
         assert taker.has_finished()
         assert taker.ended_by is None
         assert framework.recorded_streams == [0]
-        assert_same(taker.found + found, host_epoch(pipeline, 2))
+        assert_same(taker.found + actual, host_epoch(pipeline, 2))
         del kept
 
 

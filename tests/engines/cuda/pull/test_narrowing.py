@@ -44,9 +44,9 @@ def assert_same_as_host_narrowed(pipeline, framework, **options):
     with feed_of(pipeline, narrowing(framework), **options) as feed:
         assert feed.plan.transport is not None
         for number in range(3):
-            found = read_all(framework, feed)  # the first ones are staged
+            actual = read_all(framework, feed)  # the first ones are staged
             wait_until_located()
-            assert_same(found, narrowed(host_epoch(pipeline, number)))
+            assert_same(actual, narrowed(host_epoch(pipeline, number)))
         return feed
 
 

@@ -99,7 +99,9 @@ def test_located_rows_have_the_same_bytes_and_alignment(shape):
         whole, edges = extent(base, shape), UnlockableEdges(device)
         parts = split_and_located(edges, [whole], shape[1])
         assert row_bytes(parts, shape[1]) == row_bytes([whole], shape[1])
-        assert [found % 16 for found in row_addresses(parts)] == [found % 16 for found in row_addresses([whole])]
+        assert [address % 16 for address in row_addresses(parts)] == [
+            address % 16 for address in row_addresses([whole])
+        ]
         edges.close()
     assert device.locked == {}
 
@@ -110,8 +112,8 @@ def test_edges_of_several_extents_do_not_overlap(several):
         edges, extents = UnlockableEdges(RecordingDevice()), [extent(base, shape) for shape in several]
         parts_by_extent = [edges.split(whole, shape[1]) for whole, shape in zip(extents, several, strict=True)]
         located = [edges.locate(parts) for parts in parts_by_extent]
-        found = [row_bytes(parts, shape[1]) for parts, shape in zip(located, several, strict=True)]
-        assert found == [row_bytes([whole], shape[1]) for whole, shape in zip(extents, several, strict=True)]
+        actual = [row_bytes(parts, shape[1]) for parts, shape in zip(located, several, strict=True)]
+        assert actual == [row_bytes([whole], shape[1]) for whole, shape in zip(extents, several, strict=True)]
 
 
 @given(shape=shapes())

@@ -46,10 +46,10 @@ def test_the_consumer_fills_groups_of_a_warm_feed(framework, fillers, resident):
     with feed_of(pipeline, framework, resident=resident) as feed:
         warm(framework, feed)
         fillers.clear()
-        found = [read_all(framework, feed) for _ in range(3)]
+        actual = [read_all(framework, feed) for _ in range(3)]
         assert len(fillers) >= 3 * (50 // feed.plan.group_batches)
         assert set(fillers) == {CONSUMER_THREAD}
-    for number, batches in enumerate(found, 2):
+    for number, batches in enumerate(actual, 2):
         assert_same(batches, host_epoch(pipeline, number))
 
 

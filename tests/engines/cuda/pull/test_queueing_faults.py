@@ -78,9 +78,9 @@ def test_ctrl_c_during_a_fill_is_raised_at_once_and_the_feed_stays_usable(framew
         for number in range(2, 7):
             with monkeypatch.context() as patch:
                 FailingFills(patch, KeyboardInterrupt(), first=4)
-                found, _ = received_until(framework, feed, KeyboardInterrupt)
-            assert 0 < len(found) < 4 * feed.plan.group_batches  # the fourth fill is the one that fails
-            assert_same(found, host_epoch(pipeline, number)[: len(found)])
+                batches, _ = received_until(framework, feed, KeyboardInterrupt)
+            assert 0 < len(batches) < 4 * feed.plan.group_batches  # the fourth fill is the one that fails
+            assert_same(batches, host_epoch(pipeline, number)[: len(batches)])
         assert_same(read_all(framework, feed), host_epoch(pipeline, 7))
 
 
@@ -115,9 +115,9 @@ def test_an_error_is_raised_after_all_batches_before_its_group(framework, monkey
         warm(framework, feed)
         fillers.clear()
         FailingFills(monkeypatch, ZeroDivisionError("divided"), first=group)
-        found, error = received_until(framework, feed, ZeroDivisionError)
+        batches, error = received_until(framework, feed, ZeroDivisionError)
         expected = host_epoch(pipeline, 2)[: group * feed.plan.group_batches]
-        assert [batch["x"].tolist() for batch in found] == [batch["x"].tolist() for batch in expected]
+        assert [batch["x"].tolist() for batch in batches] == [batch["x"].tolist() for batch in expected]
         assert any("while filling" in note and "epoch 2" in note for note in error.__notes__)
         assert feed.state_dict()["position"] == len(expected) * 8
         assert_same(read_all(framework, feed), host_epoch(pipeline, 3))
@@ -139,8 +139,8 @@ def test_a_permanent_device_failure_is_raised_in_an_endless_epoch(monkeypatch):
         read_all(framework, islice(feed, 100))
         wait_until_idle(feed)
         FailingFills(monkeypatch, DeviceError("lost"), count=10_000)
-        found, _ = received_until(framework, feed, DeviceError)
-        assert found == []
+        batches, _ = received_until(framework, feed, DeviceError)
+        assert batches == []
 
 
 # By another thread

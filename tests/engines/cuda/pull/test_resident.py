@@ -71,11 +71,11 @@ def tables(draw):
 
 def in_memory(arrays):
     """Return the extents of several arrays, and all their rows."""
-    found, first = [], 0
+    lines, first = [], 0
     for array in arrays:
-        found.append((first, array.ctypes.data - first * array.strides[0], array.strides[0]))
+        lines.append((first, array.ctypes.data - first * array.strides[0], array.strides[0]))
         first += len(array)
-    return RowExtents.from_table(np.array(found, np.int64), row_nbytes=array[0].nbytes, rows=first), np.concatenate(
+    return RowExtents.from_table(np.array(lines, np.int64), row_nbytes=array[0].nbytes, rows=first), np.concatenate(
         arrays
     )
 
@@ -89,21 +89,21 @@ def read(extents):
 @given(host_extents=tables(), data=st.data())
 def test_every_row_has_the_right_address(host_extents, data):
     rows = data.draw(st.integers(1, host_extents.rows))
-    found = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(rows)
+    actual = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(rows)
     every = np.arange(host_extents.rows)
     expected = np.where(
         every < rows, POINTER + every * host_extents.row_nbytes, host_extents.addresses(every).view(np.int64)
     )
-    assert found.addresses(every).view(np.int64).tolist() == expected.tolist()
+    assert actual.addresses(every).view(np.int64).tolist() == expected.tolist()
 
 
 @given(host_extents=tables(), data=st.data())
 def test_tables_stay_sorted_and_grow_by_a_line_at_most(host_extents, data):
     rows = data.draw(st.integers(1, host_extents.rows))
-    found = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(rows)
-    assert (np.diff(found.table[:, 0]) > 0).all()
-    assert len(found.table) <= len(host_extents.table) + 1
-    assert (found.rows, found.row_nbytes, found.on_device) == (
+    actual = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(rows)
+    assert (np.diff(actual.table[:, 0]) > 0).all()
+    assert len(actual.table) <= len(host_extents.table) + 1
+    assert (actual.rows, actual.row_nbytes, actual.on_device) == (
         host_extents.rows,
         host_extents.row_nbytes,
         rows == host_extents.rows,
@@ -112,11 +112,11 @@ def test_tables_stay_sorted_and_grow_by_a_line_at_most(host_extents, data):
 
 @given(host_extents=tables(), data=st.data())
 def test_extents_are_16_byte_aligned_only_if_host_and_device_rows_are(host_extents, data):
-    found = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(
+    actual = ResidentRows(AddressOnlyEngine(), host_extents, rows=host_extents.rows)._extents_with_resident(
         data.draw(st.integers(1, host_extents.rows))
     )
-    every = found.addresses(np.arange(host_extents.rows))
-    assert not found.is_16_byte_aligned or (host_extents.row_nbytes % 16 == 0 and not (every % 16).any())
+    every = actual.addresses(np.arange(host_extents.rows))
+    assert not actual.is_16_byte_aligned or (host_extents.row_nbytes % 16 == 0 and not (every % 16).any())
 
 
 def test_the_current_table_is_not_changed():
@@ -148,9 +148,9 @@ def test_resident_rows_are_a_copy_and_the_others_are_not(mover):
     resident_rows = ResidentRows(Engine(), host_extents, rows=6)
     resident_rows.upload(mover, np.empty(0, np.uint64), publish=published.append, is_stopped=lambda: False)
     array += 1000
-    found = np.frombuffer(read(published[-1]), array.dtype).reshape(10, 4)
-    assert np.array_equal(found[:6], before[:6])
-    assert np.array_equal(found[6:], array[6:])
+    actual = np.frombuffer(read(published[-1]), array.dtype).reshape(10, 4)
+    assert np.array_equal(actual[:6], before[:6])
+    assert np.array_equal(actual[6:], array[6:])
 
 
 def test_rows_across_a_boundary_of_page_locks_arrive_complete(mover):
@@ -178,7 +178,7 @@ def test_a_stopped_upload_ends_after_its_step(mover, monkeypatch):
 
 
 def sample_of(*arrays):
-    extents = [found[0] for found in locate_extents(arrays)]
+    extents = [located[0] for located in locate_extents(arrays)]
     return ChangeSample(extents, arrays[0][0].nbytes)
 
 

@@ -61,9 +61,9 @@ def read_all(framework, batches):
     return [{name: framework.read(leaf) for name, leaf in named(batch).items()} for batch in batches]
 
 
-def assert_same(found, expected):
-    assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
+def assert_same(actual, expected):
+    assert len(actual) == len(expected) > 0
+    for one, other in zip(actual, expected, strict=True):
         assert one.keys() == other.keys()
         assert all(one[name].tobytes() == other[name].tobytes() for name in other)
         assert all(one[name].dtype == other[name].dtype and one[name].shape == other[name].shape for name in other)
@@ -76,9 +76,9 @@ def assert_same_as_host(pipeline, framework, *, epochs=3, **options):
         assert feed.plan.transport is not None
         for batches in expected:
             epoch = iter(feed)
-            found = read_all(framework, islice(epoch, 1))
+            actual = read_all(framework, islice(epoch, 1))
             wait_until_located()
-            assert_same(found + read_all(framework, epoch), batches)
+            assert_same(actual + read_all(framework, epoch), batches)
         return feed.explain()
 
 
@@ -267,8 +267,8 @@ def test_closing_inside_an_epoch_releases_everything(framework, taken):
     with feed_of(pipeline, framework) as feed:
         kept = list(islice(feed, taken))
     assert feed_threads() == []
-    found = read_all(framework, kept) if kept else []
-    assert [batch["x"].tolist() for batch in found] == [batch["x"].tolist() for batch in expected]
+    actual = read_all(framework, kept) if kept else []
+    assert [batch["x"].tolist() for batch in actual] == [batch["x"].tolist() for batch in expected]
     del kept
 
 
@@ -325,7 +325,7 @@ def test_a_loaded_state_continues_with_the_same_batches(framework):
 
 def queue_reads(framework, feed, *, streams=(0,), epochs=2):
     """Queue a read of every batch and drop the batch at once."""
-    turns, seen = itertools.cycle(streams), []
+    turns, reads = itertools.cycle(streams), []
     for _ in range(epochs):
         epoch = iter(feed)
         while True:
@@ -333,10 +333,10 @@ def queue_reads(framework, feed, *, streams=(0,), epochs=2):
                 batch = next(epoch, None)
                 if batch is None:
                     break
-                seen.append({name: framework.queue_read(leaf) for name, leaf in batch.items()})
+                reads.append({name: framework.queue_read(leaf) for name, leaf in batch.items()})
                 del batch
         wait_until_located()
-    return seen
+    return reads
 
 
 def two_leaves():
@@ -349,9 +349,9 @@ def two_leaves():
 def test_queued_work_of_the_consumer_reads_its_own_batch(framework, resident, streams):
     pipeline = two_leaves()
     with feed_of(pipeline, framework, resident=resident) as feed:
-        seen = queue_reads(framework, feed, streams=streams)
+        reads = queue_reads(framework, feed, streams=streams)
         framework.synchronize()
-    assert_same(seen, list(itertools.chain(*host_batches(pipeline, 2))))
+    assert_same(reads, list(itertools.chain(*host_batches(pipeline, 2))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -359,22 +359,22 @@ def test_a_fill_that_does_not_wait_is_detected(kind, monkeypatch):
     monkeypatch.setattr(CudaMemory, "wait_for_release", lambda memory: None)
     pipeline = two_leaves()
     with fake_cuda(kind=kind, pace="early") as framework, feed_of(pipeline, framework, resident="never") as feed:
-        seen = queue_reads(framework, feed)
+        reads = queue_reads(framework, feed)
         framework.synchronize()
         expected = list(itertools.chain(*host_batches(pipeline, 2)))
-        assert any(one["x"].tobytes() != other["x"].tobytes() for one, other in zip(seen, expected, strict=True))
+        assert any(one["x"].tobytes() != other["x"].tobytes() for one, other in zip(reads, expected, strict=True))
 
 
 @pytest.mark.parametrize("pace", PACES)
 def test_two_threads_with_their_own_streams_share_an_epoch(pace):
     pipeline = fb.from_arrays({"row": np.arange(4000)}).shuffle(seed=1).batch(8)
     with fake_cuda(pace=pace) as framework, feed_of(pipeline, framework, resident="never") as feed:
-        epoch, seen = iter(feed), []
+        epoch, reads = iter(feed), []
 
         def take(stream):
             with framework.using(stream):
                 for batch in epoch:
-                    seen.append(framework.queue_read(batch["row"]))
+                    reads.append(framework.queue_read(batch["row"]))
                     del batch
 
         threads = [threading.Thread(target=take, args=(stream,)) for stream in (1, 2)]
@@ -383,7 +383,7 @@ def test_two_threads_with_their_own_streams_share_an_epoch(pace):
         for thread in threads:
             thread.join(60)
         framework.synchronize()
-        assert sorted(np.concatenate(seen).tolist()) == list(range(4000))
+        assert sorted(np.concatenate(reads).tolist()) == list(range(4000))
 
 
 @pytest.mark.parametrize("pace", PACES)
@@ -414,8 +414,8 @@ def test_queued_batches_use_no_more_memory_than_planned(resident, pace):
     ):
         taken = []
         framework.refuse = lambda nbytes: taken.append(sum(framework.machine.memory.values()) + nbytes)
-        found = [framework.queue_read(batch) for _ in range(30) for batch in feed]
+        actual = [framework.queue_read(batch) for _ in range(30) for batch in feed]
         framework.synchronize()
         expected = [batch for epoch in host_batches(pipeline, 30) for batch in epoch]
-        assert_same([{"": array} for array in found], expected)
+        assert_same([{"": array} for array in actual], expected)
         assert max(taken) <= feed.plan.transport.device_nbytes
