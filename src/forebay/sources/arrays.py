@@ -1,10 +1,11 @@
-"""Arrays in memory as a source: rows are gathered in place, for any memory layout.
+"""A source of arrays in memory, with a fast gather for each memory layout.
 
 `np.take(out=)` is the fastest gather, but only from C-ordered, aligned arrays. From a column slice, a field view or a
-Fortran-ordered array it first copies the complete array. So each layout has its own method that never does this:
+Fortran-ordered array it first copies the complete array. So each layout has its own method, and none copies the
+complete array:
 
-    contiguous rows, no gaps between rows   take, with each row viewed as one opaque item (alignment is then no issue)
-    contiguous rows with gaps               fancy indexing, with each row viewed as one opaque item
+    contiguous rows, no gaps between rows   take, with each row viewed as one void item, which needs no alignment
+    contiguous rows with gaps               fancy indexing, with each row viewed as one void item
     axes in another order                   take along the row axis of the transposed array, then one small transpose
     any other layout                        fancy indexing, in parts that fit in the CPU cache
 """
@@ -198,9 +199,9 @@ def _gather_nothing(rows: Rows, out: Array) -> None:
 
 
 def _as_opaque_rows(array: Array, row_nbytes: int) -> Array:
-    """View each row as one opaque item.
+    """View each row as one opaque item (a void dtype).
 
-    The stride of a single row is arbitrary, so it is corrected.
+    NumPy may store any stride for an array of one row, so use the row size then.
     """
     stride = row_nbytes if len(array) == 1 else array.strides[0]
     return np.asarray(_OpaqueRows(array, row_nbytes, stride))

@@ -1,7 +1,7 @@
 """Sources from other packages, adapted to `AbstractSource`.
 
-Version 0.1 found optional features by their names on any object with the methods of `Source`. Only this module still
-knows these names. New sources derive from `AbstractSource`.
+Forebay 0.1 accepted any object with the methods of `Source`, and looked up optional features by attribute name. Only
+this module still uses these names. New sources derive from `AbstractSource`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
 
 
 class ForeignSource(AbstractSource):
-    """A source that follows the protocol of version 0.1. Its optional names are read once."""
+    """A source that follows the protocol of version 0.1. Its optional attributes are read once."""
 
     def __init__(self, source: Source) -> None:
         self._source: Any = source
@@ -85,7 +85,7 @@ class ForeignSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        return int(self._optional("held_nbytes", 0))  # changes while rows are read
+        return int(self._optional("held_nbytes", 0))  # read at each call, because it changes while rows are read
 
     def memory(self) -> Sequence[MemoryRegion]:
         regions: Sequence[MemoryRegion] = self._source.memory()

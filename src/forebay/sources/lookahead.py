@@ -26,12 +26,12 @@ class ReadStoppedError(SourceError):
 class LookAhead:
     """Prepares upcoming groups before a consumer needs them.
 
-    A subclass defines what it prepares and how much fits in its budget. It uses one of two ways:
+    A subclass defines what it prepares and how much fits in its budget. It works in one of two ways:
 
     - Background threads prepare groups. `_start_threads` starts them, they run `_prepare_groups`, and `_admit` lets
       them wait for room.
-    - Threads that gather rows prepare groups on the way, without a thread of their own. `_wait_for` and `_release`
-      call `_advance`, which starts as many groups as fit and never waits.
+    - The threads that gather rows also prepare groups, so no other thread is needed. `_wait_for` and `_release` call
+      `_advance`, which starts as many groups as fit and never waits.
 
     The condition `changed` guards all state. It is notified when something was prepared, released or closed.
     """
@@ -56,7 +56,7 @@ class LookAhead:
             self.changed.notify_all()
 
     def _drop_items(self) -> None:
-        """Give back what was prepared. The caller holds the lock."""
+        """Release everything that was prepared. The caller holds the lock."""
 
     # Background threads
 
@@ -68,7 +68,7 @@ class LookAhead:
     def _run(self) -> None:
         try:
             self._prepare_groups()
-        except Exception:  # only a hint is lost: the thread that needs the rows meets the same error and raises it
+        except Exception:  # prefetching is optional; the thread that needs the rows gets the same error and raises it
             _log.debug("%s stopped", type(self).__name__, exc_info=True)
         with self.changed:
             self._running -= 1
@@ -78,9 +78,9 @@ class LookAhead:
         """Prepare one group after the other until none is left or the look-ahead is closed."""
 
     def _admit(self, fits: Callable[[], bool], hold: Callable[[], None]) -> bool:
-        """Wait until a group fits, then hold what it needs. Return False if the look-ahead was closed.
+        """Wait until `fits()` is true, then call `hold()`.
 
-        Both functions are called with the lock held.
+        Return False if the look-ahead was closed. Both functions run with the lock held.
         """
         with self.changed:
             self.changed.wait_for(lambda: self.is_closed or fits())
@@ -96,7 +96,7 @@ class LookAhead:
         """Start as many upcoming groups as fit now. The caller holds the lock."""
 
     def _wait_for(self, find: Callable[[], Found | None]) -> Found:
-        """Return what `find` finds; wait until it finds something."""
+        """Wait until `find()` returns something other than None, and return it."""
         with self.changed:
             while True:
                 if not self.is_closed:
@@ -109,7 +109,7 @@ class LookAhead:
                 self.changed.wait()
 
     def _release(self, free: Callable[[], None]) -> None:
-        """Give room back, and start the groups that fit in it."""
+        """Call `free()` to release memory, then start the groups that fit."""
         with self.changed:
             if self.is_closed:
                 return
@@ -119,7 +119,10 @@ class LookAhead:
 
 
 class GroupItems(Generic[Item]):
-    """The prepared items of each group, in the order in which they were added. The caller holds the lock."""
+    """The prepared items of each group, first in, first out.
+
+    The caller holds the lock of the look-ahead.
+    """
 
     def __init__(self) -> None:
         self._items: dict[Hashable, deque[Item]] = {}

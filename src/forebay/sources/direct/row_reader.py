@@ -79,10 +79,8 @@ class PartRead:
 class RowPass(LookAhead):
     """One pass over the rows.
 
-    The threads that gather rows also start the reads of upcoming groups.
-
-    So the disk reads the next groups while the last rows of the current group arrive. Reads that are in progress when
-    the pass is closed keep its memory alive.
+    The threads that gather rows also start the reads of upcoming groups. So the disk reads the next groups while
+    the last rows of the current group arrive. Reads that are in progress when the pass is closed keep its memory alive.
     """
 
     def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:

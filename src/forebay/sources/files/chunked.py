@@ -25,7 +25,7 @@ __all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"
 DecompressChunk: TypeAlias = Callable[[int, Array], None]
 ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MIN_CHUNKS = 4  # held in any case: with fewer, shuffled reads would decompress the same chunks again and again
+_MIN_CHUNKS = 4  # held even above the budget: with fewer, shuffled reads would decompress the same chunks repeatedly
 _MAIN_COLUMN_SHARE = 8  # a column with less than 1/8 of the bytes of the largest does not set the chunk length
 
 
@@ -63,7 +63,7 @@ class ChunkedColumn:
         chunks = len(self._boundaries) - 1
         fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
         held = chunks if self.nbytes <= nbytes else min(chunks, max(_MIN_CHUNKS, fitting))
-        # If all chunks fit, each has the place of its own rows, so a row is found by its number.
+        # If all chunks fit, row i of the leaf is row i of the array, and no lookup is needed.
         first_rows = self._boundaries[:-1] if held == chunks else np.arange(held, dtype=np.int64) * self.chunk_rows
         rows = self.length if held == chunks else held * self.chunk_rows
         # The operating system assigns memory to this array only when a chunk is written.
@@ -118,9 +118,9 @@ class ChunkedColumn:
 
 
 def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
-    """Return the policy for the longest chunk of the large columns.
+    """Return the chunk policy, from the longest chunk of the large columns.
 
-    Small columns, such as labels, often have one chunk for the whole file. They do not count.
+    Small columns, such as labels, often have one chunk for the whole file, so they are ignored.
     """
     largest = max((column.nbytes for column in columns), default=0)
     rows = max((column.chunk_rows for column in columns if column.nbytes * _MAIN_COLUMN_SHARE >= largest), default=1)

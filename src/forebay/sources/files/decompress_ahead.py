@@ -45,14 +45,14 @@ class DecompressAhead(LookAhead):
         super().__init__()
         self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
-        self._pending_rows: dict[int, int] = {}  # of each file: rows of seen groups that were not gathered yet
+        self._pending_rows: dict[int, int] = {}  # file -> rows of the groups seen so far that were not gathered yet
         self._open_files: dict[int, ExitStack] = {}  # keeps pending files open
         self._next_file_lock = threading.Lock()
         self._files = self._files_to_decompress()
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
     def on_gathered(self, file: int, rows: int) -> None:
-        """Record that rows of a file were gathered. Release the file after its last pending row."""
+        """Record that rows were gathered; release a file without pending rows."""
         with self.changed:
             if file not in self._pending_rows:
                 return
@@ -82,7 +82,10 @@ class DecompressAhead(LookAhead):
                 self._open_files[file].enter_context(self._use(file))
 
     def _files_to_decompress(self) -> Iterator[int]:
-        """Yield files in the order of need. Wait for room, and end when all files are pending."""
+        """Yield the files in the order in which groups need them.
+
+        Wait for room before each group. Stop when all files are pending.
+        """
         for rows in self._upcoming:
             counts, new_files = self._count_rows(rows), list[int]()
             if not self._admit(partial(self._fits, counts), partial(self._add, counts, new_files)):
@@ -95,7 +98,10 @@ class DecompressAhead(LookAhead):
         return sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys()) <= self._budget_nbytes
 
     def _add(self, counts: RowCounts, new_files: list[int]) -> None:
-        """Add the rows of a group to the pending rows. Append the files that had none to `new_files`."""
+        """Add the rows of a group to the pending rows.
+
+        Append the files that had no pending rows to `new_files`.
+        """
         new_files.extend(file for file in counts if file not in self._pending_rows)
         for file, rows in counts.items():
             self._pending_rows[file] = self._pending_rows.get(file, 0) + rows

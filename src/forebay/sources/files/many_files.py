@@ -31,8 +31,8 @@ from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
 
-_SCRATCH_NBYTES = 4 * 2**20  # of one thread; rows from several files pass through a buffer of this size
-_DIRECT_NBYTES = 32 * 1024  # rows of this size or more are gathered one by one, which saves the second copy
+_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread; rows from several files are first collected in a buffer of this size
+_DIRECT_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without that extra copy
 
 
 def open_files(
@@ -47,7 +47,7 @@ def open_files(
 
     All files must have the same specs.
 
-    Rows are numbered through the files in order: the order of a list, or the natural order of a glob (2 before 10).
+    Row numbers continue from file to file, in the order of a list or the natural order of a glob (2 before 10).
     `options` go to the opener of the format, such as `delimiter=` for `.csv` or `size=` for images. At most
     `max_open_files` are open at once. Decompressed or parsed data takes at most `max_held_bytes`; a single file, and
     files that a thread reads at that moment, may take more.
@@ -214,7 +214,7 @@ class FilesSource(AbstractSource):
 
 @dataclass(frozen=True, slots=True)
 class _FileInfo:
-    """What is known of a file from its first opening."""
+    """Facts from the first opening of a file."""
 
     path: Path
     length: int

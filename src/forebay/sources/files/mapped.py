@@ -45,7 +45,7 @@ class MappedFile:
 
     @property
     def held_nbytes(self) -> int:
-        """Memory of this process that the file takes: none, because the page cache holds it."""
+        """Memory that the file takes: 0, because the page cache holds it."""
         return 0
 
     def check_size(self) -> None:

@@ -31,7 +31,7 @@ class SourcePool:
 
     @contextmanager
     def use(self, number: int) -> Iterator[AbstractSource]:
-        """Give the source of this number; it stays open until the block ends."""
+        """Yield source `number`; it stays open until the `with` block ends."""
         entry = self._acquire(number)
         try:
             yield entry.source

@@ -21,7 +21,7 @@ class FileSourceRecipe:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
-    version: str = ""  # of all objects, if the store reports one; empty for local files: copies may differ in age
+    version: str = ""  # of all objects; empty for local files, because copies on other machines have other times
 
     def __repr__(self) -> str:
         """Hide the options: those of an object store contain credentials."""

@@ -20,7 +20,7 @@ __all__ = ["SegmentedColumn"]
 
 Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAX_ROW_UNITS = 16  # with more units in a row, copying row by row is as fast
+_MAX_ROW_UNITS = 16  # with more units per row, copying row by row is as fast as `take`
 
 
 class SegmentedColumn:
@@ -28,7 +28,7 @@ class SegmentedColumn:
 
     Row `boundaries[i] + k` begins at byte `offsets[i] + k * row_nbytes` of `memory`.
 
-    `boundaries` ends with the number of rows. `is_swapped` says that the values are in the other byte order.
+    `boundaries` ends with the number of rows. `is_swapped` is True if the values are not in native byte order.
     """
 
     held_nbytes = 0
@@ -62,7 +62,7 @@ class SegmentedColumn:
             out.byteswap(inplace=True)
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the mapped file, if its bytes are the rows as they are handed off."""
+        """Return the mapped file, if it stores rows exactly as NumPy does."""
         return [memory_region(self._memory)] if self._is_plain else []
 
     def memory_extents(self) -> list[MemoryExtent]:

@@ -23,7 +23,7 @@ _MAX_SHOWN_CHARACTERS = 60  # of a bad line in an error
 
 @dataclass(frozen=True, slots=True)
 class CsvColumns:
-    """How a line becomes a record with one field for each leaf."""
+    """Converts a line to a record with one field for each leaf."""
 
     path: Path
     first_line: int  # first line of data, counted from 0

@@ -3,7 +3,7 @@
 It takes a few megabytes for a file of any size.
 
 The index stores the position of every `step`-th line. If there are too many positions, every second one is dropped and
-the step is doubled. To find a line, the lines after the stored position before it are read.
+the step is doubled. To find a line, the index reads on from the nearest stored position before it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = ["LineIndex", "scan_lines"]
 _FIRST_STEP = 32
 _MAX_OFFSETS = 2**20  # 8 MiB of offsets
 _SCAN_NBYTES = 4 * 2**20
-_MAX_LINE_NBYTES = 16 * 2**20  # one line must fit in memory; a table has no longer lines
+_MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not a table
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,8 +21,8 @@ from forebay.sources.formats.csv_lines import LineIndex, scan_lines
 __all__ = ["TableSource"]
 
 _CACHED_NBYTES = 256 * 2**20  # tables up to this size stay in memory after parsing
-_BLOCK_ROWS = 32  # parsed at a time for the cache; few, because each row of a shuffled batch needs another block
-_PARSED_ROWS = 4096  # parsed at a time without the cache; their text is in memory meanwhile
+_BLOCK_ROWS = 32  # rows; small, because each row of a shuffled batch is in another block, which is parsed as a whole
+_PARSED_ROWS = 4096  # rows parsed at a time without the cache; bounds the memory for their text
 
 
 class TableSource(AbstractSource):
@@ -94,7 +94,7 @@ class _RecordCache:
     """The records of a small table, parsed block by block when rows are gathered."""
 
     def __init__(self, length: int, columns: CsvColumns) -> None:
-        self._records = np.empty(length, columns.record)  # takes memory only where it is written
+        self._records = np.empty(length, columns.record)  # only pages that are written take memory
         self._gathers = [make_gather(self._records[name]) for name in columns.record.names or ()]
         self._is_parsed = np.zeros(-(-length // _BLOCK_ROWS), np.bool_)  # of each block
         self._lock = threading.Lock()

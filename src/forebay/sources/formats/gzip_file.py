@@ -1,7 +1,7 @@
 """Files that gzip compressed as a whole: decompressed into memory when they are opened.
 
-A gzip stream has no entry points, so it must be decompressed from its beginning. The result has the same methods as a
-mapped file. A limit bounds its memory.
+A gzip stream does not support seeking, so it must be decompressed from its beginning. The result has the same methods
+as a mapped file. A limit bounds its memory.
 """
 
 import gzip

@@ -3,8 +3,8 @@
 Rows of plain datasets are gathered from the mapped file. Compressed datasets are decompressed chunk by chunk.
 
 The HDF5 library runs one thread at a time. So the library only reports where data is stored, and threads of Forebay
-read and inflate it in parallel: chunks that are plain, deflated or byte-shuffled. The library itself reads chunks with
-any other filter, and datasets that are stored in other files.
+read and inflate it in parallel. This works for chunks that are plain, deflated or byte-shuffled. The library itself
+reads chunks with any other filter, and datasets that are stored in other files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ from forebay.sources.formats.hdf5_chunks import Hdf5Chunks, can_decompress, is_p
 
 __all__ = ["open_hdf5"]
 
-_LIBRARY_READ_NBYTES = 1 << 20  # read by the library at a time from a dataset without chunks
+_LIBRARY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
 
 
 def open_hdf5(

@@ -80,7 +80,7 @@ class Hdf5Chunks:
                 region[...] = chunk[tuple(map(slice, region.shape))]
 
     def _index(self) -> dict[tuple[int, ...], Any]:
-        """Return the position of every chunk. The library is asked once."""
+        """Return the position of every chunk; query the library only once."""
         with self._lock:
             if self._positions is None:
                 found: dict[tuple[int, ...], Any] = {}

@@ -29,7 +29,7 @@ class ImageDecoder:
 
     The first image decides both, unless `size` or `channels` is given. Then all images are converted.
 
-    An image is a path or an open file. Errors call it by its name.
+    An image is a path or an open file. `name` stands for it in error messages.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ __all__ = ["ImageSource", "open_image"]
 class _ImageOpener:
     """Opens one image, or many as one source (`MultiFileOpener`).
 
-    One source for each row would cost too much.
+    Each file is only one row, so one source per file would be too slow.
     """
 
     def __call__(

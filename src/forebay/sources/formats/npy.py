@@ -1,7 +1,7 @@
 """`.npy` files, mapped: rows are gathered from the file itself.
 
-A header is not trusted. NumPy parses it as a plain literal, never as a pickle, from a bounded number of bytes. Then the
-claimed size is compared with the size of the file.
+The header is not trusted. NumPy parses it as a plain literal, never as a pickle, from a bounded number of bytes. Then
+the claimed size is compared with the size of the file.
 """
 
 import io

@@ -90,7 +90,7 @@ class NpzSource(AbstractSource):
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Inflate all members in the background, several at a time.
 
-        One member is inflated on first use instead.
+        An archive with one deflated member is inflated on first use instead.
         """
         sizes = [member.decompressed_nbytes for member in self._deflated]
         if len(sizes) < 2:
@@ -191,7 +191,7 @@ def _open_member(file: MappedFile, zipped: ZipMember) -> _Member:
 def validate_member_size(header: NpyHeader, name: str, zipped: ZipMember) -> None:
     """Raise an error unless the array fills its member exactly.
 
-    So a wrong size in the header cannot exceed the size of the archive.
+    This bounds the size that a damaged header can claim.
     """
     claimed = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
     if claimed != zipped.nbytes:

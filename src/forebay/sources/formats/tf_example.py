@@ -15,7 +15,7 @@ from forebay.core.spec import Array
 __all__ = ["Feature", "Kind", "parse_example", "read_varints"]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
-Span: TypeAlias = tuple[int, int]  # first byte and end, in the record
+Span: TypeAlias = tuple[int, int]  # start and end (exclusive) of some bytes of the record
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # by field number of the message Feature
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers

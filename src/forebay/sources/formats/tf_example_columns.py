@@ -25,7 +25,7 @@ __all__ = ["FeatureColumn", "RecordLayout", "make_column"]
 class FeatureColumn:
     """One feature as a leaf.
 
-    Bytes are the memory of an array, unless `decode` converts them.
+    A bytes value is the raw memory of an array, unless `decode` converts it.
     """
 
     name: str

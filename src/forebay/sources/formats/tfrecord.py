@@ -59,7 +59,7 @@ def open_tfrecord(
 def _open(path: PathName, max_held_nbytes: int) -> ReadableFile:
     """Map a TFRecord file, or decompress a gzip file.
 
-    The first length may equal the magic bytes of gzip, but then hardly with the right checksum.
+    The length of the first record may begin with the magic bytes of gzip. Its checksum distinguishes the two cases.
     """
     file = MappedFile(path)
     head = file.read(0, _HEAD_NBYTES)

@@ -2,8 +2,8 @@
 
 The zarr library decompresses arrays chunk by chunk, with all its codecs.
 
-Zarr reads and decodes in its own threads, so it serves several gathers at once. A sharded array is read one shard at a
-time, unless shards are too large: one call of zarr takes as long as decompressing several hundred KiB.
+Zarr reads and decodes in its own threads, so it serves several gathers at once. A call of zarr takes as long as
+decompressing several hundred KiB. So a sharded array is read one shard at a time, unless shards are too large.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ _METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}
 
 
 class ArchiveFile(Protocol):
-    """An archive: its path or an open file, and random access to its bytes."""
+    """An archive, with random access to its bytes."""
 
     path: Any
 
