@@ -55,7 +55,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A function of the user, called with a batch or with a single row."""
+    """A user function, called with a batch or with a single row."""
 
     function: Callable[..., Tree]
     where: str
@@ -63,7 +63,7 @@ class Map:
     takes_rng: bool
     seed: int
     pad: Any = None  # fill value for output rows of different shapes
-    structure: Structure | None = None  # output structure for the sample rows; every call must return it
+    structure: Structure | None = None  # what the function returned for the sample rows; later calls must match it
     workers: int | None = None  # worker processes or Ray workers; None: one for each free CPU
 
     @classmethod
@@ -90,7 +90,7 @@ class Map:
         return pad_rows(rows, returned_structure.paths, self.pad), returned_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """Return structure and leaves of a result; match leaves of an expected structure."""
+        """Return structure and leaves of a result, in the expected structure if given."""
         if tree is None:
             raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:

@@ -40,7 +40,7 @@ def function_name(function: object) -> str:
 class Failure:
     """An exception that a worker sends to its pool."""
 
-    pickled: bytes | None  # None if the exception cannot be pickled, or must not end the thread that receives it
+    pickled: bytes | None  # None if it cannot be pickled, or is not an Exception (such as SystemExit)
     summary: str
     report: str
 
@@ -60,7 +60,7 @@ class Failure:
 
 
 def _picklers() -> Iterator[Callable[[object], bytes]]:
-    # Plain pickle stores a function typed at a prompt by name only, and no worker finds that name. Try it last then.
+    # Plain pickle stores functions by name. Workers cannot import names defined at a prompt, so try it last there.
     importable = _workers_can_import_main()
     if importable:
         yield dump
@@ -87,6 +87,6 @@ def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes
 def _try_load(pickled: bytes | None) -> Exception | None:
     try:
         error = None if pickled is None else pickle.loads(pickled)
-    except Exception:  # the constructor takes other arguments than the exception stores: it pickles but does not load
+    except Exception:  # an exception whose __init__ differs from its args pickles, but does not unpickle
         return None
     return error if isinstance(error, Exception) else None

@@ -84,7 +84,7 @@ class ProcessHandle:
     def wait_or_kill(self, deadline: float) -> None:
         """Wait for the process until the deadline, then kill it.
 
-        A thread in `call` has seen the end of the pipe by then.
+        By the deadline, a thread in `call` has noticed that the pipe is closed.
         """
         locked = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
         try:
@@ -109,7 +109,7 @@ class ProcessHandle:
     def _send_function(self) -> None:
         """Send the function with the first call.
 
-        Sending it at the start would wait until the child has imported the script, one child after the other.
+        Sending it at the start would block until the child has imported the script, so children would start one by one.
         """
         answer = pickle.loads(self._exchange(self._payload))
         if isinstance(answer, Failure):
@@ -136,7 +136,7 @@ class ProcessHandle:
         except (EOFError, OSError):
             raise self._death_error() from None
         except BaseException:
-            # After Ctrl-C the worker still writes to the block, and the next call would read this call's answer.
+            # After Ctrl-C, the worker would still write to the block, and the next call would receive this answer.
             self._process.terminate()
             self._process.join(_REAP_SECONDS)
             raise
@@ -163,7 +163,7 @@ def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
     except (OSError, AssertionError) as error:  # AssertionError: this process is a daemon of another pool
         raise WorkerError(f'could not start worker {index}: {error}. Use fewer workers, or where="thread".') from error
     finally:
-        theirs.close()  # then only the worker holds this end, so its death ends the pipe
+        theirs.close()  # only the worker holds this end now, so the pipe closes when the worker dies
     return ours, process
 
 

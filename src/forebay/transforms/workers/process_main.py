@@ -35,7 +35,10 @@ def run_worker(connection: Connection) -> None:
 
 
 def _set_up_process() -> None:
-    """Ignore Ctrl-C, which reaches every process of the terminal: the parent decides when workers end."""
+    """Set up signals, crash reports on stderr, and the watch on the parent.
+
+    The terminal sends Ctrl-C to every process. Workers ignore it, because the parent decides when they end.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -46,8 +49,8 @@ def _set_up_process() -> None:
 def _exit_with_parent() -> None:
     """End the process when the parent is gone.
 
-    An idle worker sees the end of the pipe. This thread is for a worker in a long call, or for a pipe that another
-    forked process still holds open.
+    An idle worker notices that the pipe is closed. This thread covers a worker in a long call, and a pipe that
+    another forked process still holds open.
     """
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while parent is not None and parent.is_alive() and os.getppid() == parent_pid:

@@ -33,7 +33,7 @@ class OpenedRayJob(Protocol):
 
     @property
     def missing_reason(self) -> str:
-        """Why the worker cannot read the rows itself; empty if it can."""
+        """Reason why the worker cannot read the rows itself; empty if it can."""
         ...
 
     def __call__(self, task: Any, stored: Any, pieces: Sequence[Any]) -> Any:

@@ -23,7 +23,7 @@ class ActorHandle:
     """
 
     def __init__(self, payload: Any, on_started: Callable[["ActorHandle", WorkerInfo | Exception], None]) -> None:
-        self.tickets: list[object] = []  # one for each assigned task; the actor runs the first
+        self.tickets: list[object] = []  # one object per assigned task, to identify it; the actor runs the first task
         self.is_lost = False
         self._info: WorkerInfo | None = None
         self._actor = ray.remote(RayWorker).options(**OPTIONS).remote(payload)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 __all__ = ["TASKS_PER_WORKER", "ClusterShare", "share_workers"]
 
-TASKS_PER_WORKER = 2  # one runs and one waits on the worker, so the worker never waits for the trainer
-MAX_WORKERS = 128  # two threads of the trainer wait for each worker
+TASKS_PER_WORKER = 2  # one runs and one is queued, so the worker never waits for the training process
+MAX_WORKERS = 128  # each worker needs two waiting threads in the training process (TASKS_PER_WORKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class ClusterShare:
     """The workers of one feed, and how rows reach them."""
 
     workers: int
-    why: str  # the reason for the number of workers
+    why: str  # reason for the number of workers, for `explain()`
     row_delivery: str = "sent"  # "read" by the workers, "stored" in Ray's object store, or "sent" with each task
     row_delivery_why: str = ""
 

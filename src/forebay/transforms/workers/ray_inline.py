@@ -1,8 +1,8 @@
 """Splits arrays into pieces that Ray sends inside a call or its result.
 
 Ray sends an object of up to 100 KiB inside the message. A larger object goes through Ray's object stores: node
-processes announce it, look it up, request it, copy it from store to store and free it. All results pass through these
-processes. For up to a few MiB, pieces need a quarter to a half of that CPU time and almost none of the node processes.
+processes announce it, look it up, request it, copy it from store to store and free it. For up to a few MiB, small
+pieces need a quarter to a half of that CPU time, and almost no time of the node processes, which all results share.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ COMPARED_NBYTES = 256 << 10  # compared at a time, so that temporaries stay in t
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """Return the number of pieces for `nbytes` bytes; 1 means the object stores.
+    """Return the number of pieces; 1 means to use Ray's object stores.
 
     >>> count_pieces(3 << 20, one_node=False)
     32
@@ -81,7 +81,7 @@ def _contiguous_bytes(array: Array) -> Array:
 
 
 def _as_bytes(piece: Array | bytes) -> Array:
-    """Return the bytes of a contiguous array without a copy; rows may have no bytes."""
+    """View a contiguous array, which may be empty, as bytes without a copy."""
     if isinstance(piece, bytes):
         return np.frombuffer(piece, np.uint8)
     return piece.reshape(-1).view(np.uint8) if piece.nbytes else np.empty(0, np.uint8)

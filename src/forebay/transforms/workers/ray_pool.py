@@ -22,8 +22,8 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["RayPool"]
 
-MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task, before the pool blames the task
-MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready
+MAX_DEATHS_PER_TASK = 5  # after this many workers died while they ran one task, the pool reports the task as the cause
+MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready; then the feed ends with an error
 START_SECONDS = 120.0  # how long `run` waits while no worker is ready
 RELEASE_SECONDS = 1.0  # how long `close` waits until the CPUs of its workers are free again
 POLL_SECONDS = 10.0  # how often a waiting thread checks whether the pool was closed
