@@ -80,7 +80,7 @@ class RangePlanner:
 
         The blocks in `whole_blocks` (sorted) are read completely.
 
-        A range may include gaps between rows, while all ranges stay within `limit_nbytes`.
+        Ranges may include gaps between rows: at most `limit_nbytes` in total.
         """
         blocks = self.blocks_of(rows)
         in_whole = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
@@ -147,7 +147,7 @@ class RangePlanner:
         return self._join_rows(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
 
     def _join_rows(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
-        """Join sorted, distinct rows of one block across gaps up to `gap_nbytes`.
+        """Join sorted, distinct rows to runs across gaps up to `gap_nbytes`.
 
         This does not use `merge_intervals`: the rows are sorted and do not overlap, and a run ends with its block.
         """
