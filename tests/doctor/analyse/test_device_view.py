@@ -21,8 +21,8 @@ from forebay.doctor.report.sentences import parts_introduction
 MB = 1_000_000
 
 
-def view(program, **given):
-    return CaptureView(rig.run(program, **given)).device
+def view(program, **options):
+    return CaptureView(rig.run(program, **options)).device
 
 
 def uploads_and_reads(machine):
@@ -59,10 +59,10 @@ def test_without_records_there_is_no_device_view():
 
 
 def test_the_view_contains_whole_steps_and_counts_their_operations():
-    seen = view(uploads_and_reads)
-    assert len(seen) == 10
-    assert seen.kernels_per_step == 2
-    assert seen.is_launch.sum() == 20
+    device_view = view(uploads_and_reads)
+    assert len(device_view) == 10
+    assert device_view.kernels_per_step == 2
+    assert device_view.is_launch.sum() == 20
 
 
 def test_copies_are_grouped_by_line_direction_and_memory():
@@ -73,9 +73,9 @@ def test_copies_are_grouped_by_line_direction_and_memory():
 
 
 def test_every_copied_byte_has_a_line():
-    seen = view(uploads_and_reads)
-    assert seen.coverage("host to device") == seen.coverage("device to host") == 1.0
-    assert seen.coverage("device to device") is None
+    device_view = view(uploads_and_reads)
+    assert device_view.coverage("host to device") == device_view.coverage("device to host") == 1.0
+    assert device_view.coverage("device to device") is None
 
 
 def test_a_copy_without_an_event_has_no_line():
@@ -83,16 +83,16 @@ def test_a_copy_without_an_event_has_no_line():
 
 
 def test_copies_by_a_framework_thread_are_matched_by_their_size():
-    seen = view(by_another_thread)
-    assert [(copies.line, copies.nbytes) for copies in seen.copies] == [(2, 8 * MB), (6, 4 * MB), (3, 4)]
+    device_view = view(by_another_thread)
+    assert [(copies.line, copies.nbytes) for copies in device_view.copies] == [(2, 8 * MB), (6, 4 * MB), (3, 4)]
 
 
 def test_a_copy_between_counted_operations_gets_the_line_of_the_nearest():
     capture = rig.run(lambda machine: machine.upload(8 * MB, told=False))
     counted = [LedgerEvent("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
-    seen = CaptureView(replace(capture, events=(*capture.events, *counted))).device
-    assert seen.coverage("host to device") == 1.0
-    assert set(seen.lines) == {6}
+    device_view = CaptureView(replace(capture, events=(*capture.events, *counted))).device
+    assert device_view.coverage("host to device") == 1.0
+    assert set(device_view.lines) == {6}
 
 
 def test_a_step_is_no_shorter_than_its_device_work():
@@ -124,16 +124,16 @@ def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
         if next(numbers) % 20 == 19:
             machine.synchronize()
 
-    seen = view(program)
-    assert (len(seen), seen.steps_done) == (10, 6)
-    assert seen.kernels_per_step == 1
+    device_view = view(program)
+    assert (len(device_view), device_view.steps_done) == (10, 6)
+    assert device_view.kernels_per_step == 1
 
 
 def test_the_device_is_busy_while_it_copies_or_computes():
-    seen = view(uploads_and_reads)
-    assert seen.computing.length == 10 * 1000 * US
-    assert seen.copying("host to device").length == 10 * 1000 * US
-    assert seen.busy_share == pytest.approx(2.001 / (seen.seconds * 1e3))
+    device_view = view(uploads_and_reads)
+    assert device_view.computing.length == 10 * 1000 * US
+    assert device_view.copying("host to device").length == 10 * 1000 * US
+    assert device_view.busy_share == pytest.approx(2.001 / (device_view.seconds * 1e3))
 
 
 def test_idle_time_belongs_to_the_wait_that_caused_it():
@@ -174,9 +174,9 @@ def test_long_work_between_two_launches_counts_as_python():
 
 def test_gaps_and_busy_time_add_up_to_the_step():
     for program in (uploads_and_reads, waits_for_input, launch_bound):
-        seen = view(program)
-        idle = sum(gap.seconds for gap in seen.idle_times)
-        assert idle + seen.busy_share * seen.seconds == pytest.approx(seen.seconds)
+        device_view = view(program)
+        idle = sum(gap.seconds for gap in device_view.idle_times)
+        assert idle + device_view.busy_share * device_view.seconds == pytest.approx(device_view.seconds)
 
 
 def test_a_step_that_is_unfinished_when_recording_ends_is_left_out():
@@ -193,17 +193,17 @@ def test_copies_on_a_separate_stream_overlap_with_kernels():
         machine.upload(10 * MB, pinned=True, stream=COPY_STREAM)
         machine.python(1100)
 
-    seen = view(program)
-    assert seen.busy.length == seen.computing.length
+    device_view = view(program)
+    assert device_view.busy.length == device_view.computing.length
 
 
 def test_two_hundred_thousand_records_are_analysed():
     capture = rig.many(steps=50, kernels=2000)
-    seen = CaptureView(capture).device
+    device_view = CaptureView(capture).device
     assert len(capture.device.records) == 200_000
-    assert seen.kernels_per_step == 2000
-    assert np.count_nonzero(seen.lines == 5) == pytest.approx(100_000 / 2, rel=0.01)
-    assert sum(gap.seconds for gap in seen.idle_times) == pytest.approx(1e-3 - 2000 * 75e-9, rel=0.01)
+    assert device_view.kernels_per_step == 2000
+    assert np.count_nonzero(device_view.lines == 5) == pytest.approx(100_000 / 2, rel=0.01)
+    assert sum(gap.seconds for gap in device_view.idle_times) == pytest.approx(1e-3 - 2000 * 75e-9, rel=0.01)
 
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
@@ -233,8 +233,8 @@ def test_a_moment_belongs_to_the_innermost_of_nested_intervals():
     assert innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
 
 
-def shares(program, **given):
-    parts = CaptureView(rig.run(program, **given)).step_parts
+def shares(program, **options):
+    parts = CaptureView(rig.run(program, **options)).step_parts
     whole = sum(parts.values())
     return {name: value / whole for name, value in parts.items()}
 
@@ -250,9 +250,9 @@ def test_parts_of_a_step_match_the_program():
 
 
 def test_shares_of_a_launch_bound_step_exclude_the_recording_overhead():
-    true, seen = shares(launch_bound), shares(launch_bound, launch_cost=5 * US)
-    assert seen["computing"] == pytest.approx(true["computing"], abs=0.01)
-    assert seen["launching"] == pytest.approx(true["launching"], abs=0.05)
+    true, recorded = shares(launch_bound), shares(launch_bound, launch_cost=5 * US)
+    assert recorded["computing"] == pytest.approx(true["computing"], abs=0.01)
+    assert recorded["launching"] == pytest.approx(true["launching"], abs=0.05)
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.3, 0.49, 0.7, 1.3])

@@ -20,13 +20,13 @@ ON_GPU = {"device": "cuda:0", "pinned": False}
 
 
 def spread(*happenings):
-    (found,) = memory_usage(CaptureView(loop(*happenings))).data_copies
-    return found
+    (data,) = memory_usage(CaptureView(loop(*happenings))).data_copies
+    return data
 
 
 def reading(steps, used, *, host=2 * GiB, mapped=0, peak=3 * GiB, **more):
-    told = {"framework": "torch", "device": "cuda:0", "used_nbytes": used, "reserved_nbytes": 8 * GiB}
-    device = told | {"peak_nbytes": used + GiB, "total_nbytes": 40 * GiB} | more
+    fields = {"framework": "torch", "device": "cuda:0", "used_nbytes": used, "reserved_nbytes": 8 * GiB}
+    device = fields | {"peak_nbytes": used + GiB, "total_nbytes": 40 * GiB} | more
     return {
         "when": "",
         "steps": steps,
@@ -37,8 +37,8 @@ def reading(steps, used, *, host=2 * GiB, mapped=0, peak=3 * GiB, **more):
     }
 
 
-def read_as(*readings, **given):
-    return CaptureView(loop(facts={"memory": list(readings)}, **given))
+def read_as(*readings, **options):
+    return CaptureView(loop(facts={"memory": list(readings)}, **options))
 
 
 def warnings(view):
@@ -49,32 +49,32 @@ def warnings(view):
 
 
 def test_uploaded_data_is_on_the_host_and_on_the_device():
-    found = spread(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
-    assert (found.places, found.nbytes, found.held_nbytes) == (("host", "cuda:0"), 4 * MiB, 8 * MiB)
+    data = spread(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
+    assert (data.places, data.nbytes, data.held_nbytes) == (("host", "cuda:0"), 4 * MiB, 8 * MiB)
 
 
 def test_a_chain_of_copies_counts_as_one_piece_of_data():
-    found = spread(
+    data = spread(
         upload("torch.tensor", line=1, key=same, device="cpu"),
         upload("Tensor.to", line=2, key=same, device="cuda:0", pinned=True),
     )
-    assert found.places == ("host", "page-locked", "cuda:0", "host")
-    assert (found.pieces, found.held_nbytes) == (1, 4 * MiB)
+    assert data.places == ("host", "page-locked", "cuda:0", "host")
+    assert (data.pieces, data.held_nbytes) == (1, 4 * MiB)
 
 
 def test_copied_bytes_count_every_time_and_distinct_data_counts_once():
-    found = spread(upload("Tensor.to", key=by_turns(5), **ON_GPU))
-    assert (found.pieces, found.different_nbytes, found.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
+    data = spread(upload("Tensor.to", key=by_turns(5), **ON_GPU))
+    assert (data.pieces, data.different_nbytes, data.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
 
 
 def test_two_devices_are_two_places():
-    found = spread(upload(line=1, key=same, device="cuda:0"), upload(line=2, key=same, device="cuda:1"))
-    assert found.places == ("host", "cuda:0", "cuda:1")
+    data = spread(upload(line=1, key=same, device="cuda:0"), upload(line=2, key=same, device="cuda:1"))
+    assert data.places == ("host", "cuda:0", "cuda:1")
 
 
 def test_float64_data_takes_twice_the_bytes_of_its_float32_copy():
-    found = spread(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
-    assert (found.nbytes, found.held_nbytes) == (2 * MiB, 3 * MiB)
+    data = spread(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
+    assert (data.nbytes, data.held_nbytes) == (2 * MiB, 3 * MiB)
 
 
 def test_a_list_takes_thirty_two_bytes_a_number():
@@ -91,8 +91,8 @@ def test_views_and_uploads_without_a_key_are_not_copies():
 
 def test_constants_are_counted_in_every_graph_that_holds_them():
     traces = [compile_(line=3, constants_nbytes=MiB), compile_(line=3, constants_nbytes=2 * MiB)]
-    (found,) = memory_usage(CaptureView(loop(before=traces, frameworks=TENSORFLOW))).graph_constants
-    assert (found.line.number, found.nbytes, found.times, found.total_nbytes) == (3, 2 * MiB, 2, 3 * MiB)
+    (constant,) = memory_usage(CaptureView(loop(before=traces, frameworks=TENSORFLOW))).graph_constants
+    assert (constant.line.number, constant.nbytes, constant.times, constant.total_nbytes) == (3, 2 * MiB, 2, 3 * MiB)
 
 
 # Memory levels
@@ -160,8 +160,8 @@ def test_the_summary_is_one_sentence():
 
 
 def test_process_memory_is_read_without_any_framework():
-    found = read_memory()
-    assert 1 * MiB < found["host_nbytes"] <= found["host_peak_nbytes"]
+    memory = read_memory()
+    assert 1 * MiB < memory["host_nbytes"] <= memory["host_peak_nbytes"]
 
 
 def test_a_reading_grows_by_the_memory_that_the_process_allocated():
@@ -188,10 +188,10 @@ def cuda(*, initialized):
 
 def test_pytorch_reports_devices_and_page_locked_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda(initialized=True)))
-    found = read_memory()
-    told = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9}
-    assert found["devices"][0] == {"framework": "torch", "device": "cuda:0"} | told
-    assert (found["pinned_nbytes"], found["pinned_peak_nbytes"]) == (5, 6)
+    memory = read_memory()
+    expected = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9}
+    assert memory["devices"][0] == {"framework": "torch", "device": "cuda:0"} | expected
+    assert (memory["pinned_nbytes"], memory["pinned_peak_nbytes"]) == (5, 6)
 
 
 def test_a_framework_with_an_uninitialized_device_is_not_read(monkeypatch):

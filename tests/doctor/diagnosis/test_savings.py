@@ -41,16 +41,16 @@ UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
 def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     view = CaptureView(rig.run(trains))
     (cure,) = Simulation.of(view).with_predicted_gain(UPLOAD).cures
-    truly = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
-    assert cure.low <= truly <= cure.high
+    expected = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
+    assert cure.low <= expected <= cure.high
     assert "a simulation of the recorded steps" in cure.basis
 
 
 def test_the_prediction_for_all_cures_matches_the_fully_cured_program():
     simulation = Simulation.of(CaptureView(rig.run(trains)))
     both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
-    truly = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
-    assert both.low <= truly <= both.high
+    expected = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
+    assert both.low <= expected <= both.high
 
 
 def test_one_cure_has_no_combined_prediction():
@@ -109,8 +109,8 @@ def test_the_gain_is_right_for_a_loop_that_the_device_limits():
 
     view = CaptureView(rig.run(program, launch_cost=400 * rig.US))
     (cure,) = Simulation.of(view).with_predicted_gain(finding(2, overlap_copies(2))).cures
-    truly = view.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
-    assert cure.low <= truly <= cure.high
+    expected = view.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
+    assert cure.low <= expected <= cure.high
 
 
 def test_a_loop_that_runs_ahead_has_the_step_time_of_its_device():

@@ -105,7 +105,7 @@ def test_the_size_at_which_the_gpu_becomes_faster_is_reported():
 
 def test_python_on_another_thread_is_reported_with_the_gil():
     mapped = prepare("map", 4.9, line=10, thread=OTHER)
-    beside = loop(mapped, batch("tf.data", 5, line=9, prefetch=True), frameworks=TENSORFLOW_GPU)
-    alone = loop(batch("generator", 5, line=9).containing(prepare("generator", 4.9, line=10)))
-    assert any("(the GIL)" in told for told in finding(beside, "input_bound").evidence)
-    assert not any("(the GIL)" in told for told in finding(alone, "input_bound").evidence)
+    on_another_thread = loop(mapped, batch("tf.data", 5, line=9, prefetch=True), frameworks=TENSORFLOW_GPU)
+    without_it = loop(batch("generator", 5, line=9).containing(prepare("generator", 4.9, line=10)))
+    assert any("(the GIL)" in sentence for sentence in finding(on_another_thread, "input_bound").evidence)
+    assert not any("(the GIL)" in sentence for sentence in finding(without_it, "input_bound").evidence)

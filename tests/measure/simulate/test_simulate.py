@@ -38,7 +38,7 @@ def test_without_waiting_a_step_takes_compute_plus_all_reduce():
 
 
 @pytest.mark.parametrize(
-    ("made", "seconds"),
+    ("setup", "seconds"),
     [
         (scenario(training=IDLE, link_bytes_per_second=1e9), 1e-3),
         (scenario(training=IDLE, gpus=4, memory_bytes_per_second=1e9), 4e-3),
@@ -49,70 +49,70 @@ def test_without_waiting_a_step_takes_compute_plus_all_reduce():
     ],
     ids=["link", "memory", "switch", "disk", "workers", "one worker for two"],
 )
-def test_a_single_slow_part_determines_the_step(made, seconds):
-    assert simulate(made).step_seconds == pytest.approx(seconds, rel=0.02)
+def test_a_single_slow_part_determines_the_step(setup, seconds):
+    assert simulate(setup).step_seconds == pytest.approx(seconds, rel=0.02)
 
 
 def test_a_store_alone_is_shared_by_all_hosts():
-    made = replace(scenario(hosts=5, training=IDLE, source="store"), store=Store(bytes_per_second=1e9))
-    assert simulate(made).step_seconds == pytest.approx(5e-3)
+    setup = replace(scenario(hosts=5, training=IDLE, source="store"), store=Store(bytes_per_second=1e9))
+    assert simulate(setup).step_seconds == pytest.approx(5e-3)
 
 
 def test_connections_with_one_request_each_obey_littles_law():
     store = Store(connections=2, request_nbytes=1_000_000, connection_bytes_per_second=1e8, latency_seconds=0.01)
-    made = replace(scenario(training=IDLE, source="store"), store=store)
-    assert simulate(made).step_seconds == pytest.approx(0.01, rel=0.02)
+    setup = replace(scenario(training=IDLE, source="store"), store=store)
+    assert simulate(setup).step_seconds == pytest.approx(0.01, rel=0.02)
 
 
 def test_prefetching_hides_the_latency_of_a_store():
-    made = scenario(training=Training(100, 0.01, prefetch=2), source="store")
-    slow = replace(made, store=Store(latency_seconds=0.1, connections=1000, ahead_nbytes=0))
-    ahead = replace(made, store=replace(slow.store, ahead_nbytes=8_000_000))
+    setup = scenario(training=Training(100, 0.01, prefetch=2), source="store")
+    slow = replace(setup, store=Store(latency_seconds=0.1, connections=1000, ahead_nbytes=0))
+    ahead = replace(setup, store=replace(slow.store, ahead_nbytes=8_000_000))
     assert simulate(slow).step_seconds == pytest.approx(0.05, rel=0.02)
     assert simulate(ahead).step_seconds == pytest.approx(0.01, rel=0.02)
 
 
 def test_remote_workers_alone_are_shared_by_all_ranks():
-    made = scenario(hosts=2, training=IDLE, maps=Maps("remote", 1e-4))
-    made = replace(made, remote=Remote(nodes=2, workers=5))
-    assert simulate(made).step_seconds == pytest.approx(2e-3, rel=0.02)
+    setup = scenario(hosts=2, training=IDLE, maps=Maps("remote", 1e-4))
+    setup = replace(setup, remote=Remote(nodes=2, workers=5))
+    assert simulate(setup).step_seconds == pytest.approx(2e-3, rel=0.02)
 
 
 @pytest.mark.parametrize("nodes", [10, 100])
 def test_trainer_time_per_batch_does_not_depend_on_the_number_of_nodes(nodes):
-    made = scenario(training=IDLE, maps=Maps("remote", 1e-4))
-    made = replace(made, remote=Remote(nodes=nodes, workers=5, seconds_per_batch=4e-3))
-    assert simulate(made).step_seconds == pytest.approx(4e-3, rel=0.02)
+    setup = scenario(training=IDLE, maps=Maps("remote", 1e-4))
+    setup = replace(setup, remote=Remote(nodes=nodes, workers=5, seconds_per_batch=4e-3))
+    assert simulate(setup).step_seconds == pytest.approx(4e-3, rel=0.02)
 
 
 def test_with_one_batch_in_flight_every_step_waits_for_the_whole_route():
-    made = scenario(training=IDLE, maps=Maps("remote", 1e-4), link_bytes_per_second=1e8)
-    made = replace(made, remote=Remote(workers=8, in_flight=1))
-    assert simulate(made).step_seconds == pytest.approx(0.01 + 0.01)
+    setup = scenario(training=IDLE, maps=Maps("remote", 1e-4), link_bytes_per_second=1e8)
+    setup = replace(setup, remote=Remote(workers=8, in_flight=1))
+    assert simulate(setup).step_seconds == pytest.approx(0.01 + 0.01)
 
 
 def test_two_slots_hide_copies_behind_compute():
-    made = scenario(training=Training(100, 0.0011, prefetch=2), link_bytes_per_second=1e9)
-    assert simulate(made).step_seconds == pytest.approx(0.0011)
+    setup = scenario(training=Training(100, 0.0011, prefetch=2), link_bytes_per_second=1e9)
+    assert simulate(setup).step_seconds == pytest.approx(0.0011)
 
 
 @given(even_scenarios(), st.sampled_from(PARAMETERS))
-def test_doubling_any_part_never_ends_later(made, parameter):
-    assert simulate(with_doubled(made, parameter), steps=20).seconds <= simulate(made, steps=20).seconds * (1 + 1e-9)
+def test_doubling_any_part_never_ends_later(setup, parameter):
+    assert simulate(with_doubled(setup, parameter), steps=20).seconds <= simulate(setup, steps=20).seconds * (1 + 1e-9)
 
 
 @given(even_scenarios())
-def test_every_byte_passes_every_server_of_its_route_once(made):
-    run = simulate(made, steps=12)
+def test_every_byte_passes_every_server_of_its_route_once(setup):
+    run = simulate(setup, steps=12)
     passed = [stage.server.busy_seconds for stage in run.route.stages]
-    assert passed == pytest.approx([12 * made.gpus * stage.seconds for stage in run.route.stages])
+    assert passed == pytest.approx([12 * setup.gpus * stage.seconds for stage in run.route.stages])
 
 
 @given(even_scenarios())
-def test_no_step_is_shorter_than_its_slowest_part(made):
-    run = simulate(made, steps=20)
-    least = [stage.seconds * made.gpus / stage.server.total_channels for stage in run.route.stages]
-    assert run.step_seconds >= made.training.compute_seconds * (1 - 1e-9)
+def test_no_step_is_shorter_than_its_slowest_part(setup):
+    run = simulate(setup, steps=20)
+    least = [stage.seconds * setup.gpus / stage.server.total_channels for stage in run.route.stages]
+    assert run.step_seconds >= setup.training.compute_seconds * (1 - 1e-9)
     assert run.seconds >= 20 * max([0.0, *least]) * (1 - 1e-9)
 
 
@@ -133,9 +133,9 @@ def test_more_ranks_wait_longer_for_the_slowest():
 
 def test_the_same_seed_gives_the_same_result():
     training = Training(batch_rows=100, compute_seconds=0.01, compute_jitter=0.3)
-    made = scenario(hosts=3, training=training, maps=Maps("host", 1e-4, jitter=0.5))
-    assert simulate(made, seed=4).step_seconds == simulate(made, seed=4).step_seconds
-    assert simulate(made, seed=4).step_seconds != simulate(made, seed=5).step_seconds
+    setup = scenario(hosts=3, training=training, maps=Maps("host", 1e-4, jitter=0.5))
+    assert simulate(setup, seed=4).step_seconds == simulate(setup, seed=4).step_seconds
+    assert simulate(setup, seed=4).step_seconds != simulate(setup, seed=5).step_seconds
 
 
 def test_jitter_keeps_the_mean_and_the_deviation():
