@@ -1,1 +1,1 @@
-"""The rules, one per file: `examine(view)` yields the findings of one cause."""
+"""The rules. Each module looks for one cause: its `examine(view)` yields the findings."""

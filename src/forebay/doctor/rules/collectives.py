@@ -1,4 +1,4 @@
-"""Collectives that no other kernel overlaps.
+"""The rule for collectives (such as all-reduce) that no other kernel overlaps.
 
 The limits are those of XProf: 3 % of a step is moderate, 15 % is severe. The profiler of torch reports from 10 %.
 """
@@ -22,7 +22,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MODERATE, SEVERE = 0.03, 0.15  # of a step
+MODERATE, SEVERE = 0.03, 0.15  # shares of a step that collectives take without overlap
 BASIS = "at most all of it, if it overlaps with computation; the wait for a slower rank remains"
 
 

@@ -22,8 +22,8 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step, at most for its duration"
-LEAST_SHARE = 0.05  # of a step; from here XProf calls a loop input-bound
-# Converting an array is a copy: at best at the speed of a core, at worst at the speed of TensorFlow.
+LEAST_SHARE = 0.05  # the smallest reported share of a step; XProf calls a loop input-bound from here on
+# A conversion copies the array. The fastest copy is that of one core; the slowest is that of TensorFlow.
 FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
 
 
@@ -81,8 +81,8 @@ def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
 def _changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change, ...]:
     """Return the change of the timeline.
 
-    tf.data and PyTorch make batches in their own threads or processes. Only PyTorch page-locks them, so that the upload
-    overlaps computation.
+    tf.data and PyTorch make batches in their own threads or processes. Only PyTorch page-locks the batches, so only
+    there the upload overlaps computation.
     """
     if framework in ("tensorflow", "keras"):
         return prefetch_conversion(view, site)

@@ -1,7 +1,7 @@
 """Uploads that the device waits for although they could be prefetched.
 
-They come from page-locked memory, or from the compiled call that fetches its batch. XProf counts them as input from 5 %
-of a step, TraceML from 10 %. Copies that another rule explains are left to that rule.
+Such a copy comes from page-locked memory, or from a compiled call that fetches its own batch. XProf reports them as
+input time from 5 % of a step on, TraceML from 10 % on. This rule skips copies that another rule explains.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.05  # of a step
-SOON_NS = 20_000  # a kernel that begins within this time waited for the copy
+LEAST_SHARE = 0.05  # the smallest reported share of a step
+SOON_NS = 20_000  # nanoseconds; a kernel that begins this soon after a copy waited for it
 BASIS = (
     "the copies overlap the computation, at most for its duration; time "
     "in which the device is idle anyway is subtracted"
@@ -60,7 +60,7 @@ def _unexplained_copies(view: CaptureView, device_view: DeviceView) -> Any:
 
 
 def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
-    """Mask the copies that a kernel follows at once; no kernel waits for the others."""
+    """Mask the copies that a kernel waited for: it begins right after the copy."""
     starts = np.sort(device_view.kernels["start"].astype(np.int64))
     ends = device_view.operations["end"].astype(np.int64)
     following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
@@ -68,7 +68,7 @@ def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
 
 
 def _sending_intervals(device_view: DeviceView, copies: Any) -> Intervals:
-    """Return the copies with the preparation of their data, which the device waits for too."""
+    """Return the intervals of the copies and of preparing their data. The device waits for both."""
     asked = [
         device_view.upload_preparations[line]
         for line in np.unique(device_view.lines[copies]).tolist()

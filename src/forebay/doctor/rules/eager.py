@@ -14,8 +14,8 @@ from forebay.doctor.rules.wording import location
 __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises", "gain_basis"]
 
 FEWEST_OPERATIONS = 50  # operations per step
-TRANSFORM_SHARE = 0.5  # of a step spent on transforming functions; then few operations are enough
-LEAST_SHARE = 0.1  # of a step spent on calls; the limit of XProf for eager execution
+TRANSFORM_SHARE = 0.5  # of a step; if JAX transforms functions for longer, any number of operations is enough
+LEAST_SHARE = 0.1  # of a step that must go to calls; XProf uses this limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS, on a slow core and with gradients
@@ -38,14 +38,14 @@ def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
 
 
 def _is_span(view: CaptureView) -> bool:
-    """Whether no call marks a step, so that a span of operations counts as one."""
+    """Whether the doctor counts a span of operations as a step, because no call marks one."""
     return view.steps is not None and view.steps.anchor[0] == EventKind.OPS
 
 
 def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
-    """Whether operations take about as long as their call. Long computations gain nothing from compilation.
+    """Whether call overhead takes most of the operations' time, so that compilation helps.
 
-    The quickest operations decide: a long computation is always long, but a busy core delays only some calls.
+    The fastest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
     return all(_quickest(site) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites)
 
@@ -69,9 +69,9 @@ def _quickest(site: CallSite) -> float:
 def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float, float]:
     """Return the seconds per step spent on calling operations, at least and at most.
 
-    If Python time between operations was measured, it is the least value; the most adds the call overhead of the
-    operations. Otherwise both come from CALL_SECONDS. The values are shares of the step, so that a slow machine does
-    not change them, and never exceed the unexplained time. Transformation of functions by JAX counts as Python time.
+    If the hooks measured the Python time between operations, that time is the minimum, and the maximum adds the call
+    overhead of the operations. Otherwise both come from CALL_SECONDS. Measured times are scaled from the profiled
+    steps to `step_seconds`. No value exceeds the unexplained time. Function transforms of JAX count as Python time.
     """
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
     python_seconds = (

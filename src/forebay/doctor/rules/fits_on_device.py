@@ -15,9 +15,9 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine", "recognises"]
 
-MOST_OF_FREE = 0.5  # of the free device memory; the step needs the rest
+MOST_OF_FREE = 0.5  # share of the free device memory that the data may take; the step needs the rest
 LEAST_SHARE = 0.5  # of the uploads must repeat earlier data
-EPOCHS = 1.5  # times the data must have been uploaded; less proves no second epoch
+EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:

@@ -18,7 +18,7 @@ from forebay.doctor.rules.wording import frequency, nbytes_per_call
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
 
 LARGE_NBYTES = 1 << 20  # smaller reads are single values, not data
-FASTEST_BYTES_PER_SECOND = 60e9  # no link of sixteen lanes is faster
+FASTEST_BYTES_PER_SECOND = 60e9  # no PCIe link of 16 lanes is faster
 BASIS = "the copy to the host is removed: at least its time on the fastest link, at most the whole wait"
 RECORDED_BASIS = (
     "the copy to the host is removed, but not the wait for the computation "
@@ -75,7 +75,8 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
 def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, float, str]:
     """Return the least and the largest gain, and their basis.
 
-    A device record shows how long the device still computed during the copy, and what the host did next.
+    If the capture has a device record, the bounds also use how long the device computed during the copy and what the
+    host did next.
     """
     copy_seconds = min(cost, site.nbytes / FASTEST_BYTES_PER_SECOND if view.has_gpu else 0.0)
     if view.device is None:
@@ -84,7 +85,7 @@ def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, floa
     own = sum(view.step_parts.get(part, 0.0) for part in ("launching", "Python"))
     cache_gain = min(rest_of_step(view, cost + most), own) * (
         1 - WARM_CACHE_FACTOR
-    )  # fewer bytes go through the CPU caches
+    )  # the CPU caches stay warm if fewer bytes pass through them
     computing = view.device.working.length / 1e9 / len(view.device)
     high = max(copy_seconds, min(cost + most + cache_gain, rest_of_step(view, computing)))
     low = min(high, max(copy_seconds, cost - _computing_seconds(view, view.device, site)) + least)

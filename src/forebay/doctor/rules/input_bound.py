@@ -1,4 +1,4 @@
-"""The loop waits for its next batch; the finding names the slowest stage of the input.
+"""The rule for loops that wait for their next batch. It names the slowest stage of the input.
 
 The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceML uses 10 % and 20 %.
 """
@@ -26,7 +26,7 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
 __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
-MODERATE, SEVERE = 0.05, 0.2  # of a step
+MODERATE, SEVERE = 0.05, 0.2  # shares of a step that the loop waits
 OVERLAP_BASIS = "the wait overlaps the rest of the step, at most for its duration"
 
 _STAGES = {

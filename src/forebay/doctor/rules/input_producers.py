@@ -24,12 +24,15 @@ HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at 
 
 @dataclass(frozen=True, slots=True)
 class InputStage:
-    """The slowest stage of the input: row, collate, map or generator in Python, a serial map, workers or loader."""
+    """The slowest stage of the input.
+
+    The stage is Python code (row, collate, map or generator), a serial map, the workers or the loader.
+    """
 
     name: str
     seconds: float
     line: Line | None = None
-    on_other_thread: bool = False  # of the training process, where the GIL lets one thread run Python at a time
+    on_other_thread: bool = False  # whether it shares the GIL with the loop, on another thread
 
     @property
     def is_python(self) -> bool:
@@ -37,7 +40,7 @@ class InputStage:
 
 
 def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
-    """Return the slowest stage: the user's code, on any thread, if it takes most of the wait."""
+    """Return the slowest stage: the user's code if it takes most of the wait, on any thread."""
     wait = cost_of(view, site.events)
     costs = [(_cost_on_any_thread(view, prepare), prepare) for prepare in view.sites_of(EventKind.PREPARE)]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
@@ -68,8 +71,9 @@ def count_cores(view: CaptureView) -> int:
 def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
     """Return the least and the largest gain with one worker per core.
 
-    Without producers, making a batch takes as long as the wait. With producers, each is busy for the whole step. A step
-    cannot be shorter than the making time divided by the cores.
+    Without producers, the loop makes the batch while it waits, so the wait is the time to make one. With producers,
+    each producer is busy for the whole step. A step cannot be shorter than the time to make a batch, divided
+    by the number of cores.
     """
     producers = count_producers(site)
     making = view.step_seconds * producers if producers else wait

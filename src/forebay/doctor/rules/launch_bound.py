@@ -1,4 +1,4 @@
-"""Many short operations: the device finishes each one before Python launches the next.
+"""The rule for short operations that the device finishes before Python launches the next.
 
 Limits: launching takes 15 % of a step (XProf), and operations are shorter than their launch (HTA).
 """
@@ -19,10 +19,10 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.15  # of a step
+LEAST_SHARE = 0.15  # the smallest reported share of a step
 FEWEST = 50  # launches per step
-LONGEST_SECONDS = 50e-6  # the median operation; a longer one hides the next launch
-SURE_SHARE = 0.5  # of the launch time
+LONGEST_SECONDS = 50e-6  # of the median operation; a longer operation hides the next launch
+SURE_SHARE = 0.5  # of the launch time; the cure saves at least this share
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

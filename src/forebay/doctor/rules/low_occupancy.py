@@ -25,8 +25,8 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST_BLOCKS = 16  # half of the multiprocessors of the smallest training GPU
-LEAST_SHARE = 0.2  # of a step
+MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
+LEAST_SHARE = 0.2  # the smallest reported share of a step
 SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels the launch takes the time
 BASIS = "between nothing and 15/16 of the time, if the work of these kernels can run in parallel"
 

@@ -17,13 +17,13 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.1  # of a step; from here TraceML calls a loop input-bound
+LEAST_SHARE = 0.1  # the smallest reported share of a step; TraceML calls a loop input-bound from here on
 _STEP_ENDS = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
 )
 _DEVICE_WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
-# Events that may directly precede the making of a batch: after them, only the user's Python runs. Computation of
-# PyTorch is not an event, so for torch only the optimizer step and the input count.
+# Events after which only the user's Python can run, so that the time up to the next upload is batch making. PyTorch
+# computations are no events, so for torch only the optimizer step and the input are in the table.
 _PRECEDING = {
     "tensorflow": _STEP_ENDS,
     "keras": _STEP_ENDS,
@@ -43,13 +43,13 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _own(view: CaptureView) -> Iterator[LedgerEvent]:
-    """Return the events of the loop's thread, without the user's own code."""
+    """Return the events of the loop's thread, except PREPARE events (the user's own code)."""
     thread = view.steps.thread if view.steps else None
     return (event for event in view.capture.events if event.thread == thread and event.kind != EventKind.PREPARE)
 
 
 def _gaps(view: CaptureView, site: CallSite, own: list[LedgerEvent], ends: list[int]) -> list[LedgerEvent]:
-    """Return the Python time before each upload of a line, if nothing else can run in it."""
+    """Return the interval before each upload of a line, if only Python can run in it."""
     allowed = _PRECEDING.get(framework_of(view, site.api), frozenset())
     calls = sorted(event.start for event in own if event.kind == EventKind.RUN)
     if view.has_gpu and view.device is None:

@@ -15,7 +15,7 @@ __all__ = ["examine", "recognises"]
 
 FEWEST = 8  # per step
 LARGEST_NBYTES = 64 << 10  # larger uploads are limited by bytes, not by calls
-SURE_SHARE = 0.5  # of the removed calls; assembling the rows takes the rest
+SURE_SHARE = 0.5  # of the time of the removed calls is saved; assembling the rows takes the rest
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:

@@ -11,7 +11,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MOST = 0.9  # of memory at the peak; the limit of the torch profiler
-FEWEST_STEPS_LEFT = 100_000  # until memory is full; fewer is a run of some hours
+FEWEST_STEPS_LEFT = 100_000  # until memory is full; a run of a few hours has this many steps
 
 _LESS_CODE = {
     "torch": "with torch.autocast('cuda', dtype=torch.bfloat16): ...   # or torch.utils.checkpoint",

@@ -15,7 +15,7 @@ from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cu
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises", "gain_by_pinning"]
 
 SMALLEST_NBYTES = 1 << 20
-# On sixteen PCIe lanes of any current GPU, pageable memory is not faster, and page-locked memory not slower, than this.
+# With 16 PCIe lanes and any current GPU: the maximum from pageable memory, and the minimum from page-locked memory.
 PAGEABLE_BYTES_PER_SECOND, PINNED_BYTES_PER_SECOND = 8e9, 12e9
 PINNING_BASIS = "the CPU copy is removed, and the upload may overlap computation"
 

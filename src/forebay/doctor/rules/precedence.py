@@ -1,8 +1,9 @@
 """Assignment of call sites to rules: the most specific rule that recognises a site gets it.
 
 A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`; `sites_for(view, rule)` returns its sites.
-Some time belongs to no event. `tiny_ops`, `eager` or a setting in `threads` explain Python and launches if operations
-were counted, else `small_batch` does. Rules that read `view.device` explain kernels and copies that no call waited for.
+Some time belongs to no event. If the hooks counted operations, `tiny_ops`, `eager` or `threads` explain the time of
+Python and of launches; otherwise `small_batch` does. Rules that read `view.device` explain kernels and copies
+that no call waited for.
 `constants` and `out_of_memory` only warn.
 """
 

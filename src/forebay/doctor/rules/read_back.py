@@ -1,4 +1,7 @@
-"""A value read back in every step. The device is idle until Python queues more work."""
+"""The rule for values read back in every step, which leave the device idle.
+
+After the read-back, the device has no work until Python queues more.
+"""
 
 from collections.abc import Iterator
 

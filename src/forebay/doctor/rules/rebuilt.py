@@ -35,7 +35,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding per build; the work that follows counts once, for the longest of its kind."""
+    """Yield a finding per build. Count the work that follows only once, for the first build that causes it."""
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _what(build) != MODEL)
     follows = {kind: [e for site in sites_for(view, "rebuilt", kind) for e in site.events] for kind in _FOLLOWING}
     loaders = [build for build in builds if _what(build) in PIPELINES - {ITERATOR}]
@@ -49,7 +49,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _finding(view: CaptureView, site: CallSite, after: list[LedgerEvent]) -> Finding:
-    """Part of the following work may remain: the first batch of any pipeline takes time."""
+    """Build the finding. The least gain excludes later work, because a first batch always takes time."""
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *after])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
     basis = "the measured time to build it, and at most all work that follows from it"

@@ -19,9 +19,9 @@ __all__ = ["examine", "recognises"]
 FEWEST = 3  # uploads of the same data; fewer may be chance
 SMALLEST_NBYTES = 1 << 10  # smaller uploads are single numbers
 LEAST_SHARE = 0.5  # of the calls on the line must repeat data
-SURE_SHARE = 0.9  # of the time of the calls
-LOOKUP_SHARE = 0.95  # of that, if the script looks the data up in every step
-PAGEABLE_BYTES_PER_SECOND = 8e9  # no link copies pageable memory faster; the rest of a copy may be waiting
+SURE_SHARE = 0.9  # of the time of the calls; the cure saves at least this share
+LOOKUP_SHARE = 0.95  # of that gain remains if the script looks the data up in every step
+PAGEABLE_BYTES_PER_SECOND = 8e9  # no link copies pageable memory faster; any longer time may be a wait
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -110,7 +110,7 @@ def _before(view: CaptureView, site: CallSite) -> str:
 
 
 def _least_gain(view: CaptureView, site: CallSite, cost: float) -> float:
-    """Return the least gain. PyTorch copies may wait for earlier work on the device, which remains."""
+    """Return the least gain. PyTorch copies may include a wait for the device, which the cure keeps."""
     is_idle = any(wait.in_loop for wait in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
     if is_idle or not is_on_device(site) or framework_of(view, site.api) != "torch":
         return cost * SURE_SHARE

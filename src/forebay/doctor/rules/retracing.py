@@ -15,7 +15,7 @@ from forebay.doctor.rules.wording import most_frequent_function
 __all__ = ["examine", "recognises"]
 
 FEWEST = 3  # compilations in steady steps; a smaller last batch causes one
-SURE_SHARE = 0.8  # of the compile time; a function for all arguments is compiled once more and may be slower
+SURE_SHARE = 0.8  # of the compile time is saved; a general function compiles once more and may be slower
 
 _REASONS = {
     "shape": "its shapes change",

@@ -26,8 +26,8 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.1  # of a step
-LEAST_COMPUTING = 0.7  # of the time; below it a step waits for something else
+LEAST_SHARE = 0.1  # the smallest reported share of a step
+LEAST_COMPUTING = 0.7  # of the step; if the device computes less, the step waits for something else
 LONG_SECONDS = 100e-6  # per kernel; a product this long is limited by computation, not by memory
 
 
@@ -37,8 +37,8 @@ class SlowProducts:
 
     name: str
     pattern: re.Pattern[str]
-    least: float  # share of their time that the cure saves for long kernels, at least
-    most: float  # share that the cure saves, at most
+    least: float  # share of the products' time that the cure saves at least, if kernels are long
+    most: float  # share of the products' time that the cure saves at most
     cure: str
     code: dict[str, str]
 

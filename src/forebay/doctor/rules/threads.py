@@ -82,14 +82,14 @@ def _crowded(view: CaptureView, site: CallSite) -> Finding:
 def _uncounted(view: CaptureView) -> float:
     """Return the seconds that may be Python time.
 
-    JAX functions with compilation disabled still look compiled.
+    This includes compiled calls: with compilation disabled, JAX functions are still recorded as compiled calls.
     """
     runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
     return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))
 
 
 def _blocking(view: CaptureView) -> Finding:
-    """Host and device take turns. In parallel they need at least half the time."""
+    """Build the finding for blocking launches. Host and device in parallel need at least half the time."""
     most = view.step_seconds / 2
     basis = "nothing to half of a step, because host and device then work in parallel"
     cure = Cure(

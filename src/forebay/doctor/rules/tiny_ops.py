@@ -13,14 +13,14 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-LEAST_SHARE = 0.5  # of all operations; if many lines share them, the rule is `eager`
+LEAST_SHARE = 0.5  # of all operations on one line; if many lines share them, `eager` reports them
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether one line starts many tiny operations.
 
-    A line that ends a step does not count, because `fit` and optimizers have their own loop. Nor does a step that takes
-    gradients.
+    The rule excludes lines that end a step, because `fit` and optimizers run their own loops. It also excludes scripts
+    that transform functions, for example to take gradients.
     """
     if any(step.line == site.line for step in view.sites_of(EventKind.STEP)) or any(view.sites_of(EventKind.TRANSFORM)):
         return False
