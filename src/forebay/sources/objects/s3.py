@@ -1,6 +1,6 @@
 """Reads of byte ranges from S3 objects that have not changed.
 
-Every request has the listed ETag as a condition.
+If the listing reports an ETag, every request has it as a condition.
 
 s3fs lists objects and finds credentials. botocore, which s3fs installs, reads the ranges in the threads that wait for
 them. One event loop for all reads takes three times the CPU time and is limited to 500 MB/s.
