@@ -1,1 +1,1 @@
-"""Predictions: the recorded timeline, changed as a cure would change it, and simulated."""
+"""Predictions: Forebay changes the recorded timeline as a cure would, and simulates it."""

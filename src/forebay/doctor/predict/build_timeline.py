@@ -20,8 +20,8 @@ from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostA
 
 __all__ = ["build_timeline", "select_typical_steps"]
 
-MOST_OPERATIONS = 10_000  # in a timeline; it limits the steps, so that a simulation is fast
-LARGEST_DEVIATION = 0.3  # from the median step, as a share; other steps are not typical
+MOST_OPERATIONS = 10_000  # of a timeline; this limits its steps, so that a simulation is fast
+LARGEST_DEVIATION = 0.3  # share of the median step by which a typical step may differ from it
 COPY_CALL_SECONDS = 3e-6  # host time to queue a copy before the wait for it
 STAGING_STREAM = -2  # a stream for the preparation of data before its upload
 
@@ -33,7 +33,7 @@ _PRODUCTS = re.compile("gemm|gemv|cutlass|nvjet|matmul|conv|dot|flash|attention|
 
 
 def build_timeline(view: CaptureView) -> Timeline | None:
-    """Build the timeline; None without steps, or with a GPU that was not recorded."""
+    """Build the timeline. Return None if the capture has no steps, or a GPU without a record."""
     if view.device is not None:
         return _with_device(view.device)
     return None if view.has_gpu or view.steps is None else _host_only(view)
@@ -66,9 +66,9 @@ def _with_device(device_view: DeviceView) -> Timeline:
 
 
 def _matching_operations(device_view: DeviceView, queued: QueuedCalls, numbers: dict[int, int]) -> dict[int, int]:
-    """Map operations of other steps to the matching operations of the previous step in the timeline.
+    """Map operations outside the timeline to the matching ones of the timeline's previous step.
 
-    The timeline is simulated in rounds, so its last step precedes its first.
+    The simulation repeats the timeline, so the last step precedes the first.
     """
     asked = np.searchsorted(device_view.edges, queued.when, "right") - 1
     order = np.lexsort((device_view.operations["start"], queued.when))
@@ -115,7 +115,7 @@ def _actions(
 def _call_actions(
     call: CudaCall, queued: QueuedCalls, piece: HostInterval, numbers: dict[int, int]
 ) -> Iterator[HostAction]:
-    """Yield the actions of a call, which queues first and then may wait."""
+    """Yield the actions of a call: it queues operations first, and then may wait."""
     own = call.own_nanoseconds(queued.ends) / 1e9
     kind, line = ("launch", -1) if call.launches or (piece.kind == WORK and call.queues) else (piece.kind, piece.line)
     queues = tuple(numbers[number] for number in call.queues)
@@ -141,7 +141,7 @@ def _operations(
     turns = stream_gaps(device_view.operations, queued.when)
     products = [bool(_PRODUCTS.search(name)) for name in device_view.names]
     for place in numbers:
-        if place >= count:  # the preparation of the data of a copy
+        if place >= count:  # this number stands for the preparation of a copy's data
             staging = queued.staged[place - count] / 1e9
             yield DeviceOperation(staging, STAGING_STREAM, line=int(device_view.lines[place - count]), pageable=True)
             continue

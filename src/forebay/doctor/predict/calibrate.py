@@ -1,9 +1,10 @@
 """Calibration of a timeline to the pace of unprofiled steps.
 
-Recording the device makes host work longer. First, the calls of each line and the work between them get the time that
-they took while only calls were profiled. This timeline does not depend on unprofiled steps, so their step time tests
-it: if it differs too much, the model is not reliable. Then the pace is set. Machines drift from second to second, so
-host time and copies of pageable memory are scaled until the simulated step equals the unprofiled step.
+The doctor profiles in two ways: hooks alone, or hooks and a record of the device, which slows the host down.
+Calibration has two steps. First, it gives calls, and the work between them, the time that they took with hooks alone.
+This timeline does not depend on unprofiled steps, so their step time tests it: if the two differ too much, the model is
+not reliable. Second, it sets the pace. The speed of a machine drifts, so it scales host time and copies of pageable
+memory until the simulated step equals the unprofiled step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,13 +24,13 @@ from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_st
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
-# Ratios of unrecorded to recorded time; beyond these limits it is not the same work. Recording slows calls down
-# threefold at most. It may also save a loop the page faults of its batches, which then take 2.5 times as long without
-# recording.
+# Limits for the ratio of the time without a device record to the time with one. A ratio outside them compares different
+# work. A record makes calls at most three times as slow. It can also avoid page faults of batches; without a record,
+# these batches took 2.5 times as long.
 LEAST_RATIO, MOST_RATIO = 0.3, 3.0
-LEAST_PACE, MOST_PACE = 0.5, 1.5  # hooks that count every TensorFlow operation can double a step
-LAUNCH_SECONDS = 15e-6  # of PyTorch per operation, with its share of the gradient
-CLOSE_SHARE = 0.002  # of the step; a smaller error ends the search
+LEAST_PACE, MOST_PACE = 0.5, 1.5  # low, because hooks that count every TensorFlow operation can double a step
+LAUNCH_SECONDS = 15e-6  # host time per PyTorch operation, including its share of the backward pass
+CLOSE_SHARE = 0.002  # of the step; the search for the pace ends at a smaller error
 MOST_TRIES = 12
 MIDDLE_QUANTILES = 0.25, 0.75  # the middle half of all steps
 
@@ -42,9 +43,9 @@ class CalibratedTimeline:
 
     timeline: Timeline
     measured: float  # seconds per step
-    structure_error: float  # of the simulated recorded step
-    cost_error: float  # of the simulated step without the cost of recording
-    pace_error: float  # of the simulated unprofiled step
+    structure_error: float  # of the simulated step, compared to the step with a device record
+    cost_error: float  # after the cost of the device record is removed, compared to measured steps
+    pace_error: float  # after the pace is set, compared to the measured step
 
     @property
     def error(self) -> float:
@@ -97,8 +98,8 @@ def _recorded_seconds(device_view: DeviceView) -> float:
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
     """Return the ratio of profiled to recorded time, by kind and line, and for the work between calls.
 
-    A loop that the device limits mostly waits in launches. Without recorded calls these waits look like work, so the
-    work is limited to the time that launches take.
+    If the device limits the loop, launches block most of the time. Without recorded calls, these waits look like host
+    work, so this function limits the work to the time that launches take.
     """
     assert view.steps is not None
     before = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -148,7 +149,8 @@ def _copying_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float
 def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) -> Timeline:
     """Set the pace of the host.
 
-    If the device limits the step, the loop runs ahead, and the duration of its own steps gives the pace of the host.
+    If the device limits the step, the host runs ahead of it. Then the time between the loop's own turns, without a wait
+    for the device, gives the pace.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
@@ -158,7 +160,7 @@ def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) ->
 
 
 def _find_pace(timeline: Timeline, wanted: float) -> float:
-    """Find the pace by bisection, until the step is close enough or the tries end."""
+    """Find the pace by bisection. Stop when the step is close enough or after a fixed number of tries."""
     low, high, pace = LEAST_PACE, MOST_PACE, 1.0
     for _ in range(MOST_TRIES):
         takes = steady_step_seconds(_with_pace(timeline, pace))
@@ -188,5 +190,5 @@ def _with_pace(timeline: Timeline, pace: float) -> Timeline:
 
 
 def _is_copied(operation: DeviceOperation) -> bool:
-    """Whether the call itself copies the bytes; preparation by other threads does not count."""
+    """Whether the call itself copies the bytes. Preparation by other threads does not count."""
     return operation.pageable and operation.engine != "compute"

@@ -31,8 +31,8 @@ class CudaCall:
     end: int
     queues: list[int] = field(default_factory=list)  # operations, by their index in the device view
     awaits: list[int] = field(default_factory=list)
-    launches: bool = False  # kernels, within any event
-    sleeps: bool = False  # during its wait; CUDA itself waits by polling
+    launches: bool = False  # whether it launches kernels, inside or outside an event
+    sleeps: bool = False  # whether the thread sleeps during the wait; CUDA itself polls
 
     def own_nanoseconds(self, ends: Any) -> int:
         """Return the duration without waits."""
@@ -52,7 +52,7 @@ class QueuedCalls:
     calls: list[CudaCall]
     when: Any  # nanoseconds when each operation was queued; -1 for other steps
     starts: Any  # nanoseconds when each operation began, or would begin without lag
-    ends: Any  # of all operations, followed by the ends of their preparations
+    ends: Any  # end times of all operations, then of all preparations
     staged: dict[int, int] = field(default_factory=dict)  # nanoseconds of preparation, by index of the copy
 
     def at(self, call: CudaCall) -> int:

@@ -27,7 +27,7 @@ Change = Callable[[Timeline], Timeline]
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
 READ_KINDS = ("download", "sync")
 LAUNCHING_KINDS = ("launch", "work", "run")
-CALLING_KINDS = ("launch", "transform")  # only queueing, however long it takes
+CALLING_KINDS = ("launch", "transform")  # actions that only queue work, so compilation removes their time
 LONGEST_CALLING_SECONDS = 1e-3  # between two launches; longer work belongs to the script, not to the framework
 
 
@@ -72,12 +72,12 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
     """Run the work of these lines on the device instead of moving its data to the CPU and back.
 
-    Copies and waits go away. The CPU work between the two moves runs on the device, `speedup` times as fast.
+    The change removes copies and waits. The CPU work between the two moves runs on the device, `speedup` times as fast.
     """
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        spent = 0.0  # on data that was moved to the CPU
+        spent = 0.0  # CPU seconds on data that was moved to the CPU
         for place in _moving_actions(timeline, lines):
             action = actions[place]
             spent += action.seconds
@@ -119,9 +119,9 @@ def _move_compiled_calls(
 
 
 def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
-    """Yield the moves of these lines and the loop's work until the data moves back.
+    """Yield the moves of these lines, and the CPU work between a move to the host and the move back.
 
-    After another launch, the purpose of further work is unknown.
+    The work counts only up to the next launch, because later work may serve another purpose.
     """
     away = False
     for place, action in enumerate(timeline.actions):
@@ -134,7 +134,7 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Make batches during the step; the loop waits only if making one takes longer than a step."""
+    """Make batches during the step. The loop waits only if a batch takes longer than a step."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
@@ -151,7 +151,7 @@ def launch_as_graph(*, seconds_each: float, device_share: float = 1.0, seconds_o
     """
 
     def change(timeline: Timeline) -> Timeline:
-        actions, spent = [], 0.0  # present queueing time of the host that no launch has used yet
+        actions, spent = [], 0.0  # recorded queueing time that the graph's calls have not used yet
         for action in timeline.actions:
             if action.kind in CALLING_KINDS or (
                 action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_CALLING_SECONDS

@@ -1,9 +1,9 @@
 """The cure of host checks as a change of a timeline: check on the device, and read back one number.
 
-The record does not show what the host computes on the data it pulled. The host work between a pull and the next
-framework call counts as the check, and is removed with the pull. In the cautious estimate, only part of that work is
-the check: the part that exceeds a few passes over the bytes is not, and none of it is if the next call uploads data,
-because the host may have made that data.
+Here, a pull is a read-back. The record does not show what the host computes on the data. The change treats the host
+work between a pull and the next framework call as the check, and removes both. The cautious estimate removes less. It
+counts only as much work as a few passes over the bytes take. It counts none if the next call uploads data, because the
+host may have made that data.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -62,7 +62,7 @@ def _check_copies(operations: list[DeviceOperation], copies: Collection[int], by
 def _work_after_pulls(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
     """Yield the host work after each pull, and the share of it that is surely the check.
 
-    The timeline is simulated in rounds, so its first actions follow the last pull.
+    The simulation repeats the timeline, so the first actions follow the last pull.
     """
     actions = timeline.actions
     pulls = [place for place, action in enumerate(actions) if is_call_of(action, PULL_KINDS, line)]

@@ -1,6 +1,6 @@
 """The timeline changes of each kind of cure, with the speeds of the machine.
 
-Several changes of one cure are its possible outcomes. Without a device record there are none.
+A cure with several changes has several possible outcomes. Without a device record, a cure has no changes.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Dependencies of operations: another stream, or the latency from the host to the device.
+"""Reasons why an operation begins late: an operation of another stream, or launch latency.
 
 A read-back copies computed data, so it waits for the last operation that was not done when the copy was queued. Any
 other operation depends on another stream if it begins right after an operation of that stream.

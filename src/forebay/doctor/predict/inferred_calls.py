@@ -1,6 +1,6 @@
 """Inferred CUDA calls for operations without a recorded call.
 
-The event of an operation, the compiled call before it, or the interval in which it began queued it.
+Such an operation counts as queued by its event, by the compiled call before it, or in the interval in which it began.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from forebay.doctor.predict.host_time import WAITS, HostInterval
 
 __all__ = ["add_inferred_calls", "expected_starts"]
 
-SHORTEST_STAGING_NS = 50_000  # between the end of an upload and its copy; in a longer time the data is prepared
+SHORTEST_STAGING_NS = 50_000  # between an upload call and its copy; in a longer time, data is prepared
 
 
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:

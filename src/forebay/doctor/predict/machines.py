@@ -1,7 +1,7 @@
 """Speeds of machines for predictions: probed on this machine, or known by the name of the GPU.
 
-Devices: dense peak rates from the data sheets of NVIDIA, in teraflops and terabytes per second; only their ratios are
-used. Links: bytes per second of sixteen lanes from page-locked and from pageable memory. PCIe 5 was measured on an
+Devices: dense peak rates from the data sheets of NVIDIA, in teraflops and terabytes per second. Predictions use only
+their ratios. Links: bytes per second of 16 lanes, from page-locked and from pageable memory. PCIe 5 was measured on an
 H200; the others are in proportion to their lanes, and pageable memory is limited by the copy of the CPU.
 """
 

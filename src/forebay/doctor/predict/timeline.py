@@ -24,7 +24,7 @@ class DeviceOperation:
     line: int = -1  # the source line that queued it
     nbytes: int = 0
     after: tuple[int, ...] = ()  # operations of other streams that must end before
-    gap: float = 0.0  # seconds between the previous operation of the stream and this one
+    gap: float = 0.0  # minimum seconds between the previous operation of the stream and this one
     latency: float = 0.0  # seconds between its queueing, or the end of its dependencies, and its start
     pageable: bool = False  # a copy from or to pageable memory
     multiplies: bool = False  # a matrix product or a convolution
@@ -32,7 +32,7 @@ class DeviceOperation:
 
 @dataclass(frozen=True, slots=True)
 class HostAction:
-    """Work of the host; it may end a step."""
+    """A piece of work of the loop's thread. It may queue operations, wait, or end a step."""
 
     seconds: float  # of work, without waits
     queues: tuple[int, ...] = ()  # operations, by index
@@ -111,7 +111,7 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
 
 
 def steady_step_seconds(timeline: Timeline) -> float:
-    """Return the mean step of the second of two rounds, after the loop has settled."""
+    """Return the mean step time of the second of two rounds, when the loop is in a steady state."""
     lengths = simulate_steps(timeline, rounds=2)
     later = lengths[len(lengths) // 2 :]
     return max(timeline.floor, sum(later) / len(later)) if later else 0.0

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 COPY_STREAM = -1  # a stream without other operations
-UPLOAD_KINDS = ("upload", "move")  # uploads of a line, and moves to the device by an operation
+UPLOAD_KINDS = ("upload", "move")  # explicit uploads, and moves that an operation makes
 
 
 def remove_uploads(line: int, *, share: float = 1.0) -> Change:
