@@ -121,7 +121,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
 
 def _refuse_tracing() -> None:
-    """Raise an error while TensorFlow traces a function: its graph would hold the batch as a constant."""
+    """Raise an error while TensorFlow traces a function. Its graph would hold the batch as a constant."""
     if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
         raise FeedError(
             "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate the "

@@ -190,7 +190,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             set_num_batches(calling_epoch_iterator(), self._epochs.next_epoch_batches)
 
     def on_epoch_end(self) -> None:
-        """End an epoch, or replay the first batches if Keras starts over after it has seen their shapes."""
+        """End an epoch, or replay its first batches if Keras only looked at their shapes."""
         self._within_epoch = self._building = False
         error, self._error = self._error, None
         if error is not None:
@@ -249,7 +249,7 @@ def _target() -> str:
 
 
 def _batches_left(pipeline: Pipeline, state: dict[str, Any]) -> int | None:
-    """Return the batches that remain of the epoch of a state, or None if that is unknown."""
+    """Return how many batches remain in a state's epoch, or None if unknown."""
     if pipeline.schedule.batches is None:
         return None
     cursor = Cursor.from_state(state, pipeline.fingerprint)

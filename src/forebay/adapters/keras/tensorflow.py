@@ -133,7 +133,7 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return self.get_next_as_optional().get_value()
 
     def get_next_as_optional(self) -> Any:
-        """Return a batch, or an empty optional at the end of the epoch, as the loop of several steps expects."""
+        """Return an optional with the next batch, or an empty one after the last batch."""
         specs = tf.nest.flatten(self._signature)
         with tf.device("CPU:0"):
             more, *leaves = tf.py_function(_weak_pull(self), [], [tf.bool, *(spec.dtype for spec in specs)])

@@ -1,4 +1,4 @@
-"""Read-back from a GPU: copies to the host on a stream of Forebay, behind the framework's queued work.
+"""Read-back from a GPU, on a stream that waits for the framework's queued work.
 
 The device copies into page-locked memory, because any other copy would block the caller. Forebay reuses that memory,
 because page-locking takes longer than most copies. The caller gets a second copy in ordinary memory.
@@ -22,7 +22,7 @@ __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Copies results of one device to the host, in the order of the calls of `start_copy`."""
+    """Copies results of one device to the host, in the order of `start_copy` calls."""
 
     def __init__(self, index: int, limit: int) -> None:
         self._device, self._limit = device_at(index), limit

@@ -12,7 +12,7 @@ __all__ = ["HostCopier", "all_finite"]
 
 
 class HostCopier:
-    """Copies results on the device, in stream order, and then to the host on a stream of Forebay."""
+    """Copies results on the device, in stream order. A stream of Forebay copies these to the host."""
 
     def __init__(self, limit: int) -> None:
         self._readers = DeviceReaders(limit)

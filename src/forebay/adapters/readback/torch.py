@@ -15,7 +15,7 @@ _REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class HostCopier:
-    """Copies results on the device, in stream order, and then to the host on a stream of Forebay."""
+    """Copies results on the device, in stream order. A stream of Forebay copies these to the host."""
 
     def __init__(self, limit: int) -> None:
         self._readers = DeviceReaders(limit)
@@ -36,7 +36,7 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Check each leaf in one pass by its minimum and maximum, which are NaN if any value is NaN."""
+    """Check the minimum and maximum of each leaf. Both are NaN if any value is NaN."""
     device = leaves[0].device
     filled = [values for values in map(_checkable_values, leaves) if values.numel()]
     bounds = [bound.to(device) for values in filled for bound in torch.aminmax(values)]

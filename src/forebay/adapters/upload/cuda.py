@@ -46,7 +46,7 @@ class CudaUploader:
         return tensor[0] if converted.ndim == 0 else tensor
 
     def _fill(self, memory: CudaMemory, rows: Array) -> None:
-        """Copy the array and block until it has arrived, so that no stream needs to wait for it."""
+        """Copy the array and block until it has arrived. Then no stream needs to wait for it."""
         with closing(PageLockSet(process_page_locks(self._engine.device))) as locks:
             try:
                 with self._engine.fill_scope(memory):

@@ -70,7 +70,7 @@ def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", ch
 
 
 def forget(array: Tree) -> None:
-    """Drop the cached copies of an array, or of each array of a tree, and make it writable again.
+    """Drop the cached copies of an array or a tree, and make it writable again.
 
     Tensors that the caller still holds stay valid.
     """
@@ -175,7 +175,7 @@ def _is_base_writable(view: Array) -> bool:
 
 
 def _is_foreign(base: Any) -> bool:
-    """Whether another library owns the base, so that its reference count does not show all users."""
+    """Whether another library owns the base. Then its reference count does not show all users."""
     return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 
 

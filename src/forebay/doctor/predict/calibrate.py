@@ -96,7 +96,7 @@ def _recorded_seconds(device_view: DeviceView) -> float:
 
 
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
-    """Return the ratio of profiled to recorded time, by kind and line, and for the work between calls.
+    """Return ratios of profiled to recorded time, for calls by kind and line, and for other work.
 
     If the device limits the loop, launches block most of the time. Without recorded calls, these waits look like host
     work, so this function limits the work to the time that launches take.
@@ -179,7 +179,7 @@ def _with_instant_device(timeline: Timeline) -> Timeline:
 
 
 def _is_device_bound(timeline: Timeline) -> bool:
-    """Whether the device limits the step, so that the step does not show the pace of the host."""
+    """Whether the device limits the step. Then the step does not show the pace of the host."""
     return steady_step_seconds(_with_pace(timeline, LEAST_PACE)) > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
 
 

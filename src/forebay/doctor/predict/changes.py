@@ -70,7 +70,7 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
 
 
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
-    """Run the work of these lines on the device instead of moving its data to the CPU and back.
+    """Run the work of these lines on the device, without moving data to the CPU.
 
     The change removes copies and waits. The CPU work between the two moves runs on the device, `speedup` times as fast.
     """
@@ -119,7 +119,7 @@ def _move_compiled_calls(
 
 
 def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
-    """Yield the moves of these lines, and the CPU work between a move to the host and the move back.
+    """Yield the moves of these lines, and the CPU work before the data moves back.
 
     The work counts only up to the next launch, because later work may serve another purpose.
     """

@@ -1,4 +1,4 @@
-"""The cure of host checks as a change of a timeline: check on the device, and read back one number.
+"""The change that checks data on the device and reads back only one number.
 
 Here, a pull is a read-back. The record does not show what the host computes on the data. The change treats the host
 work between a pull and the next framework call as the check, and removes both. The cautious estimate removes less. It
@@ -43,7 +43,7 @@ def check_on_device(line: int, *, bytes_per_second: float, passes: int, waits: b
 
 
 def check_seconds(timeline: Timeline, line: int) -> tuple[float, float]:
-    """Return the seconds per step of host work on pulled data: the cautious estimate, and at most."""
+    """Return the seconds per step of host work on pulled data: cautious estimate and maximum."""
     runs = [
         (sum(timeline.actions[place].seconds for place in run), share)
         for run, share in _work_after_pulls(timeline, line)
@@ -60,7 +60,7 @@ def _check_copies(operations: list[DeviceOperation], copies: Collection[int], by
 
 
 def _work_after_pulls(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the host work after each pull, and the share of it that is surely the check.
+    """Yield the host work after each pull, and the share that is surely the check.
 
     The simulation repeats the timeline, so the first actions follow the last pull.
     """

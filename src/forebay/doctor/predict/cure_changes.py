@@ -54,7 +54,7 @@ def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Cha
 
 
 def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
-    """Keep the data on the device; the loop may or may not wait for the row indices."""
+    """Keep the data on the device. The loop may or may not wait for the row indices."""
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(
@@ -149,7 +149,7 @@ def defer_waits(view: CaptureView, site: CallSite) -> Changes:
 
 
 def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Changes:
-    """Check pulled data on the device; all or part of the host work after it goes away."""
+    """Check pulled data on the device. This removes all or part of the host work after the pull."""
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(

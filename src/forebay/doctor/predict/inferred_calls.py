@@ -50,7 +50,7 @@ def add_inferred_calls(queued: QueuedCalls, device_view: DeviceView, loop: LoopI
 def _owning_interval(
     device_view: DeviceView, loop: LoopIntervals, number: int, piece: HostInterval, start: int
 ) -> HostInterval | None:
-    """Return the interval of the event of a copy; if the device lags, a similar one in the same step."""
+    """Return the interval of a copy's event. If the device lags, return a similar one of the same step."""
     place = int(device_view.event_of[number])
     if place < 0 or not is_transfer(device_view, number, place):
         return None

@@ -90,7 +90,7 @@ class MachineSpeeds:
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
-    """Return the speeds of a GPU by its name; a probe of the same GPU takes precedence."""
+    """Return the speeds of a GPU by its name. A probe of the same GPU takes precedence."""
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
@@ -105,7 +105,7 @@ def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
 
 
 def gpu_name(view: CaptureView) -> str:
-    """Return the name of the GPU of a capture, as the driver reports it; empty if unknown."""
+    """Return the driver's name for the GPU of a capture, or an empty string."""
     gauges = view.capture.facts.get("gauges") or [{}]
     return str(gauges[0].get("name") or "")
 

@@ -42,7 +42,7 @@ def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]])
 
 
 def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add calls of the loop's thread, and queueing calls of other threads without cost to the loop."""
+    """Add calls of the loop's thread. Queueing calls of other threads cost the loop nothing."""
     calls = device_view.calls
     starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     own = calls["thread"] == device_view.thread & THREAD_ID_MASK

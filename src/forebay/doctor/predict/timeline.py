@@ -111,7 +111,7 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
 
 
 def steady_step_seconds(timeline: Timeline) -> float:
-    """Return the mean step time of the second of two rounds, when the loop is in a steady state."""
+    """Return the mean step time of the second round, when the loop is in a steady state."""
     lengths = simulate_steps(timeline, rounds=2)
     later = lengths[len(lengths) // 2 :]
     return max(timeline.floor, sum(later) / len(later)) if later else 0.0

@@ -34,7 +34,7 @@ def remove_uploads(line: int, *, share: float = 1.0) -> Change:
 
 
 def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
-    """Copy from page-locked memory: the call only queues the copy, which runs at the speed of the link."""
+    """Copy from page-locked memory. The call only queues the copy, which runs at the link's speed."""
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
@@ -54,7 +54,7 @@ def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
 
 
 def overlap_copies(line: int) -> Change:
-    """Run the copies of a line on their own stream, one step early, so that nothing waits for them."""
+    """Run the copies of a line one step early, on their own stream. Nothing waits for them."""
 
     def change(timeline: Timeline) -> Timeline:
         own = set(_copies_of(timeline, line))

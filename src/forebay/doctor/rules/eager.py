@@ -100,7 +100,7 @@ def gain_basis(sites: Sequence[CallSite]) -> str:
 
 
 def _least_gain(view: CaptureView, least: float) -> float:
-    """Return the least gain from fewer calls: half, or nothing if an unrecorded GPU may limit the step."""
+    """Return the least gain: half, or nothing if an unrecorded GPU may limit the step."""
     return 0.0 if view.has_gpu and view.device is None else least / 2
 
 

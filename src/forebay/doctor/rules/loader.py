@@ -172,7 +172,7 @@ def _row_nbytes(view: CaptureView) -> float:
 
 
 def _made_at(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the line that builds the loader if it is unique, else the line that waits for it."""
+    """Return the only line that builds the loader, else the line that waits for it."""
     names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
     built = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
     return (view.line(built.pop()) if len(built) == 1 else None) or site.line

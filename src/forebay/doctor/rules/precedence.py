@@ -2,9 +2,8 @@
 
 A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`; `sites_for(view, rule)` returns its sites.
 Some time belongs to no event. If the hooks counted operations, `tiny_ops`, `eager` or `threads` explain the time of
-Python and of launches; otherwise `small_batch` does. Rules that read `view.device` explain kernels and copies
-that no call waited for.
-`constants` and `out_of_memory` only warn.
+Python and of launches; otherwise `small_batch` does. Rules that read `view.device` explain kernels and copies that no
+call waited for. `constants` and `out_of_memory` only warn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +39,7 @@ _sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = Weak
 
 
 def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
-    """Return the sites of a rule, longest first; calls of one kind on one line are one site."""
+    """Return the sites of a rule, longest first. Calls of one kind on one line are one site."""
     if view not in _sites_by_rule:
         _sites_by_rule[view] = _assign_sites(view)
     sites = [site for site in _sites_by_rule[view].get(rule, []) if not kinds or site.kind in kinds]

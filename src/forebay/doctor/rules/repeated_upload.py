@@ -94,7 +94,7 @@ def _once(view: CaptureView, site: CallSite) -> str:
 
 
 def _before(view: CaptureView, site: CallSite) -> str:
-    """Return code to convert before the loop; a line that does more than convert stays in the loop."""
+    """Return code to convert before the loop. A line that does more than convert stays in the loop."""
     once = "   # once, before the loop"
     if site.api == SESSION:
         return 'x = tf.compat.v1.get_variable("x", initializer=array)   # replaces the placeholder'

@@ -1,8 +1,8 @@
 """Devices, streams, events and kernels of the CUDA driver. Every call is checked.
 
 The caller may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context current
-and sets the thread's capture mode to relaxed; it restores both at the end. In any other
-capture mode, a query of an event would invalidate a capture in progress.
+and sets the thread's capture mode to relaxed; it restores both at the end. In any other capture mode, a query of an
+event would invalidate a capture in progress.
 """
 
 import ctypes

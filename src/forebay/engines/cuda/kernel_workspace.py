@@ -17,7 +17,7 @@ EXTENT_NBYTES = 24  # bytes of one line of an extent table: three int64
 
 
 class KernelWorkspace:
-    """Device pointers to row numbers, extent tables and a read order, with a page-locked buffer to fill them."""
+    """Device pointers to these arrays, with a page-locked buffer to fill them."""
 
     def __init__(
         self, device: Device, pointer: int, owner: Any, *, rows: int, extents: Sequence[int], needs_int64: bool
@@ -33,7 +33,7 @@ class KernelWorkspace:
 
     @staticmethod
     def nbytes(rows: int, extents: Sequence[int]) -> int:
-        """Return the size for groups of `rows` rows; `extents` is the maximum number of extents of each leaf."""
+        """Return the size for groups of `rows` rows. `extents` is the maximum number of extents of each leaf."""
         tables = sum(align(count * EXTENT_NBYTES, 256) for count in extents)
         return tables + align(rows * 8, 256) + align(rows * 4, 256) + MAX_BUCKETS * 4
 

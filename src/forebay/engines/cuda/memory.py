@@ -176,7 +176,7 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Record that the consumer dropped the slot; queued work of these streams may still read it."""
+        """Record that the consumer dropped the slot. Queued work of these streams may still read it."""
         while len(self._release_events) < len(streams):
             self._release_events.append(Event(self.device))
         for event, stream in zip(self._release_events, streams, strict=False):

@@ -130,7 +130,7 @@ class RowPuller:
         self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_of)
 
     def _arrival_destination(self, memory: CudaMemory, layout: Layout, leaf: LeafLocation) -> Destination:
-        """Return where rows of a leaf arrive: in the slot, or in a buffer if they are then narrowed."""
+        """Return where rows of a leaf arrive: the slot, or a buffer before narrowing."""
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
         return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
 

@@ -83,7 +83,7 @@ class StagingBuffers:
             self._put(buffer)
 
     def _put(self, buffer: tuple[PageLockedMemory, Event]) -> None:
-        """Return a buffer, also after a device error, so that the next thread gets that error and does not hang."""
+        """Return a buffer, even after a device error. Otherwise the next thread would hang."""
         with self._returned:
             self._free.append(buffer)
             self._returned.notify()
@@ -123,7 +123,7 @@ def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
 
 
 def _upload_leaf(stream: Stream, leaf: Array, destination: Destination, start: int) -> None:
-    """Copy contiguous rows to the device, with one copy per batch if the slot has gaps between batches."""
+    """Copy contiguous rows to the device. If batches have gaps between them, make one copy per batch."""
     address, rows, row_nbytes = address_of(leaf), len(leaf), destination.row_nbytes
     at = start
     while row_nbytes and at < start + rows:
