@@ -19,19 +19,30 @@ from forebay.transforms.workers import process_handle, process_pool
 
 # The longest files start first, so that no test worker ends with one of them alone.
 FIRST = ("transforms/workers/on_ray", "pipeline/ranks", "doctor", "examples", "adapters", "measure/bench", "compat")
-# Folders and files whose tests start frameworks, clusters or browsers. Other slow tests carry the marker themselves.
+# Folders and files that start frameworks, clusters, browsers, servers or many processes, or that compute for more than
+# ten seconds. Other slow tests carry the marker themselves.
 SLOW = (
     "cli",
+    "doctor/capture/hooks/test_tensorflow",
+    "doctor/diagnosis/test_compare_ranks",
     "doctor/diagnosis/test_verify",
+    "doctor/predict/test_recorded_captures",
     "doctor/report/test_browser",
+    "doctor/rules/test_recorded_faults",
     "doctor/test_situations",
+    "engines/cuda/pull/test_row_puller",
     "examples",
+    "feed/test_faults",
+    "feed/test_memory",
     "gpu",
     "measure/bench/test_bench_command",
     "measure/bench/test_run",
     "pipeline/ranks/test_processes",
     "pipeline/ranks/test_ray_train",
+    "sources/direct/test_feeds",
+    "sources/objects/test_s3",
     "transforms/workers/on_ray",
+    "transforms/workers/test_process_pool",
 )
 
 # A busy machine may keep a thread or a process from its core for seconds. That is no hang.
