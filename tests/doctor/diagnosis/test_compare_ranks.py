@@ -185,7 +185,6 @@ def two_ranks(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_each_rank_writes_its_own_file(two_ranks):
     assert Capture.load(two_ranks / "run.rank0.gz").rank == 0
     assert Capture.load(two_ranks / "run.rank1.gz").rank == 1
