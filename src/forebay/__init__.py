@@ -1,8 +1,8 @@
 """Forebay feeds TensorFlow, Keras, PyTorch and JAX from NumPy.
 
-    import forebay as fb
-    for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
-        train(batch["image"], batch["label"])
+import forebay as fb
+for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
+    train(batch["image"], batch["label"])
 """
 
 from forebay.adapters.readback.all_finite import all_finite
