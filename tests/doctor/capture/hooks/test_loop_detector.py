@@ -6,7 +6,7 @@ from forebay.doctor.capture.hooks.op_counter import LoopDetector
 def detect(*lines):
     detector = LoopDetector()
     for line in lines:
-        detector.on_line(line)
+        detector.add_line(line)
     return detector
 
 
@@ -32,5 +32,5 @@ def test_a_loop_of_one_line_starts_at_it():
 def test_a_later_line_does_not_change_the_result():
     detector = detect(*[1, 2] * 5)
     assert detector.starts_at(1)
-    detector.on_line(7)
+    detector.add_line(7)
     assert not detector.starts_at(7)

@@ -12,19 +12,19 @@ US = 1_000
 @pytest.fixture
 def counter(monkeypatch):
     # The tests make up all times, and a sample takes none of them.
-    monkeypatch.setattr(op_counter, "SAMPLE_COST_NS", (3 * US, 3 * US))
+    monkeypatch.setattr(op_counter, "SAMPLE_COST_BOUNDS_NS", (3 * US, 3 * US))
     return OpCounter(Ledger(), "operations")
 
 
 def run(counter, operations, *, each=10 * US, start=0):
     """Run operations as the hooks do; return the end of the last one and the number of samples."""
     ops, now, samples = counter.thread.ops, start, 0
-    ops.span_start = ops.last_end = ops.sampled_at = start
+    ops.span_start = ops.last_end = ops.last_sample_end = start
     for _ in range(operations):
         now += each
-        if ops.until_sample > 1:
-            ops.until_sample -= 1
-        elif ops.until_sample:
+        if ops.ops_until_sample > 1:
+            ops.ops_until_sample -= 1
+        elif ops.ops_until_sample:
             ops.skip_op(now)
         else:
             samples += 1
@@ -38,14 +38,14 @@ def total(counter, name):
 
 def test_the_first_operations_are_all_sampled(counter):
     _, samples = run(counter, op_counter.EXACT_OPS)
-    counter.write()
+    counter.write_span()
     assert (samples, total(counter, "count")) == (op_counter.EXACT_OPS, op_counter.EXACT_OPS)
 
 
 def test_of_many_tiny_operations_some_are_sampled_and_all_are_counted(counter):
     operations = 20 * op_counter.EXACT_OPS
     _, samples = run(counter, operations)
-    counter.write()
+    counter.write_span()
     assert samples < operations / 5
     assert abs(total(counter, "count") - operations) <= 2 * op_counter.MAX_STRIDE
 
@@ -53,7 +53,7 @@ def test_of_many_tiny_operations_some_are_sampled_and_all_are_counted(counter):
 def test_the_recorded_time_is_that_of_all_operations(counter):
     operations = 20 * op_counter.EXACT_OPS
     run(counter, operations)
-    counter.write()
+    counter.write_span()
     assert total(counter, "calling_seconds") == pytest.approx(operations * 5e-6, rel=0.02)
     assert sum(event.seconds for event in counter.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
 
@@ -65,7 +65,7 @@ def test_long_operations_are_all_sampled(counter):
 
 def test_while_steps_are_timed_a_span_of_operations_is_one_event(counter):
     now, _ = run(counter, op_counter.EXACT_OPS)
-    counter.write()
+    counter.write_span()
     before = counter.ledger.event_count
     counter.ledger.timed_site = ("ops", "operations", 7)
     _, samples = run(counter, 10 * op_counter.EXACT_OPS, start=now)
@@ -76,13 +76,13 @@ def test_while_steps_are_timed_a_span_of_operations_is_one_event(counter):
 def test_no_operation_is_sampled_after_the_counter_stops(counter):
     counter.stop()
     ops = counter.thread.ops
-    counter.pause(ops)
-    assert ops.until_sample == op_counter.NEVER_SAMPLE
+    counter.postpone_sample(ops)
+    assert ops.ops_until_sample == op_counter.NEVER_SAMPLE
 
 
 def test_fewer_operations_are_sampled_if_a_sample_costs_more(counter, monkeypatch):
     _, before = run(counter, 10 * op_counter.EXACT_OPS)
-    monkeypatch.setattr(op_counter, "SAMPLE_COST_NS", (12 * US, 12 * US))
+    monkeypatch.setattr(op_counter, "SAMPLE_COST_BOUNDS_NS", (12 * US, 12 * US))
     _, after = run(counter, 10 * op_counter.EXACT_OPS)
     assert after < before / 2
 

@@ -1,4 +1,4 @@
-"""Helpers for hooks that `Patches.hook` cannot express: nested calls recorded too, or only some calls recorded."""
+"""Helpers for hooks that need more than `Patches.hook`: a condition, nested recording, or events of their own."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -11,16 +11,16 @@ __all__ = ["HookedCall", "hook_call", "record_call", "run_guarded"]
 
 
 class HookedCall(NamedTuple):
-    """One call that has returned. It is a tuple, because hooks create many of them."""
+    """One call that has returned. A tuple, because hooks create many of these objects."""
 
     start: int  # nanoseconds
-    end: int
+    end: int  # nanoseconds
     result: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """Return an argument that was passed by position or by keyword."""
+        """Return an argument that the caller passed by position or by keyword, or `default`."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
 
@@ -34,19 +34,22 @@ def hook_call(
     should_record: Callable[..., bool] | None = None,
     nested: Literal["recorded", "ignored"] = "ignored",
 ) -> None:
-    """Pass each call of `owner.name` to `on_return`. `nested` says whether hooks inside the call record too."""
-    make_wrapper = make_hook if nested == "ignored" else make_open_hook
+    """Replace `owner.name` by a hook that passes each call to `on_return`.
 
-    def make(original: Any) -> Any:
-        return make_wrapper(patches.ledger, api, original, lambda *call: on_return(HookedCall(*call)), should_record)
+    `should_record` gets the arguments and selects calls. `nested` says what hooks inside the call do.
+    """
+    wrap = make_hook if nested == "ignored" else make_open_hook
 
-    patches.replace(owner, name, make, api=api)
+    def wrap_original(original: Any) -> Any:
+        return wrap(patches.ledger, api, original, lambda *call: on_return(HookedCall(*call)), should_record)
+
+    patches.replace(owner, name, wrap_original, api=api)
 
 
-def run_guarded(ledger: Ledger, api: str, act: Callable[..., None], *args: Any) -> None:
-    """Run a part of a hook; an error becomes a note, because the script must not see it."""
+def run_guarded(ledger: Ledger, api: str, function: Callable[..., None], *args: Any) -> None:
+    """Call `function`, a part of a hook. Its error becomes a note, because the script must not see it."""
     try:
-        act(*args)
+        function(*args)
     except Exception as error:
         ledger.note_failure(api, error)
 
@@ -60,7 +63,7 @@ def record_call(
     nbytes: int = 0,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Write an event for a call, unless no user line caused it, as in a thread of the framework."""
+    """Write an event for a call. Do nothing if no user line is on the stack, as in a thread of the framework."""
     line = ledger.lines.current_line()
     if line >= 0:
         ledger.write(kind, api, line, call.start, call.end, nbytes, detail=detail)

@@ -1,4 +1,4 @@
-"""Hooks for Forebay: how long the loop waits for a batch of a feed, and the time of user maps in it."""
+"""Hooks for Forebay: how long the loop waits for each batch of a feed, and how long user maps run."""
 
 from functools import partial
 from typing import Any
@@ -12,27 +12,32 @@ from forebay.transforms.ops import Map
 
 __all__ = ["install"]
 
-MAP = "map"
+MAP = "map"  # API name and kind of stage in events
+
+
+Description = tuple[int, dict[str, Any]]  # bytes and details of an event
 
 
 def install(patches: Patches) -> None:
-    described: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
-    patches.hook(Epoch, "__next__", EventKind.INPUT, FEED_API, partial(_describe_batch, described))
+    by_epoch: WeakKeyDictionary[Any, Description] = WeakKeyDictionary()
+    patches.hook(Epoch, "__next__", EventKind.INPUT, FEED_API, partial(_describe_batch, by_epoch))
     patches.replace(Map, "apply", lambda original: _hook_map(patches.ledger, original), api=MAP)
 
 
-def _describe_batch(described: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]], batch: Any, epoch: Any) -> Any:
-    """All batches of an epoch have the same description."""
-    if epoch not in described:
+def _describe_batch(by_epoch: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
+    """Return the description of a batch. It is cached, because all batches of an epoch have the same one."""
+    if epoch not in by_epoch:
         plan = epoch._feed.plan
         plan_input = plan.input
         nbytes = plan_input.batch_rows * sum(spec.nbytes for spec in plan_input.specs)
         detail = {"loader": "forebay", "workers": plan.processes or None, "prefetch": plan.slots}
-        described[epoch] = nbytes, detail | {"batch_rows": plan_input.batch_rows}
-    return described[epoch]
+        by_epoch[epoch] = nbytes, detail | {"batch_rows": plan_input.batch_rows}
+    return by_epoch[epoch]
 
 
 def _hook_map(ledger: Ledger, original: Any) -> Any:
+    """Wrap `Map.apply`. Its event has the line that defines the user function."""
+
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         transform, leaves = args[0], args[1]
         detail = {"what": MAP, "count": len(leaves[0]) if transform.by_row else 1}

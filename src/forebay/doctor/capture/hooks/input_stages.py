@@ -1,4 +1,4 @@
-"""User code inside an input pipeline: timed on any thread, also while another hook records."""
+"""Input pipelines: the time of user functions inside them, and facts that the Keras and TensorFlow hooks share."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -13,15 +13,18 @@ __all__ = ["DatasetFacts", "FitCounter", "PythonStage", "dataset_facts", "fit_co
 
 
 class PythonStage(NamedTuple):
-    """The stage of a pipeline that a user function implements."""
+    """A stage of an input pipeline that a user function implements."""
 
     api: str
-    line: int  # where the function is defined; -1: not in user code
-    what: str  # row, map, generator
+    line: int  # index of the line that defines the function; -1: not in user code
+    what: str  # kind of stage: "row", "map" or "generator"
 
 
 def time_stage(ledger: Ledger, find_stage: Callable[[], PythonStage], function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function` and record its time. Reads and conversions inside it belong to the stage."""
+    """Call `function(*args)`, record its time as one event of the stage, and return its result.
+
+    Unlike other hooks, it also records inside another hook. Hooks of nested calls record nothing.
+    """
     if not ledger.is_on:
         return function(*args)
     is_outermost = ledger.begin()
@@ -43,7 +46,7 @@ def _record(ledger: Ledger, find_stage: Callable[[], PythonStage], start: int, e
 
 
 class DatasetFacts:
-    """Facts about datasets. It keeps no dataset alive."""
+    """Facts about datasets, by dataset. The references are weak."""
 
     def __init__(self) -> None:
         self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -56,11 +59,12 @@ class DatasetFacts:
 
 
 class FitCounter:
-    """Counts calls of `fit`. One `fit` makes an iterator for every epoch; the number groups those iterators."""
+    """Counts calls of `Model.fit`. A call creates an iterator for each epoch; the count tells which call did."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
-fit_counter = FitCounter()  # the Keras hooks count, the TensorFlow hooks read
-dataset_facts = DatasetFacts()  # the Keras hooks add facts of datasets made from arrays, the TensorFlow hooks read
+# The Keras hooks write both objects. The TensorFlow hooks read them.
+fit_counter = FitCounter()
+dataset_facts = DatasetFacts()  # about the datasets that Keras creates for `fit`

@@ -1,4 +1,4 @@
-"""A proxy that replaces a function and behaves like it in every respect except for its call."""
+"""A proxy that replaces a function and forwards everything to it. Subclasses change only the call."""
 
 import sys
 from functools import update_wrapper
@@ -10,7 +10,7 @@ __all__ = ["FunctionProxy"]
 
 
 class FunctionProxy:
-    """Forwards everything to the original, which may be a compiled function whose type cannot be subclassed."""
+    """Forwards to the original, which may be a compiled function whose type Python cannot subclass."""
 
     def __init__(self, original: Any) -> None:
         update_wrapper(self, original)
@@ -19,7 +19,7 @@ class FunctionProxy:
 
     @property  # type: ignore[misc]  # typeshed declares an attribute; Python also accepts a property
     def __class__(self) -> Any:
-        """Satisfy `isinstance` checks for the type of the original."""
+        """Return the type of the original, so that `isinstance` checks still succeed."""
         return type(self._original)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -29,11 +29,11 @@ class FunctionProxy:
         return getattr(self.__dict__["_original"], name)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Bind like a function when it is used as a method."""
+        """Bind the proxy to an instance, as a function in a class does."""
         return self if instance is None else MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
-        """Equal the original, so that caches keyed by the function still work after the hooks are removed."""
+        """Compare equal to the original, so that caches keyed by the proxy work after the hooks are removed."""
         return other is self or bool(other == self._original)
 
     def __hash__(self) -> int:
@@ -43,8 +43,8 @@ class FunctionProxy:
         return repr(self._original)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the original, so that a reader needs no Forebay."""
+        """Pickle the original instead, so that the file can be loaded without Forebay."""
         module = sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(module, self.__qualname__, None) is self:
-            return self.__qualname__  # it replaces a function that is pickled by its name
+            return self.__qualname__  # pickle stores module and name; loading finds the original there
         return getitem, ((self._original,), 0)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,6 +17,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
+# Methods of arrays that read values back -> API name in events.
 _READS = {
     "get": "cupy.ndarray.get",
     "item": "cupy.ndarray.item",
@@ -29,9 +30,9 @@ _READS = {
     "__str__": "print(array)",
     "__format__": "format(array)",
 }
-_CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
-_KERNELS = ("RawKernel", "ElementwiseKernel", "ReductionKernel")
-_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are single numbers, not data
+_CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")  # functions of cupy that upload host data
+_KERNEL_CLASSES = ("RawKernel", "ElementwiseKernel", "ReductionKernel")
+_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are a few numbers, not training data
 _KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)")
 
 Description = tuple[int, dict[str, Any] | None]  # bytes and details of an event
@@ -58,35 +59,36 @@ def _hook_waits(patches: Patches) -> None:
 
 
 def _hook_kernels(patches: Patches) -> None:
-    """A launch returns when it is queued, so its event has the time of the call, not of the kernel."""
-    for name in _KERNELS:
+    """Hook kernel classes and the compiler.
+
+    A launch returns when the kernel is queued, so its event lasts as long as the call, not as the kernel.
+    """
+    for name in _KERNEL_CLASSES:
         methods = {"__call__": EventKind.RUN}
         hook_class(patches, cupy, name, f"cupy.{name}", methods, describe_created=_describe_kernel)
     hook_class(patches, cupy, "RawModule", "cupy.RawModule", {}, describe_created=_describe_kernel)
-    make = _hook_compiler(patches.ledger)
-    patches.replace(cupy.cuda.compiler, "_compile_module_with_cache", make, api="compilations of CuPy")
+    hook_compiler = partial(_hook_compiler, patches.ledger)
+    patches.replace(cupy.cuda.compiler, "_compile_module_with_cache", hook_compiler, api="compilations of CuPy")
 
 
-def _hook_compiler(ledger: Ledger) -> Callable[[Any], Any]:
+def _hook_compiler(ledger: Ledger, original: Any) -> Callable[..., Any]:
     """Record every kernel that is new to the process, also inside a recorded launch.
 
-    The script waits for it, whether CuPy compiles it or loads it from its disk cache.
+    The script waits for the kernel, whether CuPy compiles it or loads it from its disk cache.
     """
 
-    def make(original: Any) -> Any:
-        def compile_module(source: Any, *args: Any, **kwargs: Any) -> Any:
-            start = perf_counter_ns()
-            result = original(source, *args, **kwargs)
-            if ledger.is_on:
-                name = _KERNEL_NAME.search(source) if isinstance(source, str) else None
-                ledger.add(EventKind.COMPILE, "cupy", start, detail={"function": name[1]} if name else None)
-            return result
+    def compile_module(source: Any, *args: Any, **kwargs: Any) -> Any:
+        start = perf_counter_ns()
+        result = original(source, *args, **kwargs)
+        if ledger.is_on:
+            name = _KERNEL_NAME.search(source) if isinstance(source, str) else None
+            ledger.add(EventKind.COMPILE, "cupy", start, detail={"function": name[1]} if name else None)
+        return result
 
-        return compile_module
-
-    return make
+    return compile_module
 
 
+# The parameters `a` and `arr` have the names that CuPy uses, because scripts may pass them by keyword.
 def _describe_read(result: Any, a: Any, *_: Any, **__: Any) -> Description | None:
     return (a.nbytes, _describe_array(a)) if isinstance(a, cupy.ndarray) else None
 
@@ -96,7 +98,7 @@ def _describe_set(result: Any, array: Any, arr: Any, *_: Any, **__: Any) -> Desc
 
 
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> Description | None:
-    """Describe a conversion of host data; device arrays, and lists of them, are not uploaded."""
+    """Describe the upload of host data; None for device arrays and lists of them."""
     data = args[0] if args else kwargs.get("a", kwargs.get("obj"))
     if hasattr(_first_leaf(data), "__cuda_array_interface__"):
         return None
@@ -109,7 +111,7 @@ def _first_leaf(data: Any) -> Any:
     return data
 
 
-_dtype_name = lru_cache(maxsize=64)(str)  # naming a dtype takes longer than the rest of the description
+_dtype_name = lru_cache(maxsize=64)(str)  # cached: formatting a dtype takes longer than all other details
 
 
 def _describe_array(array: Any) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _describe_array(array: Any) -> dict[str, Any]:
 
 
 def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
-    """Describe host data before its upload."""
+    """Describe host data: its dtype, if the upload changes it, its fingerprint, and whether it is page-locked."""
     if not isinstance(data, np.ndarray | np.generic):
         return {"from_dtype": type(data).__name__}
     detail: dict[str, Any] = {"from_dtype": str(data.dtype)} if data.dtype != dtype else {}
@@ -126,7 +128,7 @@ def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
 
 
 def _describe_pinning(data: Any) -> dict[str, bool]:
-    """Tell whether data lies in page-locked memory of CuPy; empty if another library owns the memory."""
+    """Return whether the data is in page-locked memory of CuPy; {} if another library owns the memory."""
     owner = data
     while isinstance(owner, np.ndarray):
         owner = owner.base

@@ -1,7 +1,8 @@
-"""Proxies for compiled classes, whose methods cannot be replaced: a subclass takes their place."""
+"""Proxy classes: subclasses that replace compiled classes, whose methods Python cannot replace."""
 
 import copyreg
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from forebay.doctor.capture.ledger import Ledger
@@ -22,22 +23,26 @@ def hook_class(
     *,
     describe_created: DescribeResult | None = None,
 ) -> None:
-    """Record calls of `methods` on objects created from now on; with `describe_created`, also their creation."""
+    """Replace the class `owner.name` by a proxy class that records calls of `methods`.
+
+    Objects that exist already are not recorded. With `describe_created`, the creation of objects is recorded too.
+    """
     hooks = _MethodHooks(patches, api)
 
-    def make(original: Any) -> Any:
-        added: dict[str, Any] = {
+    def make_proxy_class(original: Any) -> Any:
+        attributes: dict[str, Any] = {
             method: hooks.wrap(getattr(original, method), kind) for method, kind in methods.items()
         }
         if describe_created is not None:
-            added["_hook_creation"] = staticmethod(lambda create: hooks.wrap(create, EventKind.BUILD, describe_created))
-        return _make_proxy_class(original, added)
+            wrap_creation = partial(hooks.wrap, kind=EventKind.BUILD, describe=describe_created)
+            attributes["_wrap_creation"] = staticmethod(wrap_creation)
+        return _make_proxy_class(original, attributes)
 
-    patches.replace(owner, name, make, api=api)
+    patches.replace(owner, name, make_proxy_class, api=api)
 
 
 class _MethodHooks:
-    """The hooks of one API. Objects that carry them outlive the session, so the hooks can be switched off."""
+    """Makes the hooks of one API, and switches them off at the end, because their objects outlive the session."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._ledger: Ledger = patches.ledger
@@ -58,12 +63,13 @@ class _MethodHooks:
 
 
 class _ProxyMeta(type):
-    """Metaclass of proxies: instances and subclasses of the original count as those of the proxy."""
+    """Metaclass of proxies. Instances and subclasses of the original pass checks for the proxy."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        hook_creation = vars(cls).get("_hook_creation")
+        """Create an object through the creation hook, if the class has one."""
+        wrap_creation = vars(cls).get("_wrap_creation")
         create = super().__call__
-        return create(*args, **kwargs) if hook_creation is None else hook_creation(create)(*args, **kwargs)
+        return create(*args, **kwargs) if wrap_creation is None else wrap_creation(create)(*args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls.__bases__[0]) if _is_proxy(cls) else super().__instancecheck__(instance)
@@ -72,17 +78,19 @@ class _ProxyMeta(type):
         return issubclass(subclass, cls.__bases__[0]) if _is_proxy(cls) else super().__subclasscheck__(subclass)
 
 
-def _make_proxy_class(original: Any, added: dict[str, Any]) -> type:
+def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
+    """Return a subclass of `original` with the given attributes."""
+
     def reduce(self: Any, protocol: Any) -> Any:
-        """Pickle as the original class, so that a reader needs no Forebay."""
-        create, args, *rest = original.__reduce_ex__(self, protocol)
+        """Pickle an object of the original class, so that the file can be loaded without Forebay."""
+        create, args, *state = original.__reduce_ex__(self, protocol)
         uses_new = create is copyreg.__newobj__  # type: ignore[attr-defined]  # missing in typeshed
         create = original.__new__ if uses_new else create
-        return (create, tuple(original if arg is type(self) else arg for arg in args), *rest)
+        return (create, tuple(original if arg is type(self) else arg for arg in args), *state)
 
-    return _ProxyMeta(original.__name__, (original,), {"_is_proxy": True, "__reduce_ex__": reduce, **added})
+    return _ProxyMeta(original.__name__, (original,), {"_is_proxy": True, "__reduce_ex__": reduce, **attributes})
 
 
 def _is_proxy(cls: type) -> bool:
-    """Whether this is a proxy itself; a class that the user derives from it is not."""
+    """Whether `cls` is a proxy; False for a class that the user derives from a proxy."""
     return "_is_proxy" in vars(cls)

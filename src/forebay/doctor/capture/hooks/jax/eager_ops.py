@@ -83,22 +83,22 @@ class _EagerOps:
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             ops = thread.ops
-            if ops.in_op or not (is_primitive or type(_context.trace) is eager_trace):
+            if ops.is_in_op or not (is_primitive or type(_context.trace) is eager_trace):
                 return original(*args, **kwargs)
-            ops.in_op = True
+            ops.is_in_op = True
             try:
-                if ops.until_sample > 1:
-                    ops.until_sample -= 1
+                if ops.ops_until_sample > 1:
+                    ops.ops_until_sample -= 1
                     return original(*args, **kwargs)
                 return sample(ops, original, args, kwargs)
             finally:
-                ops.in_op = False
+                ops.is_in_op = False
 
         return hook
 
     def _sample(self, ops: ThreadOps, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.counter.is_on or not self._ledger.can_begin():
-            self.counter.pause(ops)
+            self.counter.postpone_sample(ops)
             return original(*args, **kwargs)
         start = perf_counter_ns()
         result = original(*args, **kwargs)
@@ -114,7 +114,7 @@ class _EagerOps:
 
         A call returns when its work is queued. So up to the time of a tiny operation counts as calling it.
         """
-        if ops.until_sample:
+        if ops.ops_until_sample:
             ops.skip_op(end)
         elif type(result) is ArrayImpl or (type(result) in _SEQUENCES and result and type(result[0]) is ArrayImpl):
             self.counter.sample(ops, start, end, min(end - start, TINY_NS))

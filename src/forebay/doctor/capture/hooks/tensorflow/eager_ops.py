@@ -1,4 +1,4 @@
-"""Operations that run one by one: how many each line starts, and what they upload or move."""
+"""Hooks for eager operations of TensorFlow: how many each user line starts, and what they upload or move."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,30 +19,32 @@ from forebay.doctor.capture.patches import Patches
 __all__ = ["API", "EagerOps", "hook_operations"]
 
 API = "tf operations"
-_PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})  # inputs without a transfer
-MIN_PLAIN_SAMPLES = 16  # samples without a transfer, after which an operation counts as plain
-_COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")  # compiled functions use the same entry point
+# An operation is plain if it causes no transfer. Inputs of these types cause none on a machine with one device.
+_PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
+MIN_PLAIN_CALLS = 16  # consecutive calls without a transfer, after which an operation counts as plain
+_COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")  # names of compiled functions
 
 
 class EagerOps:
-    """Receives the operations that are sampled."""
+    """Counts operations, and records the transfers that they cause."""
 
     def __init__(self, patches: Patches, waits: InputWaits) -> None:
         self.ledger = patches.ledger
         self.counter = OpCounter(patches.ledger, API)
-        self.plain: set[str] = set()  # operations that have not caused a transfer so far
+        self.plain_ops: set[str] = set()  # names of plain operations
         self._waits = waits
         self._transfers = Transfers(patches, API)
-        self._plain_samples: Counter[str] = Counter()
-        self._several_devices: bool | None = None
+        self._plain_calls: Counter[str] = Counter()  # operation -> consecutive calls without a transfer
+        self._several_devices: bool | None = None  # None: not determined yet
 
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
+        """Sample the operation if it is due, and record its transfers in any case."""
         has_array = not _PLAIN_TYPES.issuperset(map(type, inputs))
         may_move = self._has_several_devices() and (
             list in map(type, inputs) or _are_on_several_devices(inputs, result)
         )
-        self._classify(name, plain=not has_array and not may_move)
-        if ops.until_sample:
+        self._classify(name, is_plain=not has_array and not may_move)
+        if ops.ops_until_sample:
             ops.skip_op(end)
             line = self.ledger.lines.current_line(1) if has_array or may_move else -1
         else:
@@ -56,15 +58,15 @@ class EagerOps:
         if may_move:
             self._transfers.record_moves(name, _inputs_of_type(inputs, EagerTensor), result, line, start, end)
 
-    def _classify(self, name: str, *, plain: bool) -> None:
-        """Every transfer must be recorded, so only operations known to cause none are skipped at times."""
-        if not plain:
-            self._plain_samples[name] = 0
-            self.plain.discard(name)
+    def _classify(self, name: str, *, is_plain: bool) -> None:
+        """Update `plain_ops`. The hook examines every call of the other operations, so as to miss no transfer."""
+        if not is_plain:
+            self._plain_calls[name] = 0
+            self.plain_ops.discard(name)
             return
-        self._plain_samples[name] += 1
-        if self._plain_samples[name] >= MIN_PLAIN_SAMPLES:
-            self.plain.add(name)
+        self._plain_calls[name] += 1
+        if self._plain_calls[name] >= MIN_PLAIN_CALLS:
+            self.plain_ops.add(name)
 
     def _has_several_devices(self) -> bool:
         if self._several_devices is None:
@@ -72,46 +74,48 @@ class EagerOps:
         return self._several_devices
 
 
-def hook_operations(patches: Patches, operations: EagerOps) -> None:
+def hook_operations(patches: Patches, eager_ops: EagerOps) -> None:
     """Hook both entry points: the fast path, and the fallback for inputs that the fast path rejects."""
-    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_hook_fast_path, operations), api=API)
-    patches.replace(execute, "execute", partial(_hook_fallback, operations), api=API)
-    patches.add_undo(operations.counter.stop, api=API)
+    patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_hook_fast_path, eager_ops), api=API)
+    patches.replace(execute, "execute", partial(_hook_fallback, eager_ops), api=API)
+    patches.add_undo(eager_ops.counter.stop, api=API)
 
 
-def _hook_fast_path(operations: EagerOps, original: Any) -> Any:
-    thread, plain = operations.counter.thread, operations.plain
-    call = _make_recorded_call(operations)
+def _hook_fast_path(eager_ops: EagerOps, original: Any) -> Any:
+    thread, plain_ops = eager_ops.counter.thread, eager_ops.plain_ops
+    call_and_record = _make_recorded_call(eager_ops)
 
-    def hook(*args: Any) -> Any:
+    def hook(*args: Any) -> Any:  # context, name of the operation, name of the call, inputs and attributes
         ops = thread.ops
-        if ops.until_sample > 1 and args[1] in plain:
-            ops.until_sample -= 1
+        if ops.ops_until_sample > 1 and args[1] in plain_ops:
+            ops.ops_until_sample -= 1
             return original(*args)
-        return call(original, ops, args[1], args[3:], args, {})
+        return call_and_record(original, ops, args[1], args[3:], args, {})
 
     return hook
 
 
-def _hook_fallback(operations: EagerOps, original: Any) -> Any:
-    thread, call = operations.counter.thread, _make_recorded_call(operations)
+def _hook_fallback(eager_ops: EagerOps, original: Any) -> Any:
+    thread, call_and_record = eager_ops.counter.thread, _make_recorded_call(eager_ops)
 
     def hook(op_name: Any, num_outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         name = op_name.decode() if isinstance(op_name, bytes) else op_name
         all_args = (op_name, num_outputs, inputs, *args)
         if name.startswith(_COMPILED_PREFIXES):
             return original(*all_args, **kwargs)
-        return call(original, thread.ops, name, inputs, all_args, kwargs)
+        return call_and_record(original, thread.ops, name, inputs, all_args, kwargs)
 
     return hook
 
 
-def _make_recorded_call(operations: EagerOps) -> Callable[..., Any]:
-    ledger, pause, on_operation = operations.ledger, operations.counter.pause, operations.on_operation
+def _make_recorded_call(eager_ops: EagerOps) -> Callable[..., Any]:
+    """Return a function that calls an entry point and passes the operation to `eager_ops`."""
+    ledger, on_operation = eager_ops.ledger, eager_ops.on_operation
+    postpone_sample = eager_ops.counter.postpone_sample
 
-    def call(original: Any, ops: ThreadOps, name: str, inputs: Any, args: Any, kwargs: Any) -> Any:
+    def call_and_record(original: Any, ops: ThreadOps, name: str, inputs: Any, args: Any, kwargs: Any) -> Any:
         if not ledger.begin():
-            pause(ops)
+            postpone_sample(ops)
             return original(*args, **kwargs)
         try:
             start = perf_counter_ns()
@@ -125,11 +129,11 @@ def _make_recorded_call(operations: EagerOps) -> Callable[..., Any]:
         finally:
             ledger.end()
 
-    return call
+    return call_and_record
 
 
 def _are_on_several_devices(inputs: Any, result: Any) -> bool:
-    """Whether the tensors lie on more than one device. Called for every operation if there are several devices."""
+    """Whether the tensors are on more than one device. Hot path on machines with several devices."""
     device = None
     for value in (*inputs, *result) if type(result) is list else (*inputs, result):
         if type(value) is EagerTensor:
@@ -140,7 +144,7 @@ def _are_on_several_devices(inputs: Any, result: Any) -> bool:
 
 
 def _inputs_of_type(inputs: Any, kind: type) -> Iterator[Any]:
-    """Yield the inputs of one type, also from lists as in `tf.concat`. The first attribute name ends the inputs."""
+    """Yield the inputs of one type, also from lists as in `tf.concat`. Stop at the first attribute name, a string."""
     for value in inputs:
         if type(value) is kind:
             yield value
