@@ -1,9 +1,12 @@
-"""The doctor profiles a training script and reports what slows it down, which line, and what each cure would save.
+"""The doctor: profiles a training script and reports which lines slow it down.
 
-from forebay.doctor import watch
-with watch() as seen:
-    train()
-seen.show()
+The report also predicts the gain of each cure.
+
+    from forebay.doctor import watch
+
+    with watch() as profile:
+        train()
+    profile.show()
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`KerasWatch`: the doctor as a Keras callback, on any backend."""
+"""`KerasWatch`: a Keras callback that profiles `fit`, on any backend."""
 
 import sys
 import warnings
@@ -18,17 +18,17 @@ __all__ = ["KerasWatch"]
 
 
 class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Profiles a `fit` until enough steps were recorded, and shows the report at its end.
+    """Profiles a `fit` and shows the report at its end.
 
-        seen = KerasWatch(html="report.html")
-        model.fit(x, y, callbacks=[seen])
-        seen.diagnosis.main
+        callback = KerasWatch(html="report.html")
+        model.fit(x, y, callbacks=[callback])
+        callback.diagnosis.main
 
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    A later `fit` with the same callback is profiled separately, from its first call of the callback.
+    If the callback is passed to a second `fit`, it profiles that `fit` separately, from its first call on.
     """
 
-    _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that started to profile last
+    _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling
 
     def __init__(self, *, html: str | Path | None = None, warm_up: int = 10, steps: int = 50) -> None:
         super().__init__()
@@ -54,11 +54,11 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         return self.diagnosis
 
     def set_model(self, model: Any) -> None:
-        """Called by `fit` before it compiles the step."""
+        """Start profiling. `fit` calls this before it compiles the step."""
         super().set_model(model)
         previous = KerasWatch._latest() if KerasWatch._latest is not None else None
         if previous is not None and previous is not self:
-            previous.close()  # its `fit` has failed or was never called
+            previous.close()  # the `fit` of the previous callback failed or never started
         self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -69,27 +69,27 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         if not self._is_profiling:
             return
         self.close()
-        found = self._last_watch()
+        ended_watch = self._last_watch()
         if self._html is not None:
-            found.save_html(self._html)
-        _show(found)
+            ended_watch.save_html(self._html)
+        _show(ended_watch)
 
     def close(self) -> None:
-        """Stop profiling without a report, for a `fit` that did not end normally."""
+        """Stop profiling without showing a report. Call this if `fit` fails."""
         self._is_profiling = False
         self._exit_stack.close()
 
     def __del__(self) -> None:
-        if "_exit_stack" in vars(self):
+        if "_exit_stack" in vars(self):  # False if `__init__` failed
             self.close()
 
     def _start(self) -> None:
-        """Start to profile, unless this callback or another watch already does."""
+        """Start profiling, unless this callback or another watch is already profiling."""
         if self._is_profiling:
             return
         try:
             self._watch = self._exit_stack.enter_context(watch(**self._options))
-        except RuntimeError:
+        except RuntimeError:  # another watch is running; `on_train_begin` warns
             return
         self._is_profiling, KerasWatch._latest = True, ref(self)
 
@@ -99,10 +99,10 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         return self._watch
 
 
-def _show(found: Watch) -> None:
+def _show(ended_watch: Watch) -> None:
     """Display the report in a notebook, or print it in a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if type(shell).__name__ == "ZMQInteractiveShell":
-        sys.modules["IPython"].display.display(found)
+        sys.modules["IPython"].display.display(ended_watch)
         return
-    found.show()
+    ended_watch.show()

@@ -1,4 +1,4 @@
-"""`watch()`: the doctor as a context manager, in a program or in a notebook cell."""
+"""`watch()`: a context manager that profiles the code inside its `with` block."""
 
 import sys
 import warnings
@@ -22,16 +22,23 @@ __all__ = ["Watch", "watch"]
 
 
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
-    """Profile the code inside `with` until enough steps were recorded or the block ends."""
+    """Return a context manager that profiles its block.
+
+    Profiling skips the first `warm_up` steps, records the next `steps` steps, and then times some unprofiled steps. It
+    ends early if the block ends.
+    """
     return Watch(StepDetector(warm_up=warm_up, steps=steps))
 
 
 class Watch:
-    """A profiled block and, after its end, the report. A notebook shows it as the last value of a cell."""
+    """Profiles a `with` block, then provides its capture, diagnosis and report.
+
+    A notebook displays the report if the Watch is the last value of a cell.
+    """
 
     def __init__(self, detector: StepDetector) -> None:
         self._session = Session(detector)
-        self._script_session: Session | None = None  # the session of `forebay doctor`, which profiles the whole script
+        self._script_session: Session | None = None  # set inside `with` if `forebay doctor` runs the script
         self._capture: Capture | None = None
 
     def __enter__(self) -> Self:
@@ -40,7 +47,7 @@ class Watch:
         self._script_session = Session.covering_script()
         if self._script_session is None:
             self._session.start()
-        else:  # it records everything that this session would record, and what came before
+        else:  # record with that session, because only one session can run at a time
             self._script_session.ledger.note(
                 "watch() reports everything that `forebay doctor` has recorded so far, because it profiles the whole "
                 "script."
@@ -57,12 +64,14 @@ class Watch:
 
     @property
     def capture(self) -> Capture:
+        """Everything that was recorded. Raises CaptureError while the block still runs."""
         if self._capture is None:
             raise CaptureError("the watch is still running. Leave its `with` block first.")
         return self._capture
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
+        """The ordered findings, computed at first use."""
         return diagnose(self.capture)
 
     @property
@@ -88,6 +97,7 @@ class Watch:
 
 
 def _describe_end(error: BaseException | None) -> str:
+    """Return the value of `Capture.ended`."""
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted"  # the usual way to end a cell that has trained for long enough
+        return "interrupted"  # users interrupt a notebook cell that has trained for long enough
     return "done" if error is None else f"{type(error).__name__}: {error}"

@@ -2,7 +2,7 @@
 
 from time import perf_counter_ns
 
-from forebay.doctor.capture.ledger import AT_ONCE, NEVER, Ledger
+from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER, Ledger
 from forebay.doctor.model.events import EventKind
 
 SITE = ("run", "jax.jit", 3)
@@ -68,4 +68,4 @@ def test_all_sites_can_be_reported_again():
     ledger.report_all_sites()
     ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
     assert reports == [1, 2]
-    assert AT_ONCE < NEVER
+    assert AT_NEXT_EVENT < NEVER

@@ -1,1 +1,1 @@
-"""Profiles a script: hooks in its frameworks write to a ledger until enough steps were recorded."""
+"""Profiling of a script: hooks record the framework calls of its steps in a ledger."""

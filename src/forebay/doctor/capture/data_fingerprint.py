@@ -1,31 +1,35 @@
-"""Fingerprints that recognise equal array data, made from samples of its bytes."""
+"""Fingerprints of array data, computed from samples of its bytes, to detect equal arrays."""
 
 import zlib
 from typing import Any
 
 __all__ = ["fingerprint"]
 
-SAMPLED_NBYTES = 4096  # sampling takes 40 us for an array of 100 MB; reading all of it takes 50 ms
-_PIECES = 16
+SAMPLED_NBYTES = 4096  # bytes; for an array of 100 MB, sampling takes 40 us and reading all bytes takes 50 ms
+_PIECES = 16  # samples per array, at equal distances
 
 
 def fingerprint(array: Any) -> str:
-    """Return a text that is equal for arrays of equal dtype, shape and sampled bytes; "" if unknown."""
-    flat = _bytes_of(array)
-    if flat is None:
+    """Return dtype, shape and a checksum of sampled bytes as one text.
+
+    Return "" if the memory is empty, not contiguous or not readable.
+    """
+    content = _bytes_of(array)
+    if content is None:
         return ""
-    length = len(flat)
-    if length <= SAMPLED_NBYTES:
-        checksum = zlib.crc32(flat)
+    nbytes = len(content)
+    if nbytes <= SAMPLED_NBYTES:
+        checksum = zlib.crc32(content)
     else:
-        checksum, piece = 0, SAMPLED_NBYTES // _PIECES
-        step = (length - piece) // (_PIECES - 1)
+        checksum, piece_nbytes = 0, SAMPLED_NBYTES // _PIECES
+        step = (nbytes - piece_nbytes) // (_PIECES - 1)
         for start in range(0, step * _PIECES, step):
-            checksum = zlib.crc32(flat[start : start + piece], checksum)
+            checksum = zlib.crc32(content[start : start + piece_nbytes], checksum)
     return f"{array.dtype.str}{array.shape}{checksum:08x}"
 
 
 def _bytes_of(array: Any) -> memoryview | None:
+    """Return a flat view of the bytes of an array, or None."""
     try:
         view = memoryview(array)
         return view.cast("B") if view.contiguous and view.nbytes else None

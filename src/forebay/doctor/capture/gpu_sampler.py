@@ -1,6 +1,6 @@
-"""A thread that samples load, clocks, PCIe link, power and memory of the GPUs through NVML.
+"""A thread that samples load, clocks, power, memory and PCIe link of each GPU.
 
-NVML calls release the interpreter lock, so the training loop does not wait for them.
+NVML calls release the interpreter lock, so they do not block the training loop.
 """
 
 import os
@@ -15,13 +15,13 @@ __all__ = ["GpuSampler", "visible_gpus"]
 
 PERIOD_SECONDS = 0.25
 MAX_GPUS = 8
-MAX_SAMPLES = 400  # for each GPU: 100 seconds
+MAX_SAMPLES = 400  # the last 100 seconds of each GPU
 _SM_CLOCK = 1  # NVML_CLOCK_SM
-_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES, as the GPU sees them
+_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES: by the GPU
 
 
 class GpuSampler:
-    """Takes samples between `start` and `stop`; `gpus` holds them as JSON values."""
+    """Takes samples between `start` and `stop`, and stores them in `gpus` as JSON values."""
 
     def __init__(self) -> None:
         self.gpus: list[dict[str, Any]] = []
@@ -35,11 +35,11 @@ class GpuSampler:
     def start(self) -> None:
         """Start the thread. It ends immediately if NVML is not available."""
         self._thread = threading.Thread(target=self._run, name="forebay GPU sampler", daemon=True)
-        with suppress(RuntimeError):  # the process cannot start another thread: go on without samples
+        with suppress(RuntimeError):  # the process cannot start another thread; profile without GPU samples
             self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples. Does not wait for a sample in progress."""
+        """Stop sampling. Does not wait for the thread to end."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -54,7 +54,10 @@ class GpuSampler:
 
 
 def visible_gpus(count: int) -> list[int]:
-    """Return the GPU indices in CUDA_VISIBLE_DEVICES; all GPUs if it is unset or holds UUIDs."""
+    """Return the GPU indices in CUDA_VISIBLE_DEVICES.
+
+    Return all indices below `count` if the variable is unset or contains UUIDs.
+    """
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None or not all(part.strip().isdigit() for part in value.split(",") if part.strip()):
         return [*range(count)]
@@ -62,7 +65,7 @@ def visible_gpus(count: int) -> list[int]:
 
 
 def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Read what does not change. The keys are part of the capture format; unknown values are None."""
+    """Return the name and the limits of a GPU, as part of the capture format. Unknown values are None."""
     milliwatts = nvml.query("nvmlDeviceGetEnforcedPowerLimit", handle)
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return {
@@ -76,15 +79,15 @@ def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
 
 
 def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Read what changes. The keys are part of the capture format; unknown values are None."""
+    """Return one sample of a GPU, as part of the capture format. Unknown values are None."""
     load = nvml.query("nvmlDeviceGetUtilizationRates", handle)
     milliwatts = nvml.query("nvmlDeviceGetPowerUsage", handle)
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return {
-        "at": perf_counter_ns(),
-        "busy": load.gpu / 100 if load is not None else None,
+        "at": perf_counter_ns(),  # on the clock of the events
+        "busy": load.gpu / 100 if load is not None else None,  # share of the time
         "clock_mhz": nvml.query("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
-        "held_back": _clock_limit_reasons(nvml, handle),
+        "held_back": _clock_limit_reasons(nvml, handle),  # bit mask
         "link_generation": nvml.query("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         "link_width": nvml.query("nvmlDeviceGetCurrPcieLinkWidth", handle),
         "received_bytes_per_second": _pcie_bytes_per_second(nvml, handle, _RECEIVED),
@@ -95,7 +98,7 @@ def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
 
 
 def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
-    """Return the bits that say why clocks are low. Drivers before 535 know only the second function."""
+    """Return the NVML bit mask of reasons for low clocks. Drivers before 535 have only the second function."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         reasons: int | None = nvml.query(function, handle)
         if reasons is not None:
@@ -104,5 +107,6 @@ def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
 
 
 def _pcie_bytes_per_second(nvml: Nvml, handle: Any, direction: int) -> int | None:
-    kilobytes = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
-    return None if kilobytes is None else kilobytes * 1024
+    """Return the throughput of one direction of the PCIe link."""
+    kib_per_second = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
+    return None if kib_per_second is None else kib_per_second * 1024

@@ -1,6 +1,6 @@
 """The API ledger: events that the hooks recorded, in the order in which they ended.
 
-Every thread of the script writes to it, so writing is cheap.
+Every thread of the script writes events, so `Ledger.write` is a hot path.
 """
 
 from collections.abc import Callable
@@ -11,37 +11,40 @@ from typing import Any
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["AT_ONCE", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
+__all__ = ["AT_NEXT_EVENT", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
 
-MAX_EVENTS = 1_000_000  # about 200 MB; a script is understood long before it writes this many events
+MAX_EVENTS = 1_000_000  # about 200 MB; profiling normally ends long before
 
 SiteKey = tuple[str, str, int]  # kind, API, line
-NextReport = tuple[int, int]  # report a site again at this count or at this time, whichever comes first
-AT_ONCE: NextReport = (0, 0)
+NextReport = tuple[int, int]  # the next report of a site: at this event count or this time (ns), whichever is first
+AT_NEXT_EVENT: NextReport = (0, 0)
 NEVER: NextReport = (1 << 62, 1 << 62)
 
 
 class _SiteCount:
-    """How often events came from a site, and when to report it next."""
+    """The number of events of a site, and when to report the site next (see `NextReport`)."""
 
     __slots__ = ("count", "next_count", "next_time")
 
     def __init__(self) -> None:
         self.count = 0
-        self.next_count, self.next_time = AT_ONCE
+        self.next_count, self.next_time = AT_NEXT_EVENT
 
 
 class Ledger:
-    """Collects events. Only the outermost hook of a thread writes, because that call is the user's."""
+    """Collects events. Only the outermost hook of a thread records, because nested calls are not the user's.
+
+    The ledger reports a site to `on_site(site, event count, time)`, which returns when to report it next.
+    """
 
     def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
         self.lines = SourceLines()
         self.notes: list[str] = []  # sentences about what could not be recorded
         self.is_on = True
-        self.timed_site: SiteKey | None = None  # the site that ends a step, while only step times are recorded
+        self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
         self.paused_until = 0  # nanoseconds; 0: not paused
-        self._calls_to_skip = 0  # while steps are timed
-        self._calls_since_step = 0  # while steps are timed
+        self._calls_to_skip = 0  # hook calls that record nothing; set while steps are timed
+        self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
         self._events: list[tuple[Any, ...]] = []
         self._counts: dict[SiteKey, _SiteCount] = {}
         self._on_site = on_site
@@ -56,20 +59,20 @@ class Ledger:
         return len(self._events)
 
     def count_of(self, site: SiteKey) -> int:
-        """Return how many events came from a site."""
+        """Return the number of events of a site."""
         return self._counts[site].count if site in self._counts else 0
 
     def note(self, text: str) -> None:
-        """Add a note, once, about something that could not be recorded."""
+        """Add a note about something that could not be recorded, unless the note exists."""
         if text not in self.notes:
             self.notes.append(text)
 
     def note_failure(self, api: str, error: Exception) -> None:
-        """Note an error inside a hook; the script must not see it."""
+        """Add a note about an error in a hook, because a hook must not raise in the script."""
         self.note(f"{api} is recorded only in part: {type(error).__name__}: {error}")
 
     def can_begin(self) -> bool:
-        """Whether `begin` would succeed now. For hooks that must also record nested calls."""
+        """Whether `begin` would return True now. While steps are timed, this call uses up one call to skip."""
         if (
             not self.is_on
             or get_ident() in self._threads_in_hook
@@ -79,7 +82,10 @@ class Ledger:
         return not self.paused_until or self._is_pause_over()
 
     def begin(self) -> bool:
-        """Enter a hook. True: it is the outermost of its thread and must call `end`. False: record nothing."""
+        """Enter a hook; return whether the hook may record. If True, the hook must call `end`.
+
+        Return False inside another hook of the thread, and while recording is off, paused or skipped.
+        """
         thread = get_ident()
         if thread in self._threads_in_hook or not self.is_on:
             return False
@@ -93,21 +99,23 @@ class Ledger:
         return True
 
     def end(self) -> None:
+        """Leave a hook for which `begin` returned True."""
         self._threads_in_hook.discard(get_ident())
 
     def skip_steps(self, steps: int) -> int:
-        """Skip all hooks until `steps` more steps have ended; return the steps until the next event.
+        """Record nothing in the next `steps - 1` steps; return the number of steps until the next event.
 
-        Called when a timed step ends. A step that is marked without `begin` cannot be skipped, so the result is 1.
+        Call this when a timed step ends. The ledger skips `steps - 1` times the number of hook calls in the last step.
+        If that step made no hook call, nothing can be skipped and the result is 1.
         """
         calls, self._calls_since_step = self._calls_since_step, 0
         self._calls_to_skip = (steps - 1) * calls
         return steps if calls else 1
 
     def report_all_sites(self) -> None:
-        """Report every site at its next event, regardless of earlier agreements."""
-        for count in [*self._counts.values()]:
-            count.next_count, count.next_time = AT_ONCE
+        """Report every site at its next event, even if `on_site` has requested a later report."""
+        for site_count in [*self._counts.values()]:
+            site_count.next_count, site_count.next_time = AT_NEXT_EVENT
 
     def add(
         self,
@@ -121,7 +129,11 @@ class Ledger:
         line: int | None = None,
         depth: int = 1,
     ) -> None:
-        """Add an event. Its line is that of the caller `depth` frames above, unless `line` is given."""
+        """Add an event that ends now, or at `end`.
+
+        Without `line`, the event gets the innermost user line on the stack. The search skips `depth` frames, beginning
+        with the caller.
+        """
         end = end or perf_counter_ns()
         line = self.lines.current_line(depth + 1) if line is None else line
         self.write(kind, api, line, start, end, nbytes, detail=detail)
@@ -137,25 +149,27 @@ class Ledger:
         *,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Add an event of which everything is known. Hot path."""
+        """Add an event, and report its site if a report is due. Times are nanoseconds. Hot path."""
         events = self._events
         if len(events) < MAX_EVENTS:
             events.append((kind, api, line, get_ident(), start, end, nbytes, detail))
         site = (kind, api, line)
-        count = self._counts.get(site)
-        if count is None:
-            count = self._counts[site] = _SiteCount()
-        count.count += 1
-        if count.count >= count.next_count or end >= count.next_time:
-            count.next_count, count.next_time = self._on_site(site, count.count, end)
+        site_count = self._counts.get(site)
+        if site_count is None:
+            site_count = self._counts[site] = _SiteCount()
+        site_count.count += 1
+        if site_count.count >= site_count.next_count or end >= site_count.next_time:
+            site_count.next_count, site_count.next_time = self._on_site(site, site_count.count, end)
 
     def _skip_call(self) -> bool:
+        """Whether to skip this hook call; counts it as skipped."""
         if self._calls_to_skip <= 0:
             return False
         self._calls_to_skip -= 1
         return True
 
     def _is_pause_over(self) -> bool:
+        """Whether the pause has ended; then clears `paused_until`."""
         if perf_counter_ns() < self.paused_until:
             return False
         self.paused_until = 0

@@ -1,6 +1,6 @@
-"""Samples of memory use at the edges of the profiled window: host, page-locked and device memory.
+"""Samples of host, page-locked and device memory, taken when the profiling phase changes.
 
-Only loaded frameworks are asked, and only about devices that the script already uses, because asking starts a device.
+A query may initialise a device. So the sampler queries only loaded frameworks, and only devices that the script uses.
 """
 
 import sys
@@ -12,32 +12,33 @@ from typing import Any
 __all__ = ["MemorySampler", "read_memory", "tensorflow_memory_limits"]
 
 _STATUS = Path("/proc/self/status")
-# Memory mapped from files is counted separately: the system can take it back when memory is short.
+# Key of a sample -> fields of /proc/self/status. Mapped files are separate, because their memory can be reclaimed.
 _HOST_FIELDS = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFile",), "host_peak_nbytes": ("VmHWM",)}
 
 
 class MemorySampler:
-    """Collects samples, each with the number of steps done so far. The keys are part of the capture format."""
+    """Collects samples in the capture format."""
 
     def __init__(self) -> None:
         self.samples: list[dict[str, Any]] = []
 
     def sample(self, when: str, steps: int = 0) -> None:
-        with suppress(Exception):  # the script must not see an error of ours
+        """Add a sample. `when` labels the moment, for example "traced"; `steps` is the number of steps so far."""
+        with suppress(Exception):  # a failed sample must not raise in the script
             self.samples.append({"when": when, "steps": steps, **read_memory()})
 
 
 def read_memory() -> dict[str, Any]:
-    """Return current and peak use in bytes; unknown values are left out."""
-    found: dict[str, Any] = {**_read_host(), "devices": []}
+    """Return the current and the peak use in bytes, without unknown values."""
+    memory: dict[str, Any] = {**_read_host(), "devices": []}
     for name, read_devices in _DEVICE_READERS.items():
         module = sys.modules.get(name)
         if module is not None:
-            with suppress(Exception):  # half imported, or another version: the other values are still useful
-                found["devices"] += [{"framework": name, **device} for device in read_devices(module)]
+            with suppress(Exception):  # a half-imported framework, or an unsupported version
+                memory["devices"] += [{"framework": name, **device} for device in read_devices(module)]
     with suppress(Exception):
-        found |= _read_page_locked(sys.modules["torch"])
-    return found
+        memory |= _read_page_locked(sys.modules["torch"])
+    return memory
 
 
 def _read_host() -> dict[str, int]:
@@ -84,7 +85,7 @@ def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
 
 
 def tensorflow_memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow may use on each device; empty if it does not tell."""
+    """Return the bytes that TensorFlow may use on each device; empty if it does not report them."""
     with suppress(Exception):  # not a public interface
         from tensorflow.python.client import pywrap_tf_session as session
 
@@ -98,7 +99,7 @@ def tensorflow_memory_limits() -> dict[str, int]:
 
 
 def _tensorflow_context() -> Any:
-    """Return the context; None before TensorFlow uses any device."""
+    """Return the eager context; None before TensorFlow has initialised its devices."""
     context = sys.modules["tensorflow.python.eager.context"].context_safe()
     return context if context is not None and context._initialized else None
 
@@ -119,7 +120,10 @@ def _read_jax(jax: Any) -> Iterator[dict[str, Any]]:
 
 
 def _read_cupy(cupy: Any) -> Iterator[dict[str, Any]]:
-    """The pool of CuPy records no peak. Its size is the peak, unless the script emptied the pool."""
+    """Yield the memory pool of the current device.
+
+    CuPy reports no peak. The size of the pool is the peak, unless the script emptied the pool.
+    """
     pool = cupy.get_default_memory_pool()
     if pool.total_bytes():
         reserved = pool.total_bytes()

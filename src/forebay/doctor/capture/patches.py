@@ -1,4 +1,4 @@
-"""Attributes of frameworks that are replaced by hooks and restored later."""
+"""Replacement of framework attributes by hooks, and their restoration."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -10,33 +10,33 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["OnReturn", "Patches", "make_hook", "make_open_hook"]
 
-# (result, *args, **kwargs) -> bytes and details of the event; None: record nothing
+# describe(result, *args, **kwargs) -> bytes and detail of the event; None: record no event
 Describe = Callable[..., tuple[int, dict[str, Any] | None] | None]
 _MISSING = object()
 
 
 class Patches:
-    """Remembers replaced attributes, so that all of them, or all except one hook, can be restored."""
+    """Replaces attributes of frameworks and restores them."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.hook_apis: dict[str, str] = {}  # API name of an event -> API name of its hook, where they differ
+        self.hook_apis: dict[str, str] = {}  # API name of an event -> API name of its hook, if they differ
         self._replaced: list[tuple[str, Any, str, Any, Any]] = []  # api, owner, name, original, replacement
-        self._undo: list[tuple[str, Callable[[], None]]] = []
+        self._undo: list[tuple[str, Callable[[], None]]] = []  # api, function that removes the hook
 
     def hook(self, owner: Any, name: str, kind: EventKind, api: str, describe: Describe) -> None:
-        """Record each call of `owner.name` when it returns."""
+        """Replace `owner.name` by a hook that records each call when it returns."""
         ledger = self.ledger
 
         def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found = describe(result, *args, **kwargs)
-            if found is not None:
-                ledger.write(kind, api, ledger.lines.current_line(), start, end, found[0], detail=found[1])
+            described = describe(result, *args, **kwargs)
+            if described is not None:
+                ledger.write(kind, api, ledger.lines.current_line(), start, end, described[0], detail=described[1])
 
         self.replace(owner, name, lambda original: make_hook(ledger, api, original, write), api=api)
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any], *, api: str) -> None:
-        """Replace an attribute by `make(original)`. If it does not exist, add a note and change nothing."""
+        """Replace `owner.name` by `make(original)`. If this is not possible, add a note."""
         original = vars(owner).get(name, _MISSING)
         bound = getattr(owner, name, _MISSING)
         if bound is _MISSING:
@@ -52,39 +52,40 @@ class Patches:
         self._replaced.append((api, owner, name, original, vars(owner)[name]))
 
     def add_undo(self, undo: Callable[[], None], *, api: str) -> None:
-        """Register how to remove a hook that replaces no attribute."""
+        """Register a function that removes a hook, for hooks that replace no attribute."""
         self._undo.append((api, undo))
 
     def restore(self, *, except_api: str | None = None) -> None:
-        """Restore everything, last replacement first; hooks of `except_api` stay."""
-        stays = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
+        """Remove all hooks, the latest first, except the hooks of `except_api`."""
+        kept_apis = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
         kept: list[tuple[str, Any, str, Any, Any]] = []
-        covered = set()  # attributes with a hook that stays: replacements below it cannot be removed
+        covered = set()  # attributes with a kept hook; it calls the replacements below it, so they stay too
         for replaced in reversed(self._replaced):
-            api, owner, name, original, ours = replaced
-            if api in stays or (id(owner), name) in covered:
+            api, owner, name, original, replacement = replaced
+            if api in kept_apis or (id(owner), name) in covered:
                 kept.append(replaced)
                 covered.add((id(owner), name))
-            elif vars(owner).get(name) is not ours:
+            elif vars(owner).get(name) is not replacement:
                 self.ledger.note(f"{api} was not restored, because other code has replaced it since.")
             elif original is _MISSING:
-                delattr(owner, name)  # it was inherited
+                delattr(owner, name)  # the owner inherits the attribute
             else:
                 setattr(owner, name, original)
         self._replaced = kept[::-1]
-        staying = [(api, undo) for api, undo in self._undo if api in stays]
+        kept_undo = [(api, undo) for api, undo in self._undo if api in kept_apis]
         for api, undo in reversed(self._undo):
-            if api not in stays:
+            if api not in kept_apis:
                 undo()
-        self._undo = staying
+        self._undo = kept_undo
 
 
 def _function_of(original: Any) -> Any:
+    """Return the function inside a static or class method, or the object itself."""
     return original.__func__ if isinstance(original, staticmethod | classmethod) else original
 
 
 def _wrap_like(original: Any, wrapper: Any) -> Any:
-    """Keep static methods static and class methods class methods."""
+    """Return the wrapper as a static or class method if the original is one."""
     return type(original)(wrapper) if isinstance(original, staticmethod | classmethod) else wrapper
 
 
@@ -111,7 +112,10 @@ CallFilter = Callable[..., bool]  # (*args, **kwargs) -> whether to record the c
 def make_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Wrap a function: `on_return` gets each call, unless it is nested in another recorded call."""
+    """Return a hook that calls `original` and passes each outermost call to `on_return`.
+
+    The hook suppresses the hooks of nested calls.
+    """
     begin_hook, end_hook = ledger.begin, ledger.end
 
     def hook(*args: Any, **kwargs: Any) -> Any:
@@ -120,7 +124,7 @@ def make_hook(
         try:
             start = perf_counter_ns()
             result = original(*args, **kwargs)
-            end = perf_counter_ns()  # before `on_return`, whose time is ours and not the script's
+            end = perf_counter_ns()  # before `on_return`, because its time is not the script's
             try:
                 on_return(start, end, result, args, kwargs)
             except Exception as error:
@@ -135,7 +139,7 @@ def make_hook(
 def make_open_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Like `make_hook`, but hooks of nested calls record too."""
+    """Return a hook like `make_hook`, but let the hooks of nested calls record too."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if (should_record is not None and not should_record(*args, **kwargs)) or not ledger.can_begin():

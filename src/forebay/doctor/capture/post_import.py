@@ -1,4 +1,4 @@
-"""Actions that run once, right after a module was imported."""
+"""Actions that run once, directly after the import of a module."""
 
 import importlib.abc
 import importlib.machinery
@@ -11,14 +11,17 @@ __all__ = ["PostImportActions"]
 
 
 class PostImportActions(importlib.abc.MetaPathFinder):
-    """A finder in `sys.meta_path` that delegates to the other finders and adds an action to the loader."""
+    """A finder in `sys.meta_path` that runs an action after the import of a module.
+
+    It delegates to the other finders and wraps the loader that they find. `actions` maps module names to actions.
+    """
 
     def __init__(self, actions: Mapping[str, Callable[[], None]]) -> None:
         self._actions = dict(actions)
-        self._searching: set[str] = set()
+        self._searching: set[str] = set()  # modules for which the other finders are searching now
 
     def install(self) -> None:
-        """Run the actions of modules that are loaded already, and wait for the other modules."""
+        """Run the actions of loaded modules now, and the other actions when their modules are imported."""
         for name in [name for name in self._actions if name in sys.modules]:
             self._actions.pop(name)()
         sys.meta_path.insert(0, self)
@@ -30,6 +33,7 @@ class PostImportActions(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec that the other finders find, with a loader that runs the action; None for other modules."""
         if fullname not in self._actions or fullname in self._searching:
             return None
         self._searching.add(fullname)
@@ -43,7 +47,7 @@ class PostImportActions(importlib.abc.MetaPathFinder):
 
 
 class _LoaderWithAction(importlib.abc.Loader):
-    """Wraps a loader and runs an action after it has executed the module."""
+    """A loader that executes a module with another loader and then runs an action."""
 
     def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
         self._loader, self._action = loader, action
@@ -53,7 +57,7 @@ class _LoaderWithAction(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader  # later readers of the spec see the original loader
+            module.__spec__.loader = self._loader  # `module.__spec__` must show the original loader
         self._loader.exec_module(module)
         self._action()
 

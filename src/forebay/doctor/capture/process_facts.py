@@ -1,6 +1,6 @@
 """Facts about the profiled process that rules need: settings, threads, devices.
 
-Only loaded frameworks are asked, and asking must not start a device.
+A query must not initialise a device, so only frameworks in use are queried.
 """
 
 import os
@@ -13,6 +13,7 @@ from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 
 __all__ = ["process_facts"]
 
+# Environment variables that configure the frameworks.
 _SETTINGS = (
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",
@@ -30,7 +31,7 @@ _SETTINGS = (
 
 
 def process_facts() -> dict[str, Any]:
-    """Return JSON values; what a framework does not tell is left out. The keys are part of the capture format."""
+    """Return the facts as JSON values in the capture format, without unknown values."""
     facts: dict[str, Any] = {
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
         "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -41,13 +42,16 @@ def process_facts() -> dict[str, Any]:
         module = sys.modules.get(name)
         if module is None or not _is_in_use(name):
             continue
-        with suppress(Exception):  # half imported, or another version: the other frameworks are still useful
+        with suppress(Exception):  # a half-imported framework, or an unsupported version
             facts["frameworks"][name] = read_facts(module)
     return facts
 
 
 def _is_in_use(name: str) -> bool:
-    """TensorFlow imports an installed JAX; asking that JAX for devices would start it on all of them."""
+    """Whether the script uses a loaded framework.
+
+    TensorFlow imports an installed JAX. A query of the JAX devices would initialise all of them.
+    """
     if name != "jax":
         return True
     bridge = sys.modules.get("jax._src.xla_bridge")

@@ -1,4 +1,4 @@
-"""Runs a script under a profiling session, from its start to its end."""
+"""Runs a script in a profiling session, from the first line of the script to its end."""
 
 import sys
 import threading
@@ -23,19 +23,19 @@ class RunRequest:
     arguments: tuple[str, ...] = ()
     module: bool = False  # `script` is the name of a module, as for `python -m`
     stop: bool = False  # end the script when enough steps were recorded
-    warm_up: int = 10
-    steps: int = 50
+    warm_up: int = 10  # steps to skip before profiling
+    steps: int = 50  # to profile
 
 
 def profile_run(run: RunRequest) -> Capture:
-    """Run a script in a session of its own."""
+    """Run a script in a new session and return the capture."""
     detector = StepDetector(warm_up=run.warm_up, steps=run.steps)
     return run_profiled(run, Session(detector, on_enough=_exit if run.stop else _continue, covers_script=True))
 
 
 def run_profiled(run: RunRequest, session: Session) -> Capture:
-    """Run a script in the given session."""
-    streams = sys.stdout, sys.stderr
+    """Run a script in `session` and return the capture."""
+    original_streams = sys.stdout, sys.stderr
     session.start()
     try:
         ended = (run_module if run.module else run_script)(run.script, run.arguments)
@@ -43,7 +43,7 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
             ended = wait_for_threads(lambda: session.ledger.event_count, session.is_done)
     finally:
         session.stop()
-        sys.stdout, sys.stderr = streams  # the script may have redirected them; the report goes to the original ones
+        sys.stdout, sys.stderr = original_streams  # the script may have redirected them
         if sys.stdout.closed:
             sys.stdout = sys.stderr
     sys.stdout.write("\n")  # the script may have left a line unfinished
@@ -58,12 +58,15 @@ def _continue() -> None:
     """Let the script run to its end."""
 
 
-SILENT_SECONDS = 2.0  # after this time without events, leave a thread to Python, which waits for it after the report
+SILENT_SECONDS = 2.0  # without an event: stop waiting for threads; Python itself waits for them after the report
 POLL_SECONDS = 0.05
 
 
 def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]) -> str:
-    """Wait until all threads have ended, they cause no more events, or the user interrupts; return which."""
+    """Wait for the threads of the script; return "done", or "interrupted" by the user.
+
+    The wait ends early if enough steps were recorded, or if the threads record no events for SILENT_SECONDS.
+    """
     try:
         _wait(event_count, is_done)
     except KeyboardInterrupt:
@@ -72,16 +75,19 @@ def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]
 
 
 def _wait(event_count: Callable[[], int], is_done: Callable[[], bool]) -> None:
-    before, silent_since = event_count(), monotonic()
+    last_count, silent_since = event_count(), monotonic()
     while threads := _surviving_threads():
         threads[0].join(POLL_SECONDS)
-        if event_count() != before:
-            before, silent_since = event_count(), monotonic()
+        if event_count() != last_count:
+            last_count, silent_since = event_count(), monotonic()
         if is_done() or monotonic() - silent_since > SILENT_SECONDS:
             return
 
 
 def _surviving_threads() -> list[threading.Thread]:
-    """Return the threads that Python would wait for. It stops those of thread pools itself."""
+    """Return the threads that Python joins at exit, without threads of `concurrent.futures` pools.
+
+    Python ends the pool threads itself at exit.
+    """
     others = (threading.main_thread(), threading.current_thread(), *pools._threads_queues)
     return [thread for thread in threading.enumerate() if not thread.daemon and thread not in others]

@@ -1,4 +1,4 @@
-"""Runs a user script as Python would: its arguments, its folder first on the path, its own way to end."""
+"""Runs a user script or module in this process, as `python` would run it."""
 
 import os
 import runpy
@@ -12,34 +12,35 @@ from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sig
 
 __all__ = ["run_module", "run_script"]
 
-_OURS = str(Path(__file__).parent)
+_CAPTURE_FOLDER = str(Path(__file__).parent)
 
 
 def run_script(path: str, arguments: Sequence[str]) -> str:
-    """Run a file; return how it ended."""
-    file = str(Path(path).absolute())  # absolute, so that it is still found after the script changes its folder
-    with _as_main([path, *arguments], str(Path(path).resolve().parent)):
+    """Run a file; return how it ended, as in `Capture.ended`."""
+    file = str(Path(path).absolute())  # absolute, because the script may change the working directory
+    with _argv_and_path([path, *arguments], str(Path(path).resolve().parent)):
         return _run_in_this_process(lambda: runpy.run_path(file, run_name="__main__"))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> str:
-    """Run a module as `python -m name` does; return how it ended."""
-    with _as_main([name, *arguments], str(Path.cwd())):
+    """Run a module as `python -m name` does; return how it ended, as in `Capture.ended`."""
+    with _argv_and_path([name, *arguments], str(Path.cwd())):
         return _run_in_this_process(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
 
 
 @contextmanager
-def _as_main(argv: list[str], folder: str) -> Iterator[None]:
-    before, path = sys.argv, sys.path[:]
+def _argv_and_path(argv: list[str], folder: str) -> Iterator[None]:
+    """Set `sys.argv`, and put `folder` first in `sys.path`; restore both at the end."""
+    old_argv, old_path = sys.argv, sys.path[:]
     sys.argv, sys.path[0:1] = argv, [folder]
     try:
         yield
     finally:
-        sys.argv, sys.path[:] = before, path
+        sys.argv, sys.path[:] = old_argv, old_path
 
 
 def _run_in_this_process(run: Callable[[], object]) -> str:
-    """Return how the run ended. A process that the script forked also returns here: end it without a report."""
+    """Return how the run ended. A process that the script has forked exits here, because it needs no report."""
     process = os.getpid()
     ended = _run(run)
     if os.getpid() != process:
@@ -48,7 +49,7 @@ def _run_in_this_process(run: Callable[[], object]) -> str:
 
 
 def _exit_code(ended: str) -> int:
-    """Return the exit code that Python would give."""
+    """Return the exit code that Python would return for this end."""
     if ended == "done":
         return 0
     code = ended.removeprefix("exit ")
@@ -59,10 +60,10 @@ def _run(run: Callable[[], object]) -> str:
     try:
         with restore_handlers_on_failure(), raise_on_sigterm():
             run()
-    except SystemExit as leaving:
-        if leaving.code is not None and not isinstance(leaving.code, int):
-            sys.stderr.write(f"{leaving.code}\n")  # as Python does
-        return "done" if leaving.code in (None, 0) else f"exit {leaving.code}"
+    except SystemExit as exit_error:
+        if exit_error.code is not None and not isinstance(exit_error.code, int):
+            sys.stderr.write(f"{exit_error.code}\n")  # as Python does
+        return "done" if exit_error.code in (None, 0) else f"exit {exit_error.code}"
     except KeyboardInterrupt:
         return "interrupted"
     except SigtermReceived:
@@ -74,12 +75,12 @@ def _run(run: Callable[[], object]) -> str:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print the traceback of the script without frames of Forebay."""
+    """Print the traceback of the script, without the outer frames of Forebay and `runpy`."""
     trace = error.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and _is_runner_file(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace)
 
 
-def _is_ours(file: str) -> bool:
-    return file.startswith((_OURS, "<frozen runpy")) or file.endswith("runpy.py")
+def _is_runner_file(file: str) -> bool:
+    return file.startswith((_CAPTURE_FOLDER, "<frozen runpy")) or file.endswith("runpy.py")

@@ -1,4 +1,4 @@
-"""One profiling session: installs hooks when frameworks are imported, and removes them at its end."""
+"""A profiling session: installs hooks when the script imports frameworks, and removes them at the end."""
 
 import importlib
 import os
@@ -25,13 +25,17 @@ from forebay.doctor.model.capture import Capture, Window
 
 __all__ = ["HOOKS", "Session"]
 
-# Imported module -> module with its hooks.
+# Module of a framework -> our module with its hooks.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay"}
 
 
 class Session:
-    """Profiles this process between `start` and `stop`; one session at a time."""
+    """Profiles this process between `start` and `stop`. Only one session can run at a time.
+
+    `on_enough` is called when enough steps were recorded. `covers_script` is True if the session profiles a
+    whole script, which may itself call `watch()`.
+    """
 
     _lock = threading.Lock()
     _current: "Session | None" = None
@@ -50,17 +54,18 @@ class Session:
         self._device = DeviceLedger(self.ledger.notes)
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()
-        self._on_enough = on_enough  # called when enough steps were recorded
-        self._covers_script = covers_script  # profiles a whole script, which may itself call `watch()`
+        self._on_enough = on_enough
+        self._covers_script = covers_script
         self._start = 0  # nanoseconds
 
     @classmethod
     def covering_script(cls) -> "Session | None":
-        """Return the session that profiles the whole running script, if there is one."""
+        """Return the running session if it profiles a whole script, else None."""
         current = cls._current
         return current if current is not None and current._covers_script else None
 
     def start(self) -> None:
+        """Install the hooks of loaded frameworks now, and of other frameworks when they are imported."""
         with Session._lock:
             if Session._current is not None:
                 raise RuntimeError("another watch is running. End it first.")
@@ -90,7 +95,7 @@ class Session:
     def capture(
         self, script: str, arguments: tuple[str, ...] = (), *, ended: str = "done", text: bool = True
     ) -> Capture:
-        """Return everything that was recorded."""
+        """Return everything that was recorded. `text=False` omits the source text of the lines."""
         detector = self.detector
         self._sample_memory("ended")
         self._note_missing_binding()
@@ -113,13 +118,14 @@ class Session:
         )
 
     def _install(self, name: str) -> None:
-        """Install the hooks of a framework. The script must not see an error of ours, so it becomes a note."""
+        """Install the hooks of a framework. An error becomes a note, because it must not reach the script."""
         try:
             importlib.import_module(HOOKS[name]).install(self._patches)
         except Exception as error:
             self.ledger.notes.append(f"{name} is not recorded: {type(error).__name__}: {error}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
+        """Pass the report of a site to the step detector; return when to report the site next."""
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
         if self.detector.on_site(site, count, now):
@@ -131,9 +137,9 @@ class Session:
         return self.detector.next_report(site, now)
 
     def _on_phase(self, site: SiteKey) -> None:
-        """Switch hooks and device records for the new phase."""
+        """Start or stop hooks and device recording, as the new phase requires."""
         if self.detector.phase == "tracing":
-            self._sample_memory("watched")  # before CUPTI starts, because its buffers take memory too
+            self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if not self._device.start():
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
@@ -157,8 +163,8 @@ class Session:
             self.ledger.note(f"GPU load, clocks and PCIe link were not sampled: pip install {PACKAGE}.")
 
 
-def _switch_off_in_child(session: "ref[Session]") -> None:
-    """Record nothing in a process that the script has forked."""
-    found = session()
-    if found is not None:
-        found.ledger.is_on = False
+def _switch_off_in_child(session_ref: "ref[Session]") -> None:
+    """Stop recording in a process that the script has forked."""
+    live_session = session_ref()
+    if live_session is not None:
+        live_session.ledger.is_on = False

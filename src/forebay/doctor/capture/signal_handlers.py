@@ -1,4 +1,4 @@
-"""Signal handlers around a script: SIGTERM becomes an exception, and a failed script leaves no handler."""
+"""Signal handling around a script: SIGTERM raises, and a failed script leaves no handlers."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from typing import Any
 __all__ = ["SigtermReceived", "raise_on_sigterm", "restore_handlers_on_failure"]
 
 
-class SigtermReceived(BaseException):  # like KeyboardInterrupt, it is not an error
-    """Raised by SIGTERM. `except Exception` does not catch it."""
+class SigtermReceived(BaseException):
+    """The process received SIGTERM. Like KeyboardInterrupt, it is not an `Exception`."""
 
 
 @contextmanager
 def raise_on_sigterm() -> Iterator[None]:
-    """Raise `SigtermReceived` at the first SIGTERM, so that a script ended early still gets a report.
+    """Raise `SigtermReceived` at the first SIGTERM, so that the doctor can still report.
 
     Does nothing if another handler is installed, for example by the script itself.
     """
@@ -27,27 +27,31 @@ def raise_on_sigterm() -> Iterator[None]:
         yield
         return
     _restore_default_in_children()
-    signal.signal(signal.SIGTERM, _raise)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
         yield
     finally:
         _restore_default()
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
-    _restore_default()  # a second SIGTERM ends the process
+def _handle_sigterm(number: int, frame: FrameType | None) -> None:
+    _restore_default()  # so that a second SIGTERM ends the process
     raise SigtermReceived
 
 
 def _restore_default() -> None:
-    if signal.getsignal(signal.SIGTERM) is _raise:
+    """Restore the default action of SIGTERM, unless another handler was installed since."""
+    if signal.getsignal(signal.SIGTERM) is _handle_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@cache  # once in a process: a fork callback cannot be removed
+@cache  # call it once in a process, because a fork callback cannot be removed
 def _restore_default_in_children() -> None:
-    """Let SIGTERM end forked children as usual: it stays blocked until the child has dropped our handler."""
-    blocked: list[set[int]] = []  # signals that the forking thread had blocked before
+    """Restore the default action of SIGTERM in forked children.
+
+    SIGTERM stays blocked during the fork until the child has restored the default.
+    """
+    blocked: list[set[int]] = []  # per fork in progress: signals that the forking thread had blocked before
 
     def block() -> None:
         blocked.append({*signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})})
@@ -64,7 +68,10 @@ def _restore_default_in_children() -> None:
 
 @contextmanager
 def restore_handlers_on_failure() -> Iterator[None]:
-    """Restore all signal handlers if the block raises. Otherwise threads of the script may still need theirs."""
+    """Restore all signal handlers if the block raises.
+
+    If it does not raise, threads of the script may still need the handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -74,13 +81,14 @@ def restore_handlers_on_failure() -> Iterator[None]:
     except BaseException:
         try:
             _restore_handlers(before)
-        except Exception:  # raised by a handler of the script that ran just now
+        except Exception:  # raised by a handler of the script during the restoration
             _restore_handlers(before)
         raise
 
 
 def _restore_handlers(before: dict[Any, Any]) -> None:
     for number, handler in before.items():
-        now = signal.getsignal(number)
-        if now is not handler and None not in (now, handler):  # None: a handler that was not installed from Python
+        current = signal.getsignal(number)
+        # None: a handler that was installed outside Python, and that Python cannot restore.
+        if current is not handler and None not in (current, handler):
             signal.signal(number, handler)

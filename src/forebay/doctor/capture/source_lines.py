@@ -1,6 +1,6 @@
 """Finds the line of user code that caused a call.
 
-It is the line of the innermost stack frame that belongs neither to a library nor to Forebay.
+This is the line of the innermost stack frame outside of libraries and Forebay.
 """
 
 import linecache
@@ -21,7 +21,7 @@ _GENERATED_PARTS = ("__autograph_generated_file", "torchinductor_")
 
 
 class SourceLines:
-    """Gives each line of user code an index, so that an event stores one integer.
+    """Gives each line of user code an index, so that events store one integer.
 
     Every event looks up its line. Two caches make this fast: one by file name and one by bytecode instruction.
     """
@@ -109,5 +109,5 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _target_folders() -> tuple[str, ...]:
-    """Return the folders on `sys.path` that contain metadata of packages that pip installed."""
+    """Return the folders on `sys.path` that contain package metadata of pip, for example of `--target`."""
     return tuple(f"{path}/" for path in sys.path if path and any(Path(path).glob("*.dist-info")))

@@ -1,51 +1,52 @@
 """Finds the training steps of a script and decides when enough of them were profiled.
 
-Frameworks mark the end of a step: an optimizer step, a batch of `fit`. If no framework does, the detector takes a site
-of the loop whose events recur. Profiling goes through these phases:
+Some events mark the end of a step: an optimizer step, a batch of `fit`. Without such an event, the detector chooses a
+call site whose events recur. Profiling has these phases:
 
     profiling -> tracing -> timing -> done
 
-After enough steps, `tracing` also records some steps on the device, if there is one. Then all hooks are removed except
-the one that marks a step, and `timing` measures unprofiled steps. The difference is the cost of profiling.
+`profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can. Then the session
+removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
+profiled and unprofiled steps is the cost of profiling.
 
-A site that is not marked as a step must recur for some seconds, because it may belong to an earlier loop than the
-training loop. Profiling all that time is not needed: the detector takes a short sample, pauses the hooks until the site
-has recurred for long enough, and then profiles again.
+A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
+detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, it profiles again.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forebay.doctor.capture.ledger import AT_ONCE, NEVER, NextReport, SiteKey
+from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER, NextReport, SiteKey
 from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
 Phase = Literal["profiling", "tracing", "timing", "done"]
 
-# Lower is more reliable; 0 is a marked step.
+# How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
-_PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # a few milliseconds of operations, if nothing else recurs
+_PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _MIN_COUNT = 3  # events, before a site counts as recurring
-_GONE_NS = 2_000_000_000  # a site without events for this long, plus some of its intervals, belonged to another loop
+# The loop of a site has ended if the site has no event for this time plus this many of its mean intervals.
+_GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
 _MIN_TIMED_NS = 50_000_000  # short steps are timed for at least this long
-_BLOCK_STEPS = 16  # short steps are timed in blocks of this many
+_BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
 _MAX_REPORT_NS = 100_000_000  # the longest time between two reports of a site
 
 
 @dataclass(slots=True)
 class _LoopSite:
-    """A site whose events may mark the steps of a loop. Times are integer nanoseconds, because this is a hot path."""
+    """A call site whose events may mark the steps of a loop. Times are nanoseconds."""
 
     priority: int
-    wait_until: int  # the site must recur until then
-    first: int  # time of its first event
-    last: int = 0  # time of its latest event
-    count: int = 0
-    count_at_start: int = 0  # its count when the warm-up started
-    warm_at: int = 0  # when the warm-up ended; 0: it has not started
-    sample_until: int = 0
+    wait_until: int  # until this time, the site may belong to a loop before the training loop
+    first: int  # time of the first event
+    last: int = 0  # time of the latest event
+    count: int = 0  # events so far
+    count_at_start: int = 0  # events before the warm-up
+    warm_at: int = 0  # time of the last event of the warm-up; 0: the warm-up has not started
+    sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
 
     def is_alive(self, now: int, min_count: int = _MIN_COUNT) -> bool:
         """Whether the site has had `min_count` events and still recurs."""
@@ -57,65 +58,68 @@ class _LoopSite:
 
 @dataclass(slots=True)
 class StepDetector:
-    """Receives reports of sites and decides when the phase changes."""
+    """Receives reports of call sites from the ledger and decides when the phase changes."""
 
     warm_up: int = 10  # steps
-    steps: int = 50
-    traced_steps: int = 10  # recording all device operations slows a launch-bound step by a quarter
-    untraced_steps: int = 60  # they cost nothing; on a busy machine, 20 steps differ by a fifth from the next 20
-    seconds: float = 10.0  # longest time of a phase after the warm-up
-    wait_seconds: float = 3.0  # how long a site must recur if it is not marked as a step
+    steps: int = 50  # to profile
+    traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
+    untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
+    seconds: float = 10.0  # longest time of each phase, without the warm-up
+    wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
     sample_seconds: float = 0.25  # shortest time of one sample of such a site
-    short_seconds: float = 200e-6  # shorter steps are timed in blocks
+    short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
-    start: int = 0  # nanoseconds; of the profiled window
-    end: int = 0
+    start: int = 0  # nanoseconds; start of the profiled window
+    end: int = 0  # nanoseconds; end of the profiled window
     block_steps: int = 1  # steps until the next report, while steps are timed
     paused_until: int = 0  # nanoseconds; the hooks may pause until then
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
-    _times_blocks: bool = False  # short steps are timed in blocks
+    _times_blocks: bool = False  # whether steps are timed in blocks
     _sampled_site: SiteKey | None = None  # the site that was profiled from `start` to `end` before the pause
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
-        """Take a report of a site; return whether the phase has changed."""
+        """Process the report of a site with `count` events; return whether the phase has changed."""
         if self.phase == "profiling":
             return self._on_profiled_site(site, count, now)
         if site != self.anchor or self.phase == "done":
             return False
         if self.phase == "tracing":
             self.traced_step_ends.append(now)
-            enough = self._is_enough(self.traced_step_ends, self.traced_steps)
+            has_enough = self._is_enough(self.traced_step_ends, self.traced_steps)
         else:
             self._add_step_ends(now)
-            enough = self._is_enough(self.step_ends, self.untraced_steps) and not self._are_steps_short()
-        if enough:
+            has_enough = self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
+        if has_enough:
             self.phase = "timing" if self.phase == "tracing" else "done"
-        return enough
+        return has_enough
 
     def next_report(self, site: SiteKey, now: int) -> NextReport:
-        """Return when the ledger must report the site again; rarely, if it marks no step."""
+        """Return when the ledger must report the site again."""
         if self.phase != "profiling":
-            return AT_ONCE if site == self.anchor else NEVER
-        found = self._sites.get(site)
-        if found is None:
+            return AT_NEXT_EVENT if site == self.anchor else NEVER
+        loop_site = self._sites.get(site)
+        if loop_site is None:
             return NEVER
-        enough = found.count_at_start + self.warm_up + self.steps
-        if found.count <= found.count_at_start + self.warm_up:
-            return AT_ONCE
-        if found.count < enough:
-            return enough, min(found.sample_until, now + _MAX_REPORT_NS)
-        sampled_at = found.warm_at + int(self.sample_seconds * 1e9)
+        last_count = loop_site.count_at_start + self.warm_up + self.steps
+        if loop_site.count <= loop_site.count_at_start + self.warm_up:
+            return AT_NEXT_EVENT
+        if loop_site.count < last_count:
+            return last_count, min(loop_site.sample_until, now + _MAX_REPORT_NS)
+        sampled_at = loop_site.warm_at + int(self.sample_seconds * 1e9)
         return NEVER[0], min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
 
     def skip_tracing(self) -> None:
-        """Go on to timing, because there is no device or CUPTI cannot record it."""
+        """Continue with `timing`, because CUPTI cannot record a device."""
         self.phase = "timing"
 
     def finish(self, now: int) -> None:
-        """End the detection because the script has ended. A sample taken before the pause counts."""
+        """End the last phase, because the script has ended.
+
+        If the hooks were paused, the sample before the pause becomes the profiled window.
+        """
         if self.phase == "profiling":
             if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
                 self.anchor = self._sampled_site
@@ -124,71 +128,77 @@ class StepDetector:
         self.phase = "done"
 
     def _is_enough(self, ends: list[int], steps: int) -> bool:
+        """Whether `steps` steps were recorded, or the phase has taken its longest time."""
         return len(ends) > steps or ends[-1] - ends[0] > self.seconds * 1e9
 
     def _add_step_ends(self, now: int) -> None:
-        """Add the ends of a block of steps; each step of a block gets the same time."""
+        """Add the step ends of the block that ended now, at equal distances."""
         before, block = self.step_ends[-1] if self.step_ends else now, self.block_steps
         self.step_ends += [before + (now - before) * number // block for number in range(1, block + 1)]
 
-    def _are_steps_short(self) -> bool:
-        """Whether steps are so short that a report of each would slow them down; then time them in blocks."""
-        lasted = self.step_ends[-1] - self.step_ends[0]
-        if not self.short_seconds or lasted >= min(_MIN_TIMED_NS, len(self.step_ends) * self.short_seconds * 1e9):
+    def _needs_more_steps(self) -> bool:
+        """Whether short steps must be timed for longer. If so, time the next steps in blocks."""
+        timed_ns = self.step_ends[-1] - self.step_ends[0]
+        if not self.short_seconds or timed_ns >= min(_MIN_TIMED_NS, len(self.step_ends) * self.short_seconds * 1e9):
             return False
         if not self._times_blocks:
             self.step_ends, self.block_steps, self._times_blocks = self.step_ends[-1:], _BLOCK_STEPS, True
         return True
 
     def _on_profiled_site(self, site: SiteKey, count: int, now: int) -> bool:
-        found = self._sites.get(site) or self._add_site(site, now)
-        if found is None:
+        """Process a report in the phase `profiling`; return whether the phase has changed."""
+        loop_site = self._sites.get(site) or self._add_site(site, now)
+        if loop_site is None:
             return False
-        found.count, found.last = count, now
-        if not found.warm_at:
-            found.count_at_start = count - 1
+        loop_site.count, loop_site.last = count, now
+        if not loop_site.warm_at:
+            loop_site.count_at_start = count - 1
         if now < self.paused_until:
-            self._resume_for(found, now)
+            self._resume_for(loop_site, now)
             return False
-        passed = count - found.count_at_start
-        if passed <= max(1, self.warm_up):
-            found.warm_at, found.sample_until = now, now + int(self.seconds * 1e9)
+        event_count = count - loop_site.count_at_start
+        if event_count <= max(1, self.warm_up):
+            loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             return False
-        if passed < self.warm_up + self.steps and now <= found.sample_until:
+        if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
-        min_count = 1 if found.priority == _PRIORITY[EventKind.OPS] else _MIN_COUNT
-        if found.priority > self._best_priority(now, min_count):
-            return False  # a more reliable site recurs too, so this one lies inside a step
-        if found.priority and now - found.warm_at < self.sample_seconds * 1e9:
-            return False  # a longer sample of short steps is more reliable
-        if found.priority and now < found.wait_until:
-            self._pause(site, found, now)
+        min_count = 1 if loop_site.priority == _PRIORITY[EventKind.OPS] else _MIN_COUNT
+        if loop_site.priority > self._best_priority(now, min_count):
+            return False  # a more reliable site recurs too, and marks the steps
+        if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
+            return False  # the sample is too short to be reliable
+        if loop_site.priority and now < loop_site.wait_until:
+            self._pause(site, loop_site, now)
             return False
-        self.phase, self.anchor, self.start, self.end = "tracing", site, found.warm_at, now
+        self.phase, self.anchor, self.start, self.end = "tracing", site, loop_site.warm_at, now
         return True
 
     def _add_site(self, site: SiteKey, now: int) -> _LoopSite | None:
-        """Add a new site; None if events of its kind mark no loop."""
+        """Add and return a new site; return None if events of its kind cannot mark steps."""
         priority = _PRIORITY.get(site[0])
         if priority is None:
             return None
-        found = self._sites[site] = _LoopSite(priority, now + int(self.wait_seconds * 1e9), now)
-        return found
+        loop_site = self._sites[site] = _LoopSite(priority, now + int(self.wait_seconds * 1e9), now)
+        return loop_site
 
     def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:
-        """Return the priority of the most reliable site that recurs."""
-        alive = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
-        return min(alive, default=len(_PRIORITY))
+        """Return the priority of the most reliable site that still recurs."""
+        priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
+        return min(priorities, default=len(_PRIORITY))
 
-    def _pause(self, site: SiteKey, found: _LoopSite, now: int) -> None:
-        """Keep the sample, and pause all hooks until this site has recurred for long enough."""
-        self._sampled_site, self.start, self.end = site, found.warm_at, now
-        self.paused_until = found.wait_until
+    def _pause(self, site: SiteKey, loop_site: _LoopSite, now: int) -> None:
+        """Store the sample of this site, and pause all hooks until the site has recurred for long enough."""
+        self._sampled_site, self.start, self.end = site, loop_site.warm_at, now
+        self.paused_until = loop_site.wait_until
         self._restart_warm_up()
 
-    def _resume_for(self, found: _LoopSite, now: int) -> None:
-        """End the pause if a more reliable site than the sampled one recurs."""
-        if self._sampled_site is not None and found.priority < _PRIORITY[self._sampled_site[0]] and found.is_alive(now):
+    def _resume_for(self, loop_site: _LoopSite, now: int) -> None:
+        """End the pause if this site recurs and is more reliable than the sampled site."""
+        if (
+            self._sampled_site is not None
+            and loop_site.priority < _PRIORITY[self._sampled_site[0]]
+            and loop_site.is_alive(now)
+        ):
             self.paused_until = 0
             self._restart_warm_up()
 

@@ -1,1 +1,1 @@
-"""The device ledger: copies, kernels, waits and API calls, recorded by CUPTI."""
+"""The device ledger: copies, kernels, waits and CUDA calls that CUPTI records."""

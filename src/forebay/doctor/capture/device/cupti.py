@@ -1,6 +1,6 @@
 """Records device activity through CUPTI.
 
-CUPTI fills buffers of a small C library (buffers.c). No Python code runs for a record while the script runs.
+CUPTI fills buffers of a small C library (buffers.c). Python reads the records only when recording stops.
 """
 
 import ctypes
@@ -22,22 +22,22 @@ BUFFERS = Path(__file__).with_name("buffers.so")  # built with the wheel
 LIBRARY = "libcupti.so"
 ACTIVITY_KINDS = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
 CALL_KINDS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # XLA calls the driver, most frameworks the runtime
-# Frequent calls that queue no work, by their fixed CUPTI numbers: get the last error, get the device, query the capture
-# state of a stream, get the name of a kernel.
+# CUPTI function that disables records of a call -> ids of frequent calls that queue no work. These calls get the last
+# error, the current device, the capture state of a stream, or the name of a kernel.
 IGNORED_CALLS = {"cuptiActivityEnableRuntimeApi": (10, 16, 17, 317), "cuptiActivityEnableDriverApi": (303, 392, 719)}
 _FLUSH_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also return buffers that are not full
 _MIN_RECORD_NBYTES = 32  # no record of the kinds above is smaller
 
 
 class CuptiRecorder:
-    """Records between `start` and `stop`; one recorder in a process at a time."""
+    """Records between `start` and `stop`. A process can run one recorder at a time."""
 
     def __init__(self, cupti: Any = None, buffers: Any = None) -> None:
         self._cupti = cupti or open_cupti()
         self._buffers = buffers or open_buffers()
         if self._buffers.forebay_record_nbytes() != RECORD.itemsize:
             raise DeviceError("buffers.so of Forebay's doctor is from another version. Reinstall Forebay.")
-        self._clocks: list[tuple[int, int]] = []  # CUPTI time and ledger time, at the start and at the end
+        self._clocks: list[tuple[int, int]] = []  # nanoseconds: CUPTI time and ledger time, at start and stop
 
     def start(self) -> None:
         """Start recording."""
@@ -49,22 +49,22 @@ class CuptiRecorder:
         self._clocks = [self._read_clocks()]
 
     def stop(self) -> DeviceRecords:
-        """Stop recording, detach CUPTI from the process and return everything since `start`."""
+        """Stop recording, detach CUPTI from the process and return the records since `start`."""
         self._clocks.append(self._read_clocks())
         for kind in (*ACTIVITY_KINDS, *CALL_KINDS):
             self._cupti.cuptiActivityDisable(ctypes.c_int(kind))
         self._call("cuptiActivityFlushAll", ctypes.c_uint32(_FLUSH_FORCED))
-        records = self._read()
-        records = _without_idle_calls(records[records["end"] > 0])  # unfinished work has no times
-        names = self._number_names(records)
+        records = self._read_records()
+        records = _remove_calls_without_work(records[records["end"] > 0])  # unfinished work has no times
+        names = self._replace_name_pointers(records)
         self._convert_times(records)
-        recorded = DeviceRecords(sort_by_start(records), names, self._dropped(), self._version())
-        # A launch costs a third more while CUPTI is attached, even if it records nothing.
+        recorded = DeviceRecords(sort_by_start(records), names, self._count_dropped(), self._cupti_version())
+        # An attached CUPTI makes a launch a third slower, even if it records nothing.
         self._call("cuptiFinalize")
         return recorded
 
     def _ignore_frequent_calls(self) -> None:
-        """Switch off the records of IGNORED_CALLS. Older CUPTI cannot; `stop` then removes them."""
+        """Disable the records of IGNORED_CALLS. Older versions of CUPTI cannot; there `stop` removes the records."""
         for name, numbers in IGNORED_CALLS.items():
             enable = getattr(self._cupti, name, None)
             if enable is None:
@@ -72,45 +72,51 @@ class CuptiRecorder:
             for number in numbers:
                 enable(ctypes.c_uint32(number), ctypes.c_uint8(0))
 
-    def _read(self) -> Any:
-        room = self._buffers.forebay_buffer_nbytes() // _MIN_RECORD_NBYTES
-        parts, chunk = [np.empty(0, RECORD)], np.empty(room, RECORD)
+    def _read_records(self) -> Any:
+        """Return the records of all buffers as one array, and free the buffers."""
+        capacity = self._buffers.forebay_buffer_nbytes() // _MIN_RECORD_NBYTES
+        chunks, chunk = [np.empty(0, RECORD)], np.empty(capacity, RECORD)
         read, next_record = self._buffers.forebay_read, self._cupti.cuptiActivityGetNextRecord
         read.restype = ctypes.c_long
-        while (count := read(next_record, ctypes.c_void_p(chunk.ctypes.data), ctypes.c_size_t(room))) >= 0:
-            parts.append(chunk[:count].copy())
-        return np.concatenate(parts)
+        while (count := read(next_record, ctypes.c_void_p(chunk.ctypes.data), ctypes.c_size_t(capacity))) >= 0:
+            chunks.append(chunk[:count].copy())
+        return np.concatenate(chunks)
 
-    def _number_names(self, records: Any) -> tuple[str, ...]:
-        """Read the kernel names while their memory is valid, and replace each pointer by an index."""
+    def _replace_name_pointers(self, records: Any) -> tuple[str, ...]:
+        """Return the kernel names, and replace each name pointer by an index into them.
+
+        The pointers are valid only while CUPTI is attached.
+        """
         pointers, indices = np.unique(records["name"], return_inverse=True)
         records["name"] = indices
         return tuple(ctypes.string_at(int(pointer)).decode(errors="replace") if pointer else "" for pointer in pointers)
 
     def _convert_times(self, records: Any) -> None:
-        """Convert CUPTI times to the clock of the API ledger, by the readings at the start and at the end."""
-        (device_first, own_first), (device_last, own_last) = self._clocks
-        rate = (own_last - own_first) / max(1, device_last - device_first)
+        """Convert CUPTI times to the clock of the API ledger, by interpolating between the two clock readings."""
+        (cupti_start, ledger_start), (cupti_end, ledger_end) = self._clocks
+        rate = (ledger_end - ledger_start) / max(1, cupti_end - cupti_start)
         for name in ("start", "end"):
-            passed = records[name].astype(np.int64) - device_first
-            records[name] = (own_first + passed * rate).astype(np.uint64)
+            elapsed = records[name].astype(np.int64) - cupti_start
+            records[name] = (ledger_start + elapsed * rate).astype(np.uint64)
 
     def _read_clocks(self) -> tuple[int, int]:
+        """Return the CUPTI time and the ledger time in nanoseconds."""
         now = ctypes.c_uint64()
         self._call("cuptiGetTimestamp", ctypes.byref(now))
         return now.value, perf_counter_ns()
 
-    def _dropped(self) -> int:
+    def _count_dropped(self) -> int:
         count = ctypes.c_size_t()
         self._cupti.cuptiActivityGetNumDroppedRecords(None, ctypes.c_uint32(0), ctypes.byref(count))
         return int(count.value)
 
-    def _version(self) -> int:
+    def _cupti_version(self) -> int:
         version = ctypes.c_uint32()
         self._call("cuptiGetVersion", ctypes.byref(version))
         return int(version.value)
 
     def _call(self, name: str, *arguments: Any) -> None:
+        """Call a function of CUPTI; raise DeviceError if it fails."""
         code = getattr(self._cupti, name)(*arguments)
         if code == 0:
             return
@@ -120,10 +126,10 @@ class CuptiRecorder:
         raise DeviceError(f"CUPTI refused {name}: {reason}. Another profiler may use CUPTI. Stop it and run again.")
 
 
-def _without_idle_calls(records: Any) -> Any:
+def _remove_calls_without_work(records: Any) -> Any:
     """Remove API calls that neither queued work nor waited for it."""
-    calls = np.isin(records["kind"], CALL_KINDS)
-    return records[~calls | np.isin(records["correlation"], records["correlation"][~calls])]
+    is_call = np.isin(records["kind"], CALL_KINDS)
+    return records[~is_call | np.isin(records["correlation"], records["correlation"][~is_call])]
 
 
 def open_buffers(path: Path = BUFFERS) -> Any:
@@ -138,17 +144,20 @@ def open_buffers(path: Path = BUFFERS) -> Any:
 
 def open_cupti() -> Any:
     """Load CUPTI."""
-    tried = []
-    for candidate in _candidates():
+    failures = []
+    for candidate in _library_candidates():
         try:
             return ctypes.CDLL(candidate)
         except OSError as error:
-            tried.append(f"{candidate}: {error}")
-    raise DeviceError(f"CUPTI was not found ({'; '.join(tried)}). Run `pip install nvidia-cuda-cupti` (or -cu12).")
+            failures.append(f"{candidate}: {error}")
+    raise DeviceError(f"CUPTI was not found ({'; '.join(failures)}). Run `pip install nvidia-cuda-cupti` (or -cu12).")
 
 
-def _candidates() -> Iterator[str]:
-    """Yield a loaded CUPTI first, because a second one records nothing; then that of the loaded CUDA runtime."""
+def _library_candidates() -> Iterator[str]:
+    """Yield paths of CUPTI: first a loaded library, then the version of the loaded CUDA runtime.
+
+    A loaded CUPTI must be reused, because a second copy in the process records nothing.
+    """
     maps = Path("/proc/self/maps")
     loaded = maps.read_text() if maps.is_file() else ""
     yield from dict.fromkeys(re.findall(rf"(/\S*{re.escape(LIBRARY)}\S*)", loaded))

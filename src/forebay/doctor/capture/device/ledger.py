@@ -1,4 +1,4 @@
-"""The device ledger of a session: records the device if there is one and CUPTI is free; otherwise adds a note."""
+"""The device ledger of a session: records the GPU, or adds a note that says why not."""
 
 import os
 import sys
@@ -15,21 +15,21 @@ __all__ = ["DeviceLedger", "active_profiler", "has_loaded_cuda"]
 
 
 class DeviceLedger:
-    """Starts and stops once. Every failure becomes a note, because the script must not see it."""
+    """Records the GPU once, from `start` to `stop`. A failure becomes a note, because it must not reach the script."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
         self._recorder: CuptiRecorder | None = None
-        self.recorded: DeviceRecords | None = None
+        self.recorded: DeviceRecords | None = None  # set by `stop`
 
     def start(self) -> bool:
-        """Start to record; return whether that succeeded."""
+        """Start recording; return whether this succeeded."""
         if not has_loaded_cuda():
             return False
-        other = active_profiler()
-        if other is not None:
+        other_profiler = active_profiler()
+        if other_profiler is not None:
             self._notes.append(
-                f"GPU activity is not recorded: {other} uses CUPTI, which serves one profiler at a time."
+                f"GPU activity is not recorded: {other_profiler} uses CUPTI, which serves one profiler at a time."
             )
             return False
         try:
@@ -42,6 +42,7 @@ class DeviceLedger:
         return True
 
     def stop(self) -> None:
+        """Stop recording and set `recorded`. Does nothing if the recorder does not run."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -62,7 +63,7 @@ def has_loaded_cuda() -> bool:
 
 # Environment variable that a tool sets for the programs it starts -> name of the tool.
 _SETTINGS = {"NSYS_PROFILING_SESSION_ID": "Nsight Systems", "CUDA_INJECTION64_PATH": "a tool that CUDA has loaded"}
-# Profiler of a framework -> the module that holds its state, and how to read it.
+# Profiler of a framework -> the module with its state, and a function that returns whether the profiler is running.
 _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "torch.profiler": ("torch.autograd.profiler", lambda module: module._is_profiler_enabled),
     "tf.profiler": ("tensorflow.python.profiler.profiler_v2", lambda module: module._profiler is not None),
@@ -71,13 +72,13 @@ _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def active_profiler() -> str | None:
-    """Return the name of another profiler that is running; None if none is known."""
-    for setting, name in _SETTINGS.items():
-        if os.environ.get(setting):
+    """Return the name of another running profiler, or None."""
+    for variable, name in _SETTINGS.items():
+        if os.environ.get(variable):
             return name
-    for name, (module, is_on) in _PROFILERS.items():
-        loaded = sys.modules.get(module)
-        with suppress(AttributeError):  # a version that keeps its state elsewhere
-            if loaded is not None and is_on(loaded):
+    for name, (module_name, is_running) in _PROFILERS.items():
+        module = sys.modules.get(module_name)
+        with suppress(AttributeError):  # this version stores its state elsewhere
+            if module is not None and is_running(module):
                 return name
     return None
