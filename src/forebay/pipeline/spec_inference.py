@@ -97,6 +97,6 @@ def _spec_of(leaf: Any, *, ragged: bool) -> ArraySpec:
 
 def _batch_rows(pipeline: Pipeline) -> int:
     if isinstance(pipeline.source, BatchStream):
-        return pipeline.source.first_rows
+        return pipeline.source.first_batch_rows
     assert pipeline.batching is not None
     return pipeline.batching.rows

@@ -1,13 +1,15 @@
 """A source of arrays in memory, with a fast gather for each memory layout.
 
-`np.take(out=)` is the fastest gather, but only from C-ordered, aligned arrays. From a column slice, a field view or a
-Fortran-ordered array it first copies the complete array. So each layout has its own method, and none copies the
-complete array:
+`np.take(out=)` is the fastest gather, but only from C-ordered, aligned arrays. If the array is a column slice, a field
+view or Fortran-ordered, `take` first copies the complete array. So this module has a gather for each layout, and none
+of them copies the complete array:
 
-    contiguous rows, no gaps between rows   take, with each row viewed as one void item, which needs no alignment
-    contiguous rows with gaps               fancy indexing, with each row viewed as one void item
-    axes in another order                   take along the row axis of the transposed array, then one small transpose
+    contiguous rows, no gaps between rows   `take` of opaque rows
+    contiguous rows with gaps               fancy indexing of opaque rows
+    axes in another order                   `take` along the row axis of the transposed array, then transpose the result
     any other layout                        fancy indexing, in parts that fit in the CPU cache
+
+An opaque row is a row viewed as one item of a void dtype. Such items need no alignment.
 """
 
 import math
@@ -26,12 +28,12 @@ __all__ = ["ArraySource", "GatherFunction", "locate_extents", "make_gather", "me
 
 GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
-MAX_OPAQUE_NBYTES = 2**31  # NumPy's limit for the size of one item
-_PART_NBYTES = 256 * 1024  # temporary arrays up to this size stay in the private cache of a core
+_MAX_OPAQUE_ROW_NBYTES = 2**31  # bytes; NumPy's limit for the size of one item
+_PART_NBYTES = 256 * 1024  # bytes; temporary arrays up to this size stay in the private cache of a core
 
 
 class ArraySource(AbstractSource):
-    """A tree of arrays of equal length. The arrays are never copied as a whole."""
+    """A source over a tree of arrays with equal length. It never copies a complete array."""
 
     def __init__(self, tree: Tree) -> None:
         leaves, self.structure = flatten(tree)
@@ -70,11 +72,14 @@ def memory_region(array: Array) -> MemoryRegion:
 
 
 def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[MemoryExtent]]:
-    """Return where the rows of each array are in memory.
+    """Return the memory extents of each array, to let a device read rows in place.
 
-    Return an empty list unless all rows are contiguous, in native byte order and at increasing addresses.
+    Return an empty list unless all rows are contiguous, in native byte order and at increasing addresses. `own_pages`
+    is True if the memory pages of the arrays hold no other data.
     """
-    if not all(array[:1].flags.c_contiguous and array.dtype.isnative and _has_forward_rows(array) for array in arrays):
+    if not all(
+        array[:1].flags.c_contiguous and array.dtype.isnative and _has_increasing_addresses(array) for array in arrays
+    ):
         return []
     return [
         [
@@ -91,7 +96,7 @@ def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[
     ]
 
 
-def _has_forward_rows(array: Array) -> bool:
+def _has_increasing_addresses(array: Array) -> bool:
     return array.size > 0 and array.strides[0] > 0
 
 
@@ -106,69 +111,76 @@ def make_gather(array: Array) -> GatherFunction:
         return _make_converting_gather(array)
     gather = _make_native_gather(array.view(array.dtype.newbyteorder("=")))
 
-    def gather_and_swap(rows: Rows, out: Array) -> None:
+    def gather_and_swap_bytes(rows: Rows, out: Array) -> None:
         gather(rows, out)
         out.byteswap(inplace=True)
 
-    return gather_and_swap
+    return gather_and_swap_bytes
 
 
 def _make_converting_gather(array: Array) -> GatherFunction:
-    """Return a gather for records with some fields in another byte order.
+    """Return a gather for structured arrays with fields in non-native byte order.
 
     NumPy converts each field.
     """
     gather = _make_native_gather(array)
 
     def gather_and_convert(rows: Rows, out: Array) -> None:
-        swapped = np.empty(out.shape, array.dtype)
-        gather(rows, swapped)
-        out[...] = swapped
+        unconverted = np.empty(out.shape, array.dtype)
+        gather(rows, unconverted)
+        out[...] = unconverted
 
     return gather_and_convert
 
 
 def _make_native_gather(array: Array) -> GatherFunction:
+    """Return the fastest gather that copies bytes without conversion."""
     row_nbytes = array.dtype.itemsize * math.prod(array.shape[1:])
     if row_nbytes == 0 or len(array) == 0:
         return _gather_nothing
-    if array[:1].flags.c_contiguous and row_nbytes < MAX_OPAQUE_NBYTES:
-        rows = _as_opaque_rows(array, row_nbytes)
-        return _Take(rows) if rows.flags.c_contiguous else _IndexOpaqueRows(rows)
+    if array[:1].flags.c_contiguous and row_nbytes < _MAX_OPAQUE_ROW_NBYTES:
+        opaque_rows = _view_opaque_rows(array, row_nbytes)
+        return _GaplessGather(opaque_rows) if opaque_rows.flags.c_contiguous else _GappedGather(opaque_rows)
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     if array.transpose(axes).flags.c_contiguous and array.flags.aligned:
-        return _TakeTransposed(array.transpose(axes), axes)
-    return _IndexInParts(array, row_nbytes)
+        return _TransposedGather(array.transpose(axes), axes)
+    return _PartwiseGather(array, row_nbytes)
 
 
-class _Take:
-    def __init__(self, rows: Array) -> None:
-        self._rows = rows
+class _GaplessGather:
+    """Gathers opaque rows without gaps."""
+
+    def __init__(self, opaque_rows: Array) -> None:
+        self._opaque_rows = opaque_rows
 
     def __call__(self, rows: Rows, out: Array) -> None:
-        target = out.reshape(-1).view(self._rows.dtype)
+        target = out.reshape(-1).view(self._opaque_rows.dtype)
         if isinstance(rows, slice):
-            target[...] = self._rows[rows]
+            target[...] = self._opaque_rows[rows]
         else:
-            # With any other mode, take writes to a temporary buffer first. Row numbers are always in range.
-            self._rows.take(rows, out=target, mode="clip")
+            # With any other mode, `take` writes to a temporary buffer first. Row numbers are always in range.
+            self._opaque_rows.take(rows, out=target, mode="clip")
 
 
-class _IndexOpaqueRows:
-    def __init__(self, rows: Array) -> None:
-        self._rows, self._part_rows = rows, max(1, _PART_NBYTES // rows.dtype.itemsize)
+class _GappedGather:
+    """Gathers opaque rows with gaps between them."""
+
+    def __init__(self, opaque_rows: Array) -> None:
+        self._opaque_rows, self._part_rows = opaque_rows, max(1, _PART_NBYTES // opaque_rows.dtype.itemsize)
 
     def __call__(self, rows: Rows, out: Array) -> None:
-        target = out.reshape(-1).view(self._rows.dtype)
+        target = out.reshape(-1).view(self._opaque_rows.dtype)
         if isinstance(rows, slice):
-            target[...] = self._rows[rows]
+            target[...] = self._opaque_rows[rows]
             return
         for start in range(0, len(rows), self._part_rows):
             part = slice(start, start + self._part_rows)
-            target[part] = self._rows[rows[part]]
+            target[part] = self._opaque_rows[rows[part]]
 
 
-class _TakeTransposed:
+class _TransposedGather:
+    """Gathers from an array that is C-ordered after a transpose."""
+
     def __init__(self, array: Array, axes: Sequence[int]) -> None:
         self._array, self._row_axis = array, list(axes).index(0)
         self._inverse_axes = tuple(int(axis) for axis in np.argsort(axes))
@@ -181,7 +193,9 @@ class _TakeTransposed:
         out[...] = self._array.take(rows, axis=self._row_axis, mode="clip").transpose(self._inverse_axes)
 
 
-class _IndexInParts:
+class _PartwiseGather:
+    """Gathers from an array of any layout, part by part."""
+
     def __init__(self, array: Array, row_nbytes: int) -> None:
         self._array, self._part_rows = array, max(1, _PART_NBYTES // row_nbytes)
 
@@ -198,17 +212,15 @@ def _gather_nothing(rows: Rows, out: Array) -> None:
     """Do nothing: the rows have no bytes."""
 
 
-def _as_opaque_rows(array: Array, row_nbytes: int) -> Array:
-    """View each row as one opaque item (a void dtype).
-
-    NumPy may store any stride for an array of one row, so use the row size then.
-    """
+def _view_opaque_rows(array: Array, row_nbytes: int) -> Array:
+    """Return a view of the array with one opaque item for each row."""
+    # The stride of an array with one row may be any number.
     stride = row_nbytes if len(array) == 1 else array.strides[0]
     return np.asarray(_OpaqueRows(array, row_nbytes, stride))
 
 
 class _OpaqueRows:
-    """NumPy's array interface over the rows of an array. It keeps the array alive."""
+    """Exposes rows as opaque items through NumPy's array interface, and keeps the array alive."""
 
     def __init__(self, array: Array, row_nbytes: int, stride: int) -> None:
         self._array = array

@@ -1,7 +1,7 @@
 """Sources from other packages, adapted to `AbstractSource`.
 
-Forebay 0.1 accepted any object with the methods of `Source`, and looked up optional features by attribute name. Only
-this module still uses these names. New sources derive from `AbstractSource`.
+Forebay 0.1 accepted any object with the methods of `Source`, and looked for optional attributes by name. Only this
+module still uses those names. New sources derive from `AbstractSource`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,41 +28,44 @@ Value = TypeVar("Value")
 
 
 def adapt_source(source: Any) -> AbstractSource:
-    """Return a source as `AbstractSource`: itself, or wrapped in an adapter."""
+    """Return the source itself if it is an `AbstractSource`, else wrap it."""
     if isinstance(source, AbstractSource):
         return source
     return ForeignSource(source) if isinstance(source, Source) else ItemSource(source)
 
 
 def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
-    """Return the opener's function for many files, or None if it has none."""
+    """Return the function that opens many files as one source, or None."""
     if isinstance(opener, MultiFileOpener):
         return opener.open_many
-    together: Callable[..., Any] | None = getattr(opener, "together", None)
-    return together
+    open_many: Callable[..., Any] | None = getattr(opener, "together", None)  # its name in version 0.1
+    return open_many
 
 
 class ForeignSource(AbstractSource):
-    """A source that follows the protocol of version 0.1. Its optional attributes are read once."""
+    """Wraps a source that follows the protocol of version 0.1.
+
+    It reads most optional attributes once, when it is made.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source: Any = source
         self.specs, self.structure = source.specs, source.structure
-        self.immutable = bool(self._optional("fixed", False))
-        self.version = str(self._optional("version", ""))
-        self.needs_cluster = bool(self._optional("needs_cluster", False))
-        self.read_decision: Decision | None = self._optional("reads", None)
-        self.shuffle_blocks = _as_shuffle_blocks(self._optional("blocks", None))
-        self.chunk_policy = _as_chunk_policy(self._optional("chunking", None))
-        self.decompressed_nbytes = int(self._optional("unpacked_nbytes", 0))
-        self._reopen: Callable[[], Any] | None = self._optional("reopen", None)
-        self._gather_rows: Callable[[Rows], list[list[Array]]] = self._optional("gather_rows", super().gather_rows)
-        self._prefetch: Callable[[Iterator[Rows]], Closeable | None] = self._optional("foresee", super().prefetch)
-        self._decompress: Callable[[], None] = self._optional("unpack", super().decompress)
-        self._counters: Callable[[], dict[str, int]] = self._optional("counts", super().counters)
-        self._decisions: Callable[[], Sequence[Decision]] = self._optional("reasons", super().decisions)
-        self._memory_extents: Callable[[], Sequence[Sequence[MemoryExtent]]] = self._optional("extents", list)
-        self._file_extents: Callable[[], Sequence[Sequence[FileExtent]]] = self._optional("stored", list)
+        self.immutable = bool(self._get_optional("fixed", False))
+        self.version = str(self._get_optional("version", ""))
+        self.needs_cluster = bool(self._get_optional("needs_cluster", False))
+        self.read_decision: Decision | None = self._get_optional("reads", None)
+        self.shuffle_blocks = _as_shuffle_blocks(self._get_optional("blocks", None))
+        self.chunk_policy = _as_chunk_policy(self._get_optional("chunking", None))
+        self.decompressed_nbytes = int(self._get_optional("unpacked_nbytes", 0))
+        self._reopen: Callable[[], Any] | None = self._get_optional("reopen", None)
+        self._gather_rows: Callable[[Rows], list[list[Array]]] = self._get_optional("gather_rows", super().gather_rows)
+        self._prefetch: Callable[[Iterator[Rows]], Closeable | None] = self._get_optional("foresee", super().prefetch)
+        self._decompress: Callable[[], None] = self._get_optional("unpack", super().decompress)
+        self._counters: Callable[[], dict[str, int]] = self._get_optional("counts", super().counters)
+        self._decisions: Callable[[], Sequence[Decision]] = self._get_optional("reasons", super().decisions)
+        self._memory_extents: Callable[[], Sequence[Sequence[MemoryExtent]]] = self._get_optional("extents", list)
+        self._file_extents: Callable[[], Sequence[Sequence[FileExtent]]] = self._get_optional("stored", list)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -85,7 +88,7 @@ class ForeignSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        return int(self._optional("held_nbytes", 0))  # read at each call, because it changes while rows are read
+        return int(self._get_optional("held_nbytes", 0))  # not stored, because it changes while threads read rows
 
     def memory(self) -> Sequence[MemoryRegion]:
         regions: Sequence[MemoryRegion] = self._source.memory()
@@ -106,7 +109,7 @@ class ForeignSource(AbstractSource):
     def close(self) -> None:
         self._source.close()
 
-    def _optional(self, name: str, default: Value) -> Value:
+    def _get_optional(self, name: str, default: Value) -> Value:
         value: Value = getattr(self._source, name, default)
         return value
 

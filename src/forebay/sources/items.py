@@ -1,6 +1,6 @@
-"""A source of any object with `__len__` and `__getitem__`.
+"""A source that reads rows from any object with `__len__` and `__getitem__`.
 
-Examples are a torch dataset, a list of rows and an HDF5 handle.
+Examples of such objects are a torch dataset, a list of rows and an HDF5 dataset.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ __all__ = ["ItemSource"]
 
 
 class ItemSource(AbstractSource):
-    """Rows that an object returns one by one, or in batches if it has `__getitems__`."""
+    """Reads rows with `__getitem__`, or several at once with `__getitems__` if it exists."""
 
     def __init__(self, items: Any) -> None:
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
@@ -50,19 +50,19 @@ class ItemSource(AbstractSource):
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         """Return the rows as lists of leaves. Rows may differ in shape."""
-        items = self._fetch(list(row_numbers(rows)))
+        items = self._fetch_items(list(row_numbers(rows)))
         return [[np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in items]
 
-    def _fetch(self, numbers: list[int]) -> Iterable[Tree]:
-        get_many = getattr(self._items, "__getitems__", None)  # part of the user's object, as in torch datasets
+    def _fetch_items(self, numbers: list[int]) -> Iterable[Tree]:
+        get_many = getattr(self._items, "__getitems__", None)  # an optional method of torch datasets
         if get_many is None:
             return [self._items[number] for number in numbers]
-        found = list(get_many(numbers))
-        if len(found) != len(numbers):
+        items = list(get_many(numbers))
+        if len(items) != len(numbers):
             raise SourceError(
-                f"__getitems__ returned {len(found)} rows for {len(numbers)} row numbers. Return one row for each."
+                f"__getitems__ returned {len(items)} rows for {len(numbers)} row numbers. Return one row for each."
             )
-        return found
+        return items
 
 
 def _mismatch_error(number: int, name: str, leaf: Array, target: Array) -> SpecError:

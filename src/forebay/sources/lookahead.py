@@ -1,4 +1,4 @@
-"""A bounded look-ahead over the upcoming groups of a feed, shared by all prefetchers."""
+"""The look-ahead, the base class of all prefetchers: prepares upcoming groups within a budget."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from forebay.errors import SourceError
 __all__ = ["GroupItems", "LookAhead", "ReadStoppedError"]
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
@@ -26,28 +26,29 @@ class ReadStoppedError(SourceError):
 class LookAhead:
     """Prepares upcoming groups before a consumer needs them.
 
-    A subclass defines what it prepares and how much fits in its budget. It works in one of two ways:
+    A subclass defines how to prepare a group and how many groups fit in its budget. It works in one of two ways:
 
-    - Background threads prepare groups. `_start_threads` starts them, they run `_prepare_groups`, and `_admit` lets
-      them wait for room.
-    - The threads that gather rows also prepare groups, so no other thread is needed. `_wait_for` and `_release` call
-      `_advance`, which starts as many groups as fit and never waits.
+    - Background threads prepare groups. `_start_threads` starts them, they run `_prepare_groups`, and they wait in
+      `_admit` until the next group fits in the budget.
+    - The threads that gather rows also prepare groups, so no background thread is needed. They call `_wait_for` and
+      `_release`, which call `_advance`. `_advance` starts as many groups as fit in the budget and never waits.
 
-    The condition `changed` guards all state. It is notified when something was prepared, released or closed.
+    All methods hold the lock of the condition `changed` while they access the state. They notify the condition after
+    each change.
     """
 
     def __init__(self, changed: threading.Condition | None = None) -> None:
         self.changed = changed or threading.Condition()
         self.is_closed = False
-        self._running = 0  # background threads
+        self._running_threads = 0  # background threads that have not ended
 
     @property
     def is_finished(self) -> bool:
         """True if no background thread will prepare another group."""
-        return self.is_closed or self._running == 0
+        return self.is_closed or self._running_threads == 0
 
     def close(self) -> None:
-        """Drop everything that was prepared and wake all threads that wait."""
+        """Release all prepared groups and wake all waiting threads."""
         with self.changed:
             if self.is_closed:
                 return
@@ -56,29 +57,29 @@ class LookAhead:
             self.changed.notify_all()
 
     def _drop_items(self) -> None:
-        """Release everything that was prepared. The caller holds the lock."""
+        """Release all prepared groups. The caller holds the lock."""
 
     # Background threads
 
     def _start_threads(self, count: int, name: str) -> None:
-        self._running = count
+        self._running_threads = count
         for number in range(count):
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._prepare_groups()
-        except Exception:  # prefetching is optional; the thread that needs the rows gets the same error and raises it
+        except Exception:  # prefetching is optional; the thread that gathers these rows raises the same error
             _log.debug("%s stopped", type(self).__name__, exc_info=True)
         with self.changed:
-            self._running -= 1
+            self._running_threads -= 1
             self.changed.notify_all()
 
     def _prepare_groups(self) -> None:
         """Prepare one group after the other until none is left or the look-ahead is closed."""
 
-    def _admit(self, fits: Callable[[], bool], hold: Callable[[], None]) -> bool:
-        """Wait until `fits()` is true, then call `hold()`.
+    def _admit(self, fits: Callable[[], bool], reserve: Callable[[], None]) -> bool:
+        """Wait until `fits()` is true, then call `reserve()`.
 
         Return False if the look-ahead was closed. Both functions run with the lock held.
         """
@@ -86,16 +87,16 @@ class LookAhead:
             self.changed.wait_for(lambda: self.is_closed or fits())
             if self.is_closed:
                 return False
-            hold()
+            reserve()
             self.changed.notify_all()
             return True
 
     # Threads that gather rows
 
     def _advance(self) -> None:
-        """Start as many upcoming groups as fit now. The caller holds the lock."""
+        """Start to prepare as many upcoming groups as fit now. The caller holds the lock."""
 
-    def _wait_for(self, find: Callable[[], Found | None]) -> Found:
+    def _wait_for(self, find: Callable[[], Result | None]) -> Result:
         """Wait until `find()` returns something other than None, and return it."""
         with self.changed:
             while True:
@@ -103,13 +104,13 @@ class LookAhead:
                     self._advance()
                 if self.is_closed:
                     raise ReadStoppedError
-                found = find()
-                if found is not None:
-                    return found
+                result = find()
+                if result is not None:
+                    return result
                 self.changed.wait()
 
     def _release(self, free: Callable[[], None]) -> None:
-        """Call `free()` to release memory, then start the groups that fit."""
+        """Call `free()` to release memory, then start to prepare the groups that now fit."""
         with self.changed:
             if self.is_closed:
                 return
@@ -119,36 +120,36 @@ class LookAhead:
 
 
 class GroupItems(Generic[Item]):
-    """The prepared items of each group, first in, first out.
+    """A first-in, first-out queue of prepared items for each group.
 
-    The caller holds the lock of the look-ahead.
+    It has no lock of its own. Callers hold the lock of the look-ahead.
     """
 
     def __init__(self) -> None:
-        self._items: dict[Hashable, deque[Item]] = {}
+        self._queues: dict[Hashable, deque[Item]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._items)
+        return bool(self._queues)
 
     def __contains__(self, group: Hashable) -> bool:
-        return group in self._items
+        return group in self._queues
 
     def add(self, group: Hashable, item: Item) -> None:
-        """Add an item of a group."""
-        self._items.setdefault(group, deque()).append(item)
+        """Append an item to the queue of a group."""
+        self._queues.setdefault(group, deque()).append(item)
 
     def pop(self, group: Hashable) -> Item | None:
-        """Remove and return the first item of a group, or None."""
-        items = self._items.get(group)
-        if items is None:
+        """Remove and return the first item of a group, or return None."""
+        queue = self._queues.get(group)
+        if queue is None:
             return None
-        item = items.popleft()
-        if not items:
-            del self._items[group]
+        item = queue.popleft()
+        if not queue:
+            del self._queues[group]
         return item
 
     def drain(self) -> list[Item]:
         """Remove and return all items."""
-        left = [item for items in self._items.values() for item in items]
-        self._items.clear()
-        return left
+        items = [item for queue in self._queues.values() for item in queue]
+        self._queues.clear()
+        return items

@@ -1,4 +1,4 @@
-"""Ready-made batches from another loader: tf.data, DataLoader, Grain, a list, a generator."""
+"""Ready-made batches from another loader: tf.data, DataLoader, Grain, a list or a generator."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -22,67 +22,72 @@ class BatchStream(PipelineInput):
     def __init__(self, loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> None:
         if not callable(loader) and not hasattr(loader, "__iter__"):
             raise SpecError(f"from_batches() got {type(loader).__name__}. Pass an iterable of batches.")
-        self._loader, self._is_exhausted = loader, False
-        self._started: tuple[Iterator[Tree], Tree] | None = None  # a pass started to see its first batch, and the batch
+        self._loader = loader
+        self._is_consumed = False  # True once a pass has begun over a loader that is an iterator
+        # The iterator of a pass whose first batch was read in advance, and this batch.
+        self._peeked_pass: tuple[Iterator[Tree], Tree] | None = None
         leaves, self.structure = _as_leaves(self._peek())
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
-        self.first_rows = len(leaves[0])
+        self.first_batch_rows = len(leaves[0])
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
 
     @property
     def length(self) -> int | None:
-        """Number of batches in a pass, or None if the loader has no length."""
+        """Number of batches in a pass; None if the loader has no length."""
         try:
             return len(self._loader)  # type: ignore[arg-type]  # raises TypeError if there is no length
         except TypeError:
             return None
 
     def sample(self) -> list[Array]:
-        """Return the first batch, to infer specs. The next pass returns it again."""
+        """Return a copy of the first batch, to infer specs. The next pass yields it again."""
         return [np.array(leaf) for leaf in _as_leaves(self._peek())[0]]
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "BatchReader":
-        if self._started is not None:
-            (iterator, first), self._started = self._started, None
+        if self._peeked_pass is not None:
+            (iterator, first), self._peeked_pass = self._peeked_pass, None
             return BatchReader(self, chain([first], iterator), iterator)
         iterator = self._iterate()
         return BatchReader(self, iterator, iterator)
 
     def close(self) -> None:
-        self._started = None
+        self._peeked_pass = None
 
     def _iterate(self) -> Iterator[Tree]:
-        if self._is_exhausted:
+        if self._is_consumed:
             raise SourceError(
                 "the loader is an iterator and was already read: it has only one epoch. "
                 "Pass the iterable itself, or a function that makes a new iterator."
             )
         # Loaders of frameworks may be iterable and callable. Then iterate them; do not call them.
         iterator = iter(self._loader if hasattr(self._loader, "__iter__") else self._loader())
-        self._is_exhausted = iterator is self._loader
+        self._is_consumed = iterator is self._loader
         return iterator
 
     def _peek(self) -> Tree:
-        """Return the first batch of the next pass. The pass returns it again."""
-        if self._started is None:
+        """Return the first batch of the next pass, which still yields this batch."""
+        if self._peeked_pass is None:
             iterator = self._iterate()
             try:
-                self._started = iterator, next(iterator)
+                self._peeked_pass = iterator, next(iterator)
             except StopIteration:
-                raise SourceError("the loader yielded no batch. Pass a loader with at least one.") from None
-        return self._started[1]
+                raise SourceError("the loader yielded no batch. Pass a loader with at least one batch.") from None
+        return self._peeked_pass[1]
 
 
 _END = object()
 
 
 class BatchReader:
-    """One pass over the batches of a loader."""
+    """One pass over the batches of a loader.
+
+    `batches` yields all batches of the pass. `iterator` is the iterator of the loader, to close it.
+    """
 
     def __init__(self, stream: BatchStream, batches: Iterator[Tree], iterator: Iterator[Tree]) -> None:
         self._stream, self._batches, self._iterator = stream, batches, iterator
-        self._batch = 0
+        self._batch_number = 0
 
     def next_batch(self) -> list[Array] | None:
         """Return the leaves of the next batch, or None at the end.
@@ -92,15 +97,15 @@ class BatchReader:
         tree = next(self._batches, _END)
         if tree is _END:
             return None
-        leaves = self._validated(tree)
-        self._batch += 1
+        leaves = self._validate_batch(tree)
+        self._batch_number += 1
         return leaves
 
     def skip(self, batches: int) -> int:
         return sum(1 for _ in range(batches) if self.next_batch() is not None)
 
     def state_dict(self) -> None:
-        """Return None: to resume, the feed reads the batches again and skips them."""
+        """Return None, because a resumed feed reads the batches again and skips them."""
         return
 
     def close(self) -> None:
@@ -108,23 +113,25 @@ class BatchReader:
         if close is not None:
             close()
 
-    def _validated(self, tree: Tree) -> list[Array]:
+    def _validate_batch(self, tree: Tree) -> list[Array]:
+        """Return the leaves of a batch. Raise SpecError if they do not match the specs."""
         structure = self._stream.structure
         try:
             leaves, _ = _as_leaves(structure.unflatten(structure.flatten_like(tree)))
         except SpecError as error:
-            raise SpecError(f"batch {self._batch} differs from the first one: {error}") from None
+            raise SpecError(f"batch {self._batch_number} differs from the first one: {error}") from None
         for leaf, spec, name in zip(leaves, self._stream.specs, structure.paths, strict=True):
             if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise SpecError(
-                    f"batch {self._batch} has rows of {got} in {name!r}, the first one has {spec}. "
+                    f"batch {self._batch_number} has rows of {got} in {name!r}, the first one has {spec}. "
                     "Give all batches one row shape and dtype."
                 )
         return leaves
 
 
 def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
+    """Return the leaves of a batch as arrays with equal numbers of rows, and the structure."""
     leaves, structure = flatten(tree)
     arrays = [_as_numpy(leaf) for leaf in leaves]
     rows = {array.shape[0] if array.ndim else None for array in arrays}
@@ -139,7 +146,7 @@ def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
 
 def _as_numpy(leaf: Any) -> Array:
     """Convert a CPU tensor to a NumPy array, without a copy if possible."""
-    detach = getattr(leaf, "detach", None)  # a torch tensor with gradients refuses __array__
+    detach = getattr(leaf, "detach", None)  # NumPy cannot convert a torch tensor with gradients
     try:
         return np.asarray(leaf if detach is None else detach())
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from forebay.order.permutation import derive_key
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
-_MAX_DRAWN_ROWS = 256  # most rows that one draw takes from the shuffle window
+_MAX_DRAWN_ROWS = 256  # largest number of rows that one draw takes from the shuffle window
 _SKIP_ROWS = 1024  # rows that `skip` reads at a time
 
 
@@ -57,8 +57,8 @@ class RepeatedStream(_WrappingStream):
         self.count = count
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
-        # Number the passes of all epochs, so that no two passes start with the same epoch number. Without a count, each
-        # epoch has 2**32 numbers.
+        # Number the passes of all epochs, so that no two passes start with the same epoch number. An endless epoch
+        # reserves 2**32 numbers.
         return _RepeatedReader(self, epoch * (self.count or 1 << 32))
 
     def describe(self) -> tuple[Any, ...]:
@@ -66,9 +66,9 @@ class RepeatedStream(_WrappingStream):
 
 
 class ShuffledStream(_WrappingStream):
-    """A stream shuffled in a window: a buffer of `window_nbytes`, drawn from at random.
+    """A stream that yields random rows from a window, a buffer of `window_nbytes`.
 
-    The next rows of the wrapped stream replace the drawn rows.
+    The next rows of the wrapped stream replace these rows in the window.
     """
 
     def __init__(self, inner: AbstractStream, seed: int, window_nbytes: int) -> None:
@@ -89,7 +89,7 @@ class ShuffledStream(_WrappingStream):
 
 
 class _ReplayingReader(ABC):
-    """A reader without state: a resumed feed starts a new one and calls `skip`."""
+    """A reader without state. A resumed feed starts a new reader and calls `skip`."""
 
     specs: Sequence[ArraySpec]
 
@@ -100,7 +100,7 @@ class _ReplayingReader(ABC):
         return None
 
     def skip(self, rows: int) -> int:
-        # Do not call `skip` of the inner reader: a window, for example, must hold the same rows as after `read`.
+        # Do not call `skip` of the inner reader: after `skip`, a window must hold the same rows as after `read`.
         done = 0
         while done < rows:
             count = self.read(_empty_rows(self.specs, min(_SKIP_ROWS, rows - done)))
@@ -111,13 +111,15 @@ class _ReplayingReader(ABC):
 
 
 class _TakenReader(_ReplayingReader):
+    """Reads at most `count` rows of another reader."""
+
     def __init__(self, inner: StreamReader, count: int, specs: Sequence[ArraySpec]) -> None:
-        self._inner, self._left, self.specs = inner, count, specs
+        self._inner, self._rows_left, self.specs = inner, count, specs
 
     def read(self, out: Sequence[Array]) -> int:
-        wanted = min(self._left, len(out[0]))
+        wanted = min(self._rows_left, len(out[0]))
         count = self._inner.read([leaf[:wanted] for leaf in out]) if wanted else 0
-        self._left -= count
+        self._rows_left -= count
         return count
 
     def close(self) -> None:
@@ -125,11 +127,13 @@ class _TakenReader(_ReplayingReader):
 
 
 class _RepeatedReader(_ReplayingReader):
+    """Starts the stream again after each pass, with the next epoch number."""
+
     def __init__(self, stream: RepeatedStream, epoch: int) -> None:
         self._stream, self._epoch, self.specs = stream, epoch, stream.specs
-        self._passes_left = stream.count  # None: no limit
+        self._passes_left = stream.count  # passes not started yet; None: endless
         self._inner: StreamReader | None = None
-        self._pass_rows = 0  # rows read in this pass
+        self._pass_rows = 0  # rows read in the current pass
 
     def read(self, out: Sequence[Array]) -> int:
         done, wanted = 0, len(out[0])
@@ -171,7 +175,7 @@ class _ShuffledReader(_ReplayingReader):
         self._window = _empty_rows(stream.specs, stream.window_rows)
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
         self._drawn = _empty_rows(stream.specs, self._draw_rows)
-        self._next_drawn, self._drawn_count = 0, 0  # `read` has not returned drawn rows from `_next_drawn` on
+        self._next_drawn, self._drawn_count = 0, 0  # rows of `_drawn` between these two are not returned yet
         self._random = np.random.Philox(key=key)
         self._window_count = -1  # rows in the window; -1 before the first read fills it
 
@@ -187,16 +191,19 @@ class _ShuffledReader(_ReplayingReader):
         return done
 
     def _draw(self) -> bool:
-        """Move random rows out of the window and refill it from the stream."""
+        """Move random rows from the window to `_drawn`, and refill the window from the stream.
+
+        Return False if the window is empty.
+        """
         count = min(self._draw_rows, self._window_count)
         if count == 0:
             return False
         chosen = self._choose(count)
         for window, drawn in zip(self._window, self._drawn, strict=True):
-            # All positions are valid. With the default mode "raise", NumPy would buffer `out`.
+            # All positions are valid. With the default mode "raise", NumPy would write to a temporary buffer first.
             window.take(chosen, axis=0, out=drawn[:count], mode="clip")
         new_rows = _empty_rows(self.specs, count)
-        has_ended = self._window_count < len(self._window[0])  # the stream could not fill the window
+        has_ended = self._window_count < len(self._window[0])  # the stream had too few rows to fill the window
         new_count = 0 if has_ended else self._inner.read(new_rows)
         for window, leaf in zip(self._window, new_rows, strict=True):
             window[chosen[:new_count]] = leaf[:new_count]
@@ -205,23 +212,23 @@ class _ShuffledReader(_ReplayingReader):
         return True
 
     def _choose(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Return distinct positions in the window, all with the same probability.
+        """Return `count` distinct random positions in the window.
 
-        For a small share of the window, draw positions and drop the few duplicates. Otherwise, sort random keys
-        for the whole window.
+        Up to a quarter of the window, draw positions and replace the few duplicates. For more, sort random keys of
+        the whole window.
         """
         if count * 4 > self._window_count:
             return np.argsort(self._random.random_raw(self._window_count), kind="stable")[:count]
         chosen = np.empty(0, dtype=np.intp)
         while len(chosen) < count:
-            more = (self._random.random_raw(count - len(chosen)) % np.uint64(self._window_count)).astype(np.intp)
-            candidates = np.concatenate([chosen, more])
-            _, first = np.unique(candidates, return_index=True)
-            chosen = candidates[np.sort(first)]  # the first occurrence of each, in the order drawn
+            drawn = (self._random.random_raw(count - len(chosen)) % np.uint64(self._window_count)).astype(np.intp)
+            candidates = np.concatenate([chosen, drawn])
+            _, first_indices = np.unique(candidates, return_index=True)
+            chosen = candidates[np.sort(first_indices)]  # without duplicates, in the order drawn
         return chosen
 
     def _remove(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
-        """Remove rows that no new row replaced, because the stream has ended."""
+        """Remove rows from the window that no new row replaced, because the stream has ended."""
         if positions.size == 0:
             return
         keep = np.ones(self._window_count, dtype=bool)

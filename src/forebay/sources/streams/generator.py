@@ -16,11 +16,11 @@ __all__ = ["GeneratorReader", "RowStream"]
 
 
 class RowStream(AbstractStream):
-    """A stream that calls `make()` for each pass and yields the rows of the result.
+    """A stream that calls `make()` for each pass and yields the rows of the returned iterable.
 
     If the iterator has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise the feed starts a new
-    pass and discards the rows that it delivered before. Without a spec, the stream reads the first row to infer the
-    spec, and the next pass still yields that row.
+    pass and discards the rows that it delivered before. Without a spec, the stream infers the spec from the first row.
+    The next pass still yields that row.
     """
 
     def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
@@ -45,13 +45,10 @@ class RowStream(AbstractStream):
                 "the generator yielded no row, so Forebay cannot infer a spec. Yield rows, or pass spec=."
             )
         leaves, structure = flatten(first[0])
-        return tuple(_spec_of(leaf) for leaf in leaves), structure
+        return tuple(_infer_leaf_spec(leaf) for leaf in leaves), structure
 
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows of a pass, to infer specs.
-
-        The next pass returns them again.
-        """
+        """Return the first rows of a pass, to infer specs. The next pass yields them again."""
         return GeneratorReader(iter(self._peek(rows)), self.specs, self.structure).rows(rows)
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "GeneratorReader":
@@ -81,16 +78,16 @@ class RowStream(AbstractStream):
     def with_ragged_specs(self) -> "RowStream":
         """Return a copy of the stream that accepts rows of any length, for padding.
 
-        A spec that the user passed stays unchanged; an inferred spec allows any length in each axis.
+        In the copy, an inferred spec allows any length in each axis. A spec from the user stays unchanged.
         """
         ragged = copy.copy(self)
-        self._peeked_pass = None  # the copy yields these rows; both streams share the iterator
+        self._peeked_pass = None  # only the copy may yield these rows, because both streams share the iterator
         if self._has_inferred_spec:
             ragged.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
         return ragged
 
     def _peek(self, count: int) -> list[Tree]:
-        """Return copies of the first rows; the next pass yields them again."""
+        """Return copies of the first rows of the next pass, which still yields these rows."""
         iterator, rows = self._peeked_pass or (self._make_iterator(), [])
         # Copy the rows, because a generator may reuse one array for all of them.
         rows = [*rows, *(_copy_row(row) for row in islice(iterator, count - len(rows)))]
@@ -105,17 +102,20 @@ class RowStream(AbstractStream):
 
 
 class GeneratorReader:
-    """One pass over the rows of a generator."""
+    """One pass over the rows of a generator.
+
+    It yields the `peeked` rows before the rows of the iterator.
+    """
 
     def __init__(
         self, iterator: Iterator[Tree], specs: Sequence[ArraySpec], structure: Structure, *, peeked: Sequence[Tree] = ()
     ) -> None:
         self._iterator = iterator
         self._rows = chain(peeked, iterator) if peeked else iterator
-        self._peeked_rows = len(peeked)
+        self._peeked_count = len(peeked)
         self._specs, self._structure, self._names = specs, structure, structure.paths
         self._is_single_leaf = structure.kind is None
-        self._row = 0
+        self._row_number = 0
 
     def read(self, out: Sequence[Array | list[Array]]) -> int:
         """Copy rows to `out` until it is full or the generator ends.
@@ -124,31 +124,31 @@ class GeneratorReader:
         """
         read = self._read_single_leaf if self._is_single_leaf else self._read_tree
         count = read([leaf if isinstance(leaf, list) else row_views(leaf) for leaf in out])
-        self._row += count
+        self._row_number += count
         return count
 
     def rows(self, count: int) -> list[list[Array]]:
         """Return the next rows, each as a list of validated leaves.
 
-        Unlike `read`, it supports rows of different shapes.
+        Unlike `read`, this method supports rows of different shapes.
         """
-        found = []
+        rows = []
         for tree in islice(self._rows, count):
-            found.append(self._validated(tree, self._row))
-            self._row += 1
-        return found
+            rows.append(self._validate_row(tree, self._row_number))
+            self._row_number += 1
+        return rows
 
     def skip(self, rows: int) -> int:
         skipped = sum(1 for _ in islice(self._rows, rows))
-        self._row += skipped
+        self._row_number += skipped
         return skipped
 
     def state_dict(self) -> dict[str, Any] | None:
-        get_state = getattr(self._iterator, "state_dict", None)  # part of the user's iterator
-        if get_state is None or self._row < self._peeked_rows:
-            # Peeked rows are left, so the iterator is ahead of this reader: a resumed feed must start a new pass.
+        get_state = getattr(self._iterator, "state_dict", None)  # an optional method of the user's iterator
+        if get_state is None or self._row_number < self._peeked_count:
+            # Some peeked rows are not read yet, so the state of the iterator is ahead of this reader.
             return None
-        state: dict[str, Any] = copy.deepcopy(get_state())  # the iterator may keep changing the dict it returned
+        state: dict[str, Any] = copy.deepcopy(get_state())  # the iterator may change this dict later
         return state
 
     def close(self) -> None:
@@ -157,32 +157,34 @@ class GeneratorReader:
             close()
 
     def _read_single_leaf(self, out: Sequence[list[Array]]) -> int:
+        """Copy rows that are single arrays. A matching array is copied without further checks."""
         targets, nbytes, dtype, ndarray = out[0], self._specs[0].nbytes, self._specs[0].dtype, np.ndarray
         count, row = 0, None
         try:
-            # zip takes from `targets` before it takes from the generator, so no row is lost at the end of `targets`.
+            # `zip` advances `targets` before the generator, so no row is lost when `targets` ends.
             for target, row in zip(targets, self._rows, strict=False):
                 if row.__class__ is ndarray and row.dtype is dtype and row.nbytes == nbytes:
-                    # For a wrong shape of the same size, NumPy raises ValueError, except for extra axes of length 1.
+                    # For a wrong shape of the same size, NumPy raises ValueError, unless only axes of length 1 differ.
                     target[...] = row
                 else:
-                    target[...] = self._validated(row, self._row + count)[0]
+                    target[...] = self._validate_row(row, self._row_number + count)[0]
                 count += 1
         except ValueError:
             if row is not None:
-                self._validated(row, self._row + count)  # raises SpecError if the row has a wrong shape
+                self._validate_row(row, self._row_number + count)  # raises SpecError if the shape is wrong
             raise  # the row is valid, so the generator raised the error
         return count
 
     def _read_tree(self, out: Sequence[list[Array]]) -> int:
         count = 0
         for *targets, tree in zip(*out, self._rows, strict=False):
-            for target, leaf in zip(targets, self._validated(tree, self._row + count), strict=True):
+            for target, leaf in zip(targets, self._validate_row(tree, self._row_number + count), strict=True):
                 target[...] = leaf
             count += 1
         return count
 
-    def _validated(self, tree: Tree, row: int) -> list[Array]:
+    def _validate_row(self, tree: Tree, row: int) -> list[Array]:
+        """Return the leaves of a row. Raise SpecError if they do not match the specs."""
         try:
             leaves = self._structure.flatten_like(tree)
         except SpecError as error:
@@ -198,7 +200,7 @@ def _copy_row(row: Tree) -> Tree:
     return structure.unflatten([np.array(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 
 
-def _spec_of(leaf: Any) -> ArraySpec:
+def _infer_leaf_spec(leaf: Any) -> ArraySpec:
     if type(leaf) in (int, float, bool):
         return ArraySpec((), type(leaf))
     array = np.asarray(leaf)
@@ -206,9 +208,9 @@ def _spec_of(leaf: Any) -> ArraySpec:
 
 
 def _as_spec_array(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
-    """Convert a leaf to an array of the spec, or raise SpecError.
+    """Return a leaf as an array that matches the spec, or raise SpecError.
 
-    Python numbers are converted to the dtype of the spec. Arrays must already have it.
+    Python numbers are converted to the dtype of the spec. Arrays must already have this dtype.
     """
     try:
         array = np.asarray(leaf) if hasattr(leaf, "dtype") else np.asarray(leaf, dtype=_number_dtype(leaf, spec))
@@ -229,9 +231,9 @@ def _as_spec_array(leaf: Any, spec: ArraySpec, name: str, row: int) -> Array:
 
 
 def _number_dtype(leaf: Any, spec: ArraySpec) -> np.dtype[Any] | None:
-    """Return the dtype to which Python numbers are converted; None means NumPy's default.
+    """Return the dtype for Python numbers: that of the spec, or None for NumPy's default.
 
-    It is the dtype of the spec if NumPy's "same_kind" casting allows it: integers to floats, but not floats to
+    The dtype of the spec applies if NumPy's "same_kind" casting allows it: integers to floats, but not floats to
     integers.
     """
     default = np.asarray(leaf).dtype
