@@ -1,1 +1,1 @@
-"""Foundations of all other packages: specs, protocols, the registry, machine facts, measured ceilings."""
+"""Foundations of all other packages: specs, protocols, plug-in registry, machine facts, measured ceilings."""

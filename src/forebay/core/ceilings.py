@@ -1,7 +1,7 @@
-"""Measured speed limits of one machine: values, interpolation and file of a probe.
+"""Ceilings: the measured speed limits of one machine, and the file that stores them.
 
-A row costs a fixed time plus a time for each byte. The code therefore interpolates the time of a row, not its speed.
-Between rows of 64 and 400 bytes, the mean of the two speeds would be much too high.
+The time to move a row is a fixed time plus a time per byte. Between two measured row sizes, `RowSpeeds` therefore
+interpolates the time per row. Interpolating the speed would give values that are much too high.
 """
 
 import json
@@ -55,10 +55,10 @@ class RowSpeeds:
             raise ValueError(f"row sizes are {sizes}. Pass them in ascending order, each at least 1 byte.")
 
     def bytes_per_second(self, row_nbytes: int) -> float:
-        """Interpolate the speed for one row size.
+        """Return the speed for one row size, interpolated between the measured sizes.
 
-        A row below the smallest measured size takes the time of that size. A row above the largest measured size moves
-        at the speed of that size.
+        A row smaller than all measured sizes takes as much time as a row of the smallest size. A row larger than all
+        measured sizes moves at the speed of the largest size.
         """
         if row_nbytes >= self.points[-1].row_nbytes:
             return self.points[-1].bytes_per_second
@@ -69,18 +69,18 @@ class RowSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class CopySpeed:
-    """Speed of contiguous copies in host memory, with all threads together."""
+    """Speed of contiguous copies in host memory."""
 
     threads: int
-    bytes_per_second: float
+    bytes_per_second: float  # of all threads together
 
 
 @dataclass(frozen=True, slots=True)
 class HostGather:
-    """Speed of gathering rows, one batch per thread, with all threads together."""
+    """Speed of gathering rows in host memory. Each thread gathers its own batch."""
 
     threads: int
-    rows: RowSpeeds
+    rows: RowSpeeds  # of all threads together
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,18 @@ class HostCeilings:
                 raise ValueError(f"thread counts are {counts}. Pass them in ascending order, starting at 1.")
 
     def copy_bytes_per_second(self, *, threads: int = 1) -> float:
-        """Interpolate the copy speed of all threads together; it stays constant above the measured counts."""
+        """Return the interpolated copy speed of all threads together.
+
+        Above the largest measured number of threads, the speed is constant.
+        """
         counts = [copy.threads for copy in self.copies]
         return float(np.interp(threads, counts, [copy.bytes_per_second for copy in self.copies]))
 
     def gather_bytes_per_second(self, row_nbytes: int, *, threads: int = 1) -> float:
-        """Interpolate the gather speed of all threads together; it stays constant above the measured counts."""
+        """Return the interpolated gather speed of all threads together.
+
+        Above the largest measured number of threads, the speed is constant.
+        """
         counts = [gather.threads for gather in self.gathers]
         speeds = [gather.rows.bytes_per_second(row_nbytes) for gather in self.gathers]
         return float(np.interp(threads, counts, speeds))
@@ -109,7 +115,7 @@ class HostCeilings:
 
 @dataclass(frozen=True, slots=True)
 class DiskCeilings:
-    """Measured speeds of one file read sequentially."""
+    """Measured speeds of reading one file sequentially."""
 
     folder: str
     filesystem: str
@@ -119,9 +125,9 @@ class DiskCeilings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCeilings:
-    """Measured speeds of one GPU and its link.
+    """Measured speeds of one GPU and of its link to the host.
 
-    Host memory is page-locked unless the name of a field contains `pageable`.
+    Copies use page-locked host memory, except in the fields with `pageable` in their names.
     """
 
     name: str
@@ -131,38 +137,38 @@ class DeviceCeilings:
     pcie_width: int | None
     host_to_device_bytes_per_second: float
     device_to_host_bytes_per_second: float
-    both_ways_bytes_per_second: float  # sum of both directions at the same time
+    both_ways_bytes_per_second: float  # sum of both directions, copied at the same time
     pageable_host_to_device_bytes_per_second: float
     pageable_device_to_host_bytes_per_second: float
     page_lock_bytes_per_second: float
     small_copy_seconds: float  # mean time of a 4 KiB copy to the device in a queue of copies
-    readback_seconds: float  # copy of 4 bytes from the device, including the wait
+    readback_seconds: float  # time to copy 4 bytes to the host and wait for them
     launch_seconds: float | None  # mean time of an empty kernel in a queue of kernels
-    launch_and_wait_seconds: float | None
+    launch_and_wait_seconds: float | None  # time to launch one empty kernel and wait for it
     pull: RowSpeeds | None  # a kernel reads rows from page-locked memory
-    batched_copy: RowSpeeds | None  # one DMA per row
+    batched_copy: RowSpeeds | None  # one DMA per row, many rows per driver call
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """All speeds measured on one machine; `missing` lists what could not be measured."""
+    """All speeds measured on one machine."""
 
     hardware: Hardware
     measured_at: datetime
-    seconds: float
+    seconds: float  # duration of all measurements
     host: HostCeilings
     disk: DiskCeilings | None
     device: DeviceCeilings | None
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # what could not be measured, one sentence each
 
     @classmethod
     def cached(cls) -> "Probe | None":
-        """Return the last saved probe of this machine; None if no usable file exists."""
+        """Return the saved probe of this machine, or None if no usable file exists."""
         try:
-            if next(cache_folder().glob("probe-*.json"), None) is None:  # saves the slow query of the GPU driver
+            if next(cache_folder().glob("probe-*.json"), None) is None:  # avoids the slow query of the GPU driver
                 return None
             hardware = Hardware.detect()
-            return cls._read(_path(hardware), hardware)
+            return cls._read(_probe_path(hardware), hardware)
         except FileNotFoundError:
             return None
         except (OSError, RuntimeError, ValueError) as error:
@@ -172,7 +178,7 @@ class Probe:
     def save(self) -> Path:
         """Write the file that `cached` reads, and return its path."""
         try:
-            path = _path(self.hardware)
+            path = _probe_path(self.hardware)
             write_atomically(path, self.to_json())
         except (OSError, RuntimeError) as error:
             raise OSError(f"could not save the probe: {error}. Set XDG_CACHE_HOME to a writable folder.") from error
@@ -189,5 +195,5 @@ class Probe:
         return probe
 
 
-def _path(hardware: Hardware) -> Path:
+def _probe_path(hardware: Hardware) -> Path:
     return cache_folder() / f"probe-{hardware.fingerprint}.json"

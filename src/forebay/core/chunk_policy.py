@@ -1,4 +1,4 @@
-"""Policy for files in chunks: chunks that stay in memory, and blocks for a shuffle."""
+"""How a source with chunks is shuffled: the block length, and the blocks to open together."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from forebay.core.spec import format_nbytes
 
 __all__ = ["ChunkPolicy", "ShuffleBlocks"]
 
-_OPEN_BLOCKS = 16  # blocks whose rows a shuffle mixes at a time, if they fit in memory
-_OPEN_ROWS = 1 << 16  # with small blocks, a shuffle mixes more blocks, up to this number of rows
+_OPEN_BLOCKS = 16  # blocks that a shuffle opens together, if they fit in memory
+_OPEN_ROWS = 1 << 16  # rows; a shuffle opens more blocks if 16 blocks have fewer rows than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,38 +20,38 @@ class ShuffleBlocks:
 
     @property
     def max_open_blocks(self) -> int:
-        """Number of blocks that a shuffle mixes at a time.
+        """The number of blocks that a shuffle opens together.
 
-        This is at most half of the blocks that fit in memory. The other half is for prefetched blocks.
+        It is at most half of the blocks that fit in memory, but at least 2. The other half is for prefetched blocks.
         """
         return max(2, min(self.held // 2, max(_OPEN_BLOCKS, _OPEN_ROWS // self.rows)))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """The chunks of a source: rows per chunk, and bytes per row."""
+    """The chunk size of a source, from which the blocks of a shuffle follow."""
 
-    rows: int = 1  # rows per chunk; 1 if rows are read one by one
+    rows: int = 1  # rows per chunk; 1 if single rows can be read
     row_nbytes: int = 0  # bytes per row, decompressed
     notes: tuple[str, ...] = ()  # remarks about the chunks, for `explain()`
 
     def shuffle_blocks(self, length: int, max_held_nbytes: int) -> ShuffleBlocks | None:
-        """Return the blocks for a shuffle of `length` rows.
+        """Return the blocks for a shuffle of `length` rows, or None if it needs no blocks.
 
-        Return None if a shuffle needs no blocks: all rows fit in memory, or rows are read one by one.
+        A shuffle needs no blocks if all rows fit in `max_held_nbytes` of memory, or if single rows can be read.
         """
         if self.rows <= 1 or length * self.row_nbytes <= max_held_nbytes:
             return None
         return ShuffleBlocks(self.rows, held=max_held_nbytes // (self.rows * self.row_nbytes))
 
     def explain(self, length: int, blocks: ShuffleBlocks | None) -> Decision:
-        """Return the decision on reads that `Feed.explain()` prints."""
+        """Return the decision about reading chunks, for `Feed.explain()`."""
         if blocks is None:
             why = f"all chunks fit in memory ({format_nbytes(length * self.row_nbytes)}): each is decompressed once"
         else:
-            held = format_nbytes(blocks.held * self.rows * self.row_nbytes)
+            limit = format_nbytes(blocks.held * self.rows * self.row_nbytes)
             why = (
-                f"at most {held} of chunks stay in memory, so a shuffle mixes {blocks.max_open_blocks} chunks at a "
+                f"at most {limit} of chunks stay in memory, so a shuffle mixes {blocks.max_open_blocks} chunks at a "
                 "time unless shuffle() gets block="
             )
         return Decision("reads", f"chunks of {self.rows} rows", "; ".join([why, *self.notes]))

@@ -1,4 +1,4 @@
-"""One planning decision, as shown by `explain()`."""
+"""One decision of the planner, as `explain()` prints it."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ __all__ = ["Decision"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided, the chosen value, and the reason."""
+    """One line of `explain()`."""
 
-    name: str
-    choice: str
-    why: str
+    name: str  # such as "threads"
+    choice: str  # such as "4"
+    why: str  # the reason for the choice

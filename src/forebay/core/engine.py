@@ -1,20 +1,21 @@
-"""The engine protocol: an engine owns slot memory and moves it to the consumer.
+"""The engine protocol: an engine allocates slots and copies their rows to the consumer's memory.
 
-A slot filler writes a slot in host memory, the engine sends the slot, and the hand-off wraps the memory where it
-arrived. On the host both sides are the same memory and `send` does nothing. On a device, the engine orders copies and
-consumer work with events.
+A slot filler writes rows to a slot in host memory. The engine copies the slot to the device. The hand-off wraps the
+device memory in arrays. On the host nothing is copied: `send` does nothing, and the hand-off wraps the host memory.
+
+The feed calls an engine as follows:
 
     enter_worker_thread   once on each worker thread, before it fills its first slot
-    consumer_scope        around calls on the consumer's thread: `with engine.consumer_scope():`
-    open_slot             allocate a slot, on the host and on the device
-    wait_host_free        before a slot is filled again: wait until its last copy has left host memory
-    send                  after a slot is filled: start the copy of all of it, or of some parts
-    await_arrival         before the hand-off, on the consumer's thread: wait until the consumer may read
-    hand_out              for each batch, on the thread that takes it
-    reclaim               on the consumer's thread, once it holds no reference to these slots: let their next use wait
-                          for the work that the consumer has queued. Return False if the engine cannot do so now; the
-                          slots then stay lent and the feed calls again
-    close_slot            free the memory of a slot once no batch refers to it
+    consumer_scope        as `with engine.consumer_scope():`, around all other calls on the consumer's thread
+    open_slot             to allocate a slot, on the host and on the device
+    wait_host_free        before a slot is filled again: blocks until no copy reads its host memory
+    send                  after a slot is filled: starts the copy of the whole slot, or of parts (offset, nbytes)
+    await_arrival         on the consumer's thread, before the hand-off: blocks until the consumer may use the slot
+    hand_out              for each batch, on the thread that takes the batch
+    reclaim               on the consumer's thread, when it has dropped all batches of some slots: makes their next
+                          fill wait for the work that the consumer has queued. If the engine cannot do this now, it
+                          returns False; the slots then stay lent and the feed calls again later
+    close_slot            when no batch refers to the slot: frees its memory
 """
 
 from collections.abc import Sequence
@@ -32,12 +33,12 @@ class SlotMemory(Protocol):
 
     @property
     def host(self) -> Any:
-        """The writable buffer that slot fillers write rows to. It is not an ndarray."""
+        """The writable buffer that slot fillers write rows to. It is a buffer object, not an ndarray."""
         ...
 
     @property
     def block(self) -> Any:
-        """The shared block behind `host` for worker processes; None if not shared."""
+        """The `SharedBlock` that contains `host`; None if worker processes do not share the slot."""
         ...
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
@@ -45,9 +46,9 @@ class SlotMemory(Protocol):
         ...
 
     def lease_object(self, root: Any) -> Any:
-        """Return the object whose reference count is the lease.
+        """Return the object whose reference count shows whether the consumer still holds a batch.
 
-        Every array made from `root` references it.
+        Every array that a framework makes from `root` refers to this object.
         """
         ...
 
@@ -64,12 +65,12 @@ class Engine(Protocol):
 
     @property
     def is_device(self) -> bool:
-        """Whether batches end up in device memory; device work may run behind the host."""
+        """Whether batches are in device memory. The device may finish work later than the host queues it."""
         ...
 
     @property
     def device_handoff(self) -> DeviceHandOff | None:
-        """The hand-off for this device; None if the engine uses host memory."""
+        """The hand-off for this device; None if batches are in host memory."""
         ...
 
     def enter_worker_thread(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The hand-off protocol: turns slot memory into a framework's own arrays without a copy."""
+"""The hand-off protocol: a hand-off turns slot memory into a framework's arrays without a copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ class HandOff(Protocol):
     @property
     def name(self) -> str: ...
     def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of the framework's array, which may be narrower than `dtype`."""
+        """Return the dtype in which the framework holds `dtype`. It may be narrower."""
         ...
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
         """Raise SpecError for a dtype that the framework lacks.
 
-        The feed calls this before anything runs.
+        The feed calls this method before it starts any thread.
         """
         ...
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        """Return one array for each root; each array references its root for its whole life."""
+        """Return one array for each root. Each array refers to its root as long as the array lives."""
         ...
 
     def for_device(self, index: int | None) -> "DeviceHandOff":
@@ -42,44 +42,47 @@ class HandOff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamMarker:
-    """A device counter that reaches `value` once all work queued before is done."""
+    """A counter in device memory. It reaches `value` when all work queued before the marker is done."""
 
-    pointer: int
+    pointer: int  # device address of the counter
     value: int
 
 
 class DeviceHandOff(HandOff, Protocol):
     """Wraps device memory in arrays of one framework; `HandOff.for_device` returns it.
 
-    There are two kinds of frameworks. One kind exposes the stream it queues work on (`stream`). The other kind does
-    not, and queues a marker instead (`mark`), which the streams of the engine wait for. A context-wide event would
-    serve both kinds, but recording one invalidates any CUDA graph capture that runs at that moment.
+    Some frameworks expose the CUDA stream on which they queue work; `stream` returns it. For the other frameworks,
+    `mark` queues a marker, and the streams of the engine wait for that marker. A CUDA event of the whole context would
+    work for all frameworks, but recording one invalidates every CUDA graph capture in progress.
     """
 
-    index: int
-    syncs_on_import: bool  # whether the framework itself waits for a root when it wraps it
+    index: int  # of the GPU
+    syncs_on_import: bool  # whether the framework waits for the rows itself when it imports a root
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Allocate device memory from the framework's pool; return address and owner.
+        """Allocate device memory from the framework's pool; return its address and its owner.
 
         The memory stays allocated while the owner is referenced. Work that the framework queued earlier may still use
-        this memory. The streams of the engine wait for that work as they wait for any consumer's work.
+        this memory, so the engine orders its own work behind the framework's work.
         """
         ...
 
     def available(self, free: int, total: int) -> int:
-        """Return the bytes the framework can still allocate, given the driver's free and total bytes."""
+        """Return how many bytes the framework can still allocate.
+
+        `free` and `total` are the bytes that the driver reports.
+        """
         ...
 
     def stream(self) -> int | None:
-        """Return the current stream of the calling thread; None if the framework hides it."""
+        """Return the handle of the calling thread's current stream; None if the framework hides it."""
         ...
 
     def record_stream(self, owner: Any) -> Any:
         """Tell the framework's pool that its current stream uses memory from `allocate`.
 
-        The pool must not reuse the memory before that stream is done with it. Return an object that keeps the stream
-        alive.
+        The pool must not reuse the memory before that stream has finished its work. Return an object that keeps the
+        stream alive.
         """
         ...
 
@@ -96,10 +99,14 @@ class DeviceHandOff(HandOff, Protocol):
 
 
 def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], kinds: str) -> None:
-    """Raise SpecError for the first dtype whose kind is not in `kinds`."""
+    """Raise SpecError for the first dtype that the framework lacks.
+
+    `kinds` lists the supported NumPy dtype kinds, such as "biufc". Structured dtypes and numbers wider than 64 bits
+    (128 bits if complex) are refused too.
+    """
     for spec, name in zip(specs, names, strict=True):
-        widest = 16 if spec.dtype.kind == "c" else 8
-        if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > widest:
+        max_itemsize = 16 if spec.dtype.kind == "c" else 8
+        if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > max_itemsize:
             raise SpecError(
                 f"{name!r} is {spec}, which {framework} cannot take from NumPy. Convert it to a plain numeric dtype "
                 "such as float32, remove it from the tree, or use feed('numpy')."

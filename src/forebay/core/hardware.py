@@ -1,4 +1,4 @@
-"""The hardware that measured speeds depend on; its fingerprint names the probe file."""
+"""The hardware on which measured speeds depend. Its fingerprint is part of the probe's file name."""
 
 import hashlib
 import os
@@ -11,15 +11,15 @@ from forebay.core.nvml import Nvml
 
 __all__ = ["Hardware", "is_cuda_installed", "are_gpus_hidden"]
 
-_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES that hide all GPUs
+_VALUES_THAT_HIDE_GPUS = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """CPU, memory, and the GPUs that CUDA can use in this process."""
+    """CPU, memory and GPUs of this machine."""
 
     cpu: str
-    cores: int
+    cores: int  # that this process may use
     memory_nbytes: int
     gpus: tuple[str, ...]
     driver_version: str
@@ -28,17 +28,17 @@ class Hardware:
     def detect(cls) -> "Hardware":
         """Read the hardware of this machine.
 
-        `gpus` is empty if CUDA is not installed or sees no GPU.
+        `gpus` is empty if cuda-bindings is not installed or CUDA_VISIBLE_DEVICES hides all GPUs.
         """
         machine = Machine.detect()
-        gpus, driver = _driver() if is_cuda_installed() and not are_gpus_hidden() else ((), "")
+        gpus, driver = _gpu_names_and_driver() if is_cuda_installed() and not are_gpus_hidden() else ((), "")
         return cls(machine.cpu, machine.cores, machine.memory_nbytes, gpus, driver)
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all facts, with memory rounded to GiB.
+        """A hash of all fields, with memory rounded to GiB.
 
-        The kernel reserves a slightly different amount of memory at each boot.
+        Rounding, because the kernel reserves a slightly different amount of memory at each boot.
         """
         gibibytes = round(self.memory_nbytes / 2**30)
         facts = (self.cpu, self.cores, gibibytes, *self.gpus, self.driver_version)
@@ -46,7 +46,7 @@ class Hardware:
 
 
 @cache  # the driver query is slow, and its answer does not change while the process runs
-def _driver() -> tuple[tuple[str, ...], str]:
+def _gpu_names_and_driver() -> tuple[tuple[str, ...], str]:
     with Nvml() as nvml:
         return nvml.gpu_names, nvml.driver_version
 
@@ -61,4 +61,4 @@ def is_cuda_installed() -> bool:
 
 def are_gpus_hidden() -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in _HIDDEN
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in _VALUES_THAT_HIDE_GPUS

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON documents, validated against their field types when read."""
+"""Conversion of frozen dataclasses to JSON documents and back. Reading validates the field types."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 __all__ = ["SCHEMA_VERSION", "cache_folder", "from_json", "to_json", "write_atomically"]
 
 SCHEMA_VERSION = 1
-_MAX_NUMBER = 2**63  # larger values would overflow later arithmetic, so the reader rejects the file
+_NUMBER_LIMIT = 2**63  # this and larger numbers would overflow int64, so the reader rejects the file
 T = TypeVar("T")
 
 
@@ -25,46 +25,47 @@ def cache_folder() -> Path:
 
 def to_json(value: Any) -> dict[str, Any]:
     """Convert a dataclass to a JSON document with a schema version."""
-    document: dict[str, Any] = _to_plain(value)
+    document: dict[str, Any] = _to_json_value(value)
     return {"schema_version": SCHEMA_VERSION, **document}
 
 
 def from_json(kind: type[T], document: Any) -> T:
-    """Read a dataclass from its JSON document.
+    """Return the dataclass `kind` that a JSON document describes.
 
     Raise ValueError if a field is missing or has a wrong type.
     """
-    found = document.get("schema_version") if isinstance(document, dict) else None
-    if found != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {found!r}, but this version of Forebay reads {SCHEMA_VERSION}")
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {version!r}, but this version of Forebay reads {SCHEMA_VERSION}")
     value: T = _parse(kind, document, kind.__name__)
     return value
 
 
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
-    """Replace a file in one step; a reader sees the old or the new document."""
+    """Write a document to a file in one step. A reader sees the old or the new document, never a mix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(descriptor, "w") as file:
             json.dump(document, file, indent=1)
             file.write("\n")
-        Path(name).replace(path)
+        Path(temporary).replace(path)
     except BaseException:
         with suppress(OSError):
-            Path(name).unlink()
+            Path(temporary).unlink()
         raise
 
 
-def _to_plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _to_json_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_to_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _parse(kind: Any, value: Any, where: str) -> Any:
+    """Convert a JSON value to the type `kind`. `where` names the field in error messages."""
     if isinstance(kind, type) and is_dataclass(kind):
         return _parse_dataclass(kind, value, where)
     if get_origin(kind) is UnionType:  # the only union in these dataclasses is `X | None`
@@ -87,11 +88,11 @@ def _parse_dataclass(kind: type[Any], value: Any, where: str) -> Any:
 
 
 def _parse_scalar(kind: Any, value: Any, where: str) -> Any:
-    """Validate a string, a count, or a measured number. A measured number is never zero."""
+    """Return a string, a count (int >= 0) or a measurement (float > 0); raise ValueError otherwise."""
     if kind is str and isinstance(value, str):
         return value
-    if kind is int and type(value) is int and 0 <= value < _MAX_NUMBER:
+    if kind is int and type(value) is int and 0 <= value < _NUMBER_LIMIT:
         return value
-    if kind is float and type(value) in (int, float) and 0 < value < _MAX_NUMBER:
+    if kind is float and type(value) in (int, float) and 0 < value < _NUMBER_LIMIT:
         return float(value)
     raise ValueError(f"{where} has the invalid value {value!r}")

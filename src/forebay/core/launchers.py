@@ -1,7 +1,7 @@
-"""Ranks of processes that one launcher started: Ray Train, torchrun, JAX, TensorFlow, MPI, Slurm.
+"""The rank of this process, as a launcher reports it: Ray Train, torchrun, JAX, TensorFlow, MPI or Slurm.
 
-This module imports no framework to find a rank. A framework that is not imported has started no ranks, and launchers
-write their ranks to environment variables.
+This module reads ranks from frameworks that the script has imported, and from environment variables. It imports no
+framework itself.
 """
 
 import json
@@ -24,17 +24,17 @@ class ReportedRank:
     """The rank of this process, as one launcher reports it."""
 
     index: int | None  # None if the process has no rank, such as a parameter server
-    count: int | None  # None if the launcher does not report it
-    reported_by: str
-    has_parameter_servers: bool = False
+    count: int | None  # number of ranks; None if the launcher does not report it
+    reported_by: str  # name of the launcher or of its environment variables
+    has_parameter_servers: bool = False  # whether TensorFlow runs parameter servers
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """How to read the rank that a launcher gave this process."""
+    """A launcher and the function that reads its rank."""
 
-    read: Callable[[], ReportedRank | None]
-    in_lockstep: bool  # True if its ranks train one model together, step by step
+    read: Callable[[], ReportedRank | None]  # returns None if the launcher did not start this process
+    in_lockstep: bool  # whether its ranks train one model together, step by step
 
 
 def lockstep_ranks() -> Iterator[ReportedRank]:
@@ -49,17 +49,17 @@ def lockstep_ranks() -> Iterator[ReportedRank]:
 
 
 def detect_process_rank() -> int | None:
-    """Return the rank of this process, or None if it runs alone.
+    """Return the rank of this process, or None if it is the only process.
 
-    The first launcher that reports a rank decides.
+    If several launchers report a rank, the first of `LAUNCHERS` is used.
 
-    Call this after the script has run: some scripts start their ranks themselves.
+    Call this function after the script has run, because some scripts initialise the launcher themselves.
     """
     for launcher in LAUNCHERS:
-        with suppress(Exception):  # a framework may be half imported, and a variable may hold no number
+        with suppress(Exception):  # a framework may be half imported, and a variable may not be a number
             rank = launcher.read()
             if rank is not None:
-                return None if rank.count == 1 else rank.index  # a batch system gives a rank to a single process too
+                return None if rank.count == 1 else rank.index  # Slurm gives a rank to a single process too
     return None
 
 
@@ -69,7 +69,7 @@ def _read_ray_train() -> ReportedRank | None:
         return None
     try:
         with warnings.catch_warnings():
-            # Older versions only warn outside of a worker, and report rank 0 of 1.
+            # In a process that is not a worker, older versions only warn and report rank 0 of 1.
             warnings.filterwarnings("error", ".*only be called inside")
             context = train.get_context()
             return _report(context.get_world_rank(), context.get_world_size(), "Ray Train")
@@ -85,7 +85,7 @@ def _read_torch() -> ReportedRank | None:
 
 
 def _read_jax() -> ReportedRank | None:
-    """Read JAX's own state: `jax.process_index()` would start a backend."""
+    """Return the rank from JAX's internal state, because `jax.process_index()` would start a backend."""
     module = sys.modules.get("jax._src.distributed")
     if module is None or module.global_state.client is None:
         return None
@@ -120,9 +120,9 @@ def _parse_tf_config(config: str) -> ReportedRank | None:
 def _report_tensorflow(
     cluster: Mapping[str, Any], kind: str | None, index: Any, reported_by: str
 ) -> ReportedRank | None:
-    """Report the rank of a task: 0 for the chief, then the workers.
+    """Return the rank of a TensorFlow task: 0 for the chief, then the workers.
 
-    An evaluator has no rank.
+    Other tasks, such as evaluators and parameter servers, have no rank.
     """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)
@@ -134,7 +134,7 @@ def _report_tensorflow(
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
     index, count = os.environ.get(index_variable), os.environ.get(count_variable)
-    if index is None or (count is None and not index.isdigit()):  # not a rank: another program may use this variable
+    if index is None or (count is None and not index.isdigit()):  # another program may use the variable for other text
         return None
     return _report(index, count, f"{index_variable} and {count_variable}")
 
@@ -154,7 +154,7 @@ LAUNCHERS = (
     Launcher(_read_torch, in_lockstep=True),
     Launcher(_read_jax, in_lockstep=True),
     Launcher(_read_tensorflow, in_lockstep=True),
-    # These number processes that need not belong to one training run.
+    # The launchers below also number processes that do not belong to one training run.
     Launcher(partial(_read_environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), in_lockstep=False),
     Launcher(partial(_read_environment, "PMI_RANK", "PMI_SIZE"), in_lockstep=False),  # MPICH, Intel MPI
     Launcher(partial(_read_environment, "SLURM_PROCID", "SLURM_NTASKS"), in_lockstep=False),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Machine", "installed_versions"]
 
-_FRAMEWORKS = (
+_PACKAGES = (
     "numpy",
     "tensorflow",
     "tensorflow-cpu",
@@ -26,17 +26,17 @@ _FRAMEWORKS = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores and memory that this process may use, and the names of CPU and system."""
+    """Cores and memory that this process may use, and names of the software and the CPU."""
 
     cores: int
     memory_nbytes: int
-    python: str
-    system: str
-    cpu: str
+    python: str  # version
+    system: str  # name and release of the operating system
+    cpu: str  # model name
 
     @classmethod
     def detect(cls) -> "Machine":
-        """Read the facts of this host, within the limits of its container."""
+        """Read the facts of this host. The limits of a container apply."""
         return cls(
             cores=_usable_cores(),
             memory_nbytes=_usable_memory(),
@@ -47,39 +47,40 @@ class Machine:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of installed frameworks without importing them."""
-    found = {}
-    for name in _FRAMEWORKS:
+    """Return {package: version} of the installed frameworks and loaders, without importing them."""
+    versions = {}
+    for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _usable_cores() -> int:
-    """Return the smaller of the CPU affinity and the CPU quota of the container."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    """Return the number of cores that the CPU affinity and the container's CPU quota allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _read_file("/sys/fs/cgroup/cpu.max").split()  # CPU time and period, both in microseconds
     if len(quota) == 2 and quota[0].isdigit():
-        allowed = min(allowed, max(1, round(int(quota[0]) / int(quota[1]))))
-    return allowed
+        cores = min(cores, max(1, round(int(quota[0]) / int(quota[1]))))
+    return cores
 
 
 def _usable_memory() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    limit = _read_file("/sys/fs/cgroup/memory.max").strip()
     return min(total, int(limit)) if limit.isdigit() else total
 
 
 def _cpu_name() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
+    for line in _read_file("/proc/cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def _read(path: str) -> str:
+def _read_file(path: str) -> str:
+    """Return the text of a file, or an empty string if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:

@@ -1,7 +1,7 @@
-"""GPU facts and gauges from NVML, the management library of the NVIDIA driver.
+"""Facts about GPUs, from NVML, the management library of the NVIDIA driver.
 
-NVML creates no CUDA context, so the process can still fork afterwards. The binding is pynvml (package nvidia-ml-py). It
-is optional: without it, or without a driver, every value is unknown and nothing raises.
+NVML creates no CUDA context, so the process can still fork afterwards. The Python binding pynvml (package nvidia-ml-py)
+is optional. Without pynvml or without a driver, queries return None or an empty value and do not raise.
 """
 
 from importlib import import_module
@@ -23,11 +23,11 @@ class Nvml:
     """A session with NVML. Use it in a `with` statement."""
 
     def __init__(self) -> None:
-        self._pynvml: Any = None  # None: there is no binding, or no driver
+        self._pynvml: Any = None  # the module; None if pynvml or the driver is missing
 
     def __enter__(self) -> Self:
         try:
-            pynvml = import_module("pynvml")  # takes about 50 ms, so it is loaded on first use
+            pynvml = import_module("pynvml")  # takes about 50 ms, so not at the top of this file
         except ImportError:
             return self
         try:
@@ -49,7 +49,7 @@ class Nvml:
 
     @property
     def gpu_names(self) -> tuple[str, ...]:
-        """The names of all GPUs, also of those that CUDA_VISIBLE_DEVICES hides."""
+        """The names of all GPUs, including those that CUDA_VISIBLE_DEVICES hides."""
         handles = map(self.gpu_handle, range(self.gpu_count))
         return tuple(str(self.query("nvmlDeviceGetName", handle) or "") for handle in handles if handle is not None)
 
@@ -61,9 +61,9 @@ class Nvml:
         return self.query("nvmlDeviceGetHandleByIndex", index)
 
     def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """Return the current PCIe generation and width of a GPU.
+        """Return the current PCIe generation and number of lanes of a GPU.
 
-        `bus_address` is an address such as 00000000:3b:00.0.
+        `bus_address` is the PCI address of the GPU, such as 00000000:3b:00.0.
         """
         handle = self.query("nvmlDeviceGetHandleByPciBusId", bus_address)
         if handle is None:
@@ -72,9 +72,9 @@ class Nvml:
         return generation, self.query("nvmlDeviceGetCurrPcieLinkWidth", handle)
 
     def query(self, function: str, *arguments: Any) -> Any:
-        """Call a function of pynvml and return its result.
+        """Call the function of pynvml with this name, and return its result.
 
-        Return None if the binding, the driver or the GPU does not support the function.
+        Return None if pynvml, the driver or the GPU does not support the function.
         """
         call = getattr(self._pynvml, function, None)
         if call is None:

@@ -1,8 +1,8 @@
-"""Lets engines and hand-offs written for Forebay 0.1 run with the current protocol names.
+"""Aliases for engines and hand-offs that use the method names of Forebay 0.1.
 
-After 0.1, the engine and hand-off protocols got clearer method names. If the class of a plug-in defines an old name,
-this module adds the new name to the class as an alias and emits a DeprecationWarning. Aliases on the class keep the
-object itself: a wrapper object would not be the engine that the user passed in.
+Forebay 0.2 renamed some methods of the engine and hand-off protocols. If the class of a plug-in defines an old name,
+this module adds the new name to the class as an alias and emits a DeprecationWarning. The module creates no wrapper
+object, so the feed uses the very engine that the user passed in.
 """
 
 import warnings
@@ -12,6 +12,7 @@ from typing import Any
 
 __all__ = ["adapt_engine", "adapt_hand_off", "warn_renamed"]
 
+# Old name: current name.
 _HAND_OFF_NAMES = {"held_dtype": "framework_dtype", "on_device": "for_device"}
 _DEVICE_HAND_OFF_NAMES = {
     "held_dtype": "framework_dtype",
@@ -30,7 +31,7 @@ _MEMORY_NAMES = {"counted": "lease_object"}
 
 
 def adapt_hand_off(hand_off: Any) -> Any:
-    """Give a hand-off of another package the current names, and return it."""
+    """Add the current method names to the class of a hand-off; return the hand-off."""
     kind = type(hand_off)
     if "on_device" in _add_current_names(hand_off, _HAND_OFF_NAMES):
 
@@ -44,7 +45,7 @@ def adapt_hand_off(hand_off: Any) -> Any:
 
 
 def adapt_engine(engine: Any) -> Any:
-    """Give an engine of another package the current names, and return it."""
+    """Add the current method names to the class of an engine; return the engine."""
     kind = type(engine)
     if _add_current_names(engine, _ENGINE_NAMES):
         open_slot = kind.open_slot
@@ -55,7 +56,7 @@ def adapt_engine(engine: Any) -> Any:
             return memory
 
         kind.open_slot = open_adapted_slot
-    if not hasattr(engine, "device_handoff"):  # an engine for host memory did not need this attribute in 0.1
+    if not hasattr(engine, "device_handoff"):  # in 0.1, engines for host memory did not need this attribute
         kind.device_handoff = None
     if engine.device_handoff is not None:
         _add_current_names(engine.device_handoff, _DEVICE_HAND_OFF_NAMES)
@@ -63,13 +64,13 @@ def adapt_engine(engine: Any) -> Any:
 
 
 def warn_renamed(owner: str, renamed: Mapping[str, str]) -> None:
-    """Emit a DeprecationWarning for names of 0.1."""
+    """Emit a DeprecationWarning. `renamed` maps the old names that `owner` uses to the current names."""
     changes = ", ".join(f"{old} is now {new}" for old, new in renamed.items())
     warnings.warn(f"{owner} uses names of Forebay 0.1: {changes}. Rename them.", DeprecationWarning, stacklevel=3)
 
 
 def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
-    """Add aliases to the class of a plug-in, and return {old name: new name}."""
+    """Add aliases for the old names that a plug-in uses; return those names as {old: current}."""
     kind = type(plugin)
     renamed = {old: new for old, new in names.items() if _uses_old_name(plugin, old, new)}
     for old, new in renamed.items():
@@ -80,12 +81,12 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
-    """Return whether a plug-in defines only the old name, or overrides it in a subclass."""
+    """Return whether a plug-in defines only the old name, or defines the old name in a more derived class."""
     if not hasattr(plugin, old):
         return False
     return not hasattr(plugin, new) or _depth(type(plugin), old) < _depth(type(plugin), new)
 
 
 def _depth(kind: type, name: str) -> int:
-    """Return how many classes up the inheritance order a name is defined."""
+    """Return the position in the method resolution order of the first class that defines a name."""
     return next((depth for depth, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__))

@@ -1,7 +1,7 @@
-"""Time spans and counters of a running feed, for `stats()` and `explain()`.
+"""Time spans and counters of a running feed, for `Feed.stats()` and `Feed.explain()`.
 
-A `Recorder` adds up spans per stage. `Recorder.capture` returns them as plain values with a version, so that they can
-be written to a file and read on another machine.
+A `Recorder` adds up the time spans of each stage, such as "gather". `Recorder.capture` returns the sums as plain values
+with a version, so that a file can store them.
 """
 
 from collections import defaultdict
@@ -17,23 +17,23 @@ CAPTURE_VERSION = 1
 
 @dataclass(slots=True)
 class StageTotal:
-    """Sum of all spans of one stage."""
+    """Sum of all time spans of one stage."""
 
     seconds: float = 0.0
-    count: int = 0
-    nbytes: int = 0
+    count: int = 0  # spans, or what the caller of `add_span` counts
+    nbytes: int = 0  # bytes that the stage moved
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Adds up spans per stage.
+    """Adds up time spans per stage.
 
     Every method is thread-safe and cheap enough for one call per group.
     """
 
-    _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))
-    _notes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)
+    _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # by stage
+    _notes: dict[str, tuple[str, str]] = field(default_factory=dict)  # name: choice and reason
+    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)  # by name
     _lock: Lock = field(default_factory=Lock)
 
     def add_span(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
@@ -44,12 +44,12 @@ class Recorder:
             total.nbytes += nbytes
 
     def note(self, name: str, choice: str, why: str) -> None:
-        """Record a decision that was changed after planning, for `explain()`."""
+        """Record a decision that the feed made after planning, for `explain()`."""
         with self._lock:
             self._notes[name] = (choice, why)
 
     def add_counters(self, name: str, read_counters: Callable[[], dict[str, int]]) -> None:
-        """Register a function that returns counters; `capture` calls it."""
+        """Register a function that returns counters. Each `capture` calls the function."""
         self._counters[name] = read_counters
 
     def capture(self) -> dict[str, Any]:

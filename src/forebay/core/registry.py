@@ -1,11 +1,11 @@
-"""The registry of everything that Forebay loads by name.
+"""The plug-in registry: modules and classes that Forebay imports by name, on first use.
 
-A pipeline reaches engines, hand-offs, adapters and the feed through this registry. So lower packages never import
-higher ones, and `import forebay` loads no framework. Other packages add file formats and frameworks through the entry
-points `forebay.sources` and `forebay.handoff`.
+A pipeline loads engines, hand-offs, adapters and the feed through this registry. Therefore lower packages never import
+higher packages, and `import forebay` loads no framework. Plug-ins add file formats and frameworks with the entry points
+`forebay.sources` and `forebay.handoff`.
 
-A target is a string "module" or "module:attribute". Packages that load their own modules by name, such as the doctor
-and the bench, keep their tables themselves. `all_targets` lists the targets of all tables for the tests.
+An import target is a string "module" or "module:attribute". The doctor and the bench keep their own tables of import
+targets. `all_targets` lists the targets of all tables, so that a test can import each of them.
 """
 
 import importlib
@@ -70,20 +70,20 @@ _OBJECT_OPENER = "forebay.sources.objects.open_objects:open_urls"
 _FEED = "forebay.feed.feed:Feed"
 _VERSION = "forebay:__version__"
 
-# Targets that other packages load by name themselves.
+# Import targets that other packages load by name without this registry.
 _OTHER_TARGETS = (
     "forebay.adapters.readback.cuda:DeviceReader",
     "forebay.adapters.upload.cuda:CudaUploader",
     "forebay.adapters.upload.tensorflow:EagerScopeUploader",
     "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",
-    "forebay.doctor.diagnosis.subprocess_run",  # python -m
+    "forebay.doctor.diagnosis.subprocess_run",  # run with python -m
     "forebay.doctor.keras_callback:KerasWatch",
-    "forebay.measure.bench.contender_main",  # python -m
+    "forebay.measure.bench.contender_main",  # run with python -m
     "forebay.measure.bench.steps.jax:make_step",
     "forebay.measure.bench.steps.tensorflow:make_step",
     "forebay.measure.bench.steps.torch:make_step",
 )
-# Tables that other packages keep, and the format that makes a target from each entry.
+# Tables of other packages, each with the format string that turns one of its entries into an import target.
 _OTHER_TABLES = {
     "forebay.adapters.readback.base:_FRAMEWORKS": "forebay.adapters.readback.{}",
     "forebay.cli.main:COMMANDS": "forebay.cli.{}:run",
@@ -94,8 +94,9 @@ _OTHER_TABLES = {
     "forebay.measure.bench.contenders:CONTENDERS": "{0.location}",
     "forebay.measure.bench.meters:METERS": "forebay.measure.bench.meters.{}",
 }
+# Module: the extra of Forebay that installs it.
 _EXTRAS = {"h5py": "hdf5", "isal": "hdf5", "pyarrow": "arrow", "zarr": "zarr", "google_crc32c": "tfrecord"}
-_PACKAGES = {"cupy": "cupy-cuda13x"}  # module: the package to install, if its name differs
+_PACKAGES = {"cupy": "cupy-cuda13x"}  # module: the package that installs it, if the names differ
 
 
 def known_frameworks() -> list[str]:
@@ -104,7 +105,7 @@ def known_frameworks() -> list[str]:
 
 
 def load_hand_off(name: str) -> Any:
-    """Return a function that creates the hand-off of a framework; loading it imports the framework."""
+    """Import a framework, and return a function that creates its hand-off."""
     if name in _HAND_OFFS:
         return _load_framework(_HAND_OFFS[name], name)
     target = _entry_points("forebay.handoff").get(name)
@@ -116,13 +117,13 @@ def load_hand_off(name: str) -> Any:
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return the adapter class of a trainer; None if `name` is not a trainer."""
+    """Return the adapter class of a trainer such as Keras; None if `name` is not a trainer."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 
 
 def load_engine(kind: str) -> Any:
-    """Return the engine class for a kind of device."""
+    """Return the engine class for "cpu" or "cuda"."""
     return load(_ENGINES[kind])
 
 
@@ -157,7 +158,7 @@ def load_object_opener() -> Any:
 
 
 def load_feed() -> Any:
-    """Return the class of a running feed."""
+    """Return the `Feed` class."""
     return load(_FEED)
 
 
@@ -167,16 +168,16 @@ def forebay_version() -> str:
 
 
 def load(target: str) -> Any:
-    """Import a target; return its attribute, or the module if it names none."""
+    """Import "module" or "module:attribute", and return the module or the attribute."""
     module, _, attribute = target.partition(":")
     loaded = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
 
 
 def all_targets() -> tuple[str, ...]:
-    """Return every target that any package of Forebay loads by name."""
-    own = (*_HAND_OFFS.values(), *_ADAPTERS.values(), *_ENGINES.values(), *_SOURCES.values())
-    targets = (*own, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
+    """Return every import target that any package of Forebay loads by name."""
+    own_targets = (*_HAND_OFFS.values(), *_ADAPTERS.values(), *_ENGINES.values(), *_SOURCES.values())
+    targets = (*own_targets, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
     return tuple(dict.fromkeys(targets))
 
 

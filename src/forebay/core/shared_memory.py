@@ -1,9 +1,9 @@
 """A block of memory shared between a process and its worker processes.
 
-On Linux the block is an anonymous memory file (memfd). A worker opens it through the `/proc` entry of the owner's file
-descriptor. The kernel frees the block with its last mapping, however the processes end. No file name can be left
-behind, and the 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is the named shared
-memory of the standard library, and its resource tracker cleans up.
+On Linux the block is an anonymous memory file (memfd). A worker process opens the block through the `/proc` entry of
+the owner's file descriptor. The kernel frees the block when the last process that maps it unmaps it or ends, even after
+a crash. The 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is a `SharedMemory` of
+the standard library, whose resource tracker frees it after a crash.
 """
 
 import ctypes
@@ -25,20 +25,20 @@ __all__ = ["BlockHandle", "SharedBlock"]
 
 Memory: TypeAlias = mmap.mmap | ctypes.Array[ctypes.c_char]
 
-_SERIALS = itertools.count()
+_serial_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class BlockHandle:
-    """Identifies a block to a worker; `serial` distinguishes blocks that reuse a descriptor number."""
+    """The data with which a worker process finds a block."""
 
-    name: str
+    name: str  # path of the file descriptor in /proc, or name of the `SharedMemory`
     nbytes: int
-    serial: int
+    serial: int  # differs for every block, whereas a new block may reuse the `name` of a closed block
 
 
 class SharedBlock:
-    """A page-aligned block of shared memory; arrays over `memory` stay valid after `close`.
+    """A page-aligned block of shared memory. Arrays that use `memory` stay valid after `close`.
 
     >>> import numpy as np
     >>> with SharedBlock(4096) as block:
@@ -53,13 +53,13 @@ class SharedBlock:
             raise SpecError(f"a shared block needs at least 1 byte, not {nbytes}. Pass the size of a batch in bytes.")
         name, memory, release = _create(nbytes)
         self._memory: Memory | None = memory
-        self._handle = BlockHandle(name, nbytes, next(_SERIALS))
-        # Releases the descriptor or the name, never the mapping: the mapping ends with the last array over it.
+        self._handle = BlockHandle(name, nbytes, next(_serial_numbers))
+        # Releases the descriptor or the name, but not the mapping. The memory stays mapped while an array uses it.
         self._release = weakref.finalize(self, release)
 
     @classmethod
     def attach(cls, handle: BlockHandle) -> Self:
-        """Map a block of another process into this process."""
+        """Return a block that maps the memory of another process's block into this process."""
         block = cls.__new__(cls)
         block._memory = _attach(handle)
         block._handle = handle
@@ -68,7 +68,7 @@ class SharedBlock:
 
     @property
     def memory(self) -> Memory:
-        """The writable buffer to build arrays on."""
+        """The writable buffer. Pass it to `np.ndarray(..., buffer=)`."""
         if self._memory is None:
             raise FeedClosedError(f"{self} is closed. Build arrays on its memory before close(); they keep it alive.")
         return self._memory
@@ -86,8 +86,8 @@ class SharedBlock:
         return self._memory is None
 
     def close(self) -> None:
-        """Release the memory; the mapping ends once no array uses it."""
-        # Drop the reference only: mmap.close() would unmap memory that an array still uses, or raise BufferError.
+        """Release the memory. It stays mapped while an array uses it."""
+        # Only drop the reference: mmap.close() would unmap memory that an array still uses, or raise BufferError.
         self._memory = None
         self._release()
 
@@ -104,6 +104,7 @@ class SharedBlock:
 
 
 def _create_unnamed(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
+    """Create a memfd; return its /proc path, its memory, and a function that closes the descriptor."""
     descriptor = os.memfd_create("forebay")
     try:
         os.ftruncate(descriptor, nbytes)
@@ -132,9 +133,9 @@ def _attach_unnamed(handle: BlockHandle) -> Memory:
 def _map(descriptor: int, nbytes: int) -> Memory:
     """Map a file descriptor without keeping it open.
 
-    `mmap.mmap(descriptor)` duplicates the descriptor for the life of the mapping (always before Python 3.13). A user
-    who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` reserves and owns the
-    addresses, and the C call maps the shared pages over them.
+    `mmap.mmap(descriptor)` duplicates the descriptor until the memory is unmapped (before Python 3.13, this cannot be
+    turned off). A user who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` object
+    reserves the address range and unmaps it at the end, and the C function maps the shared pages into that range.
     """
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -155,10 +156,10 @@ def _attach_named(handle: BlockHandle) -> Memory:
 
 
 def _memory_of(shared: SharedMemory) -> Memory:
-    """Return a buffer that unmaps the memory when it is garbage-collected.
+    """Return a buffer that unmaps the memory when the buffer is garbage-collected.
 
-    `shared.buf` does not work here: NumPy references the object behind the memoryview, so closing the block would
-    unmap memory that an array still uses.
+    `shared.buf` is not safe: NumPy keeps a reference to the mmap object, not to the memoryview, so closing the block
+    would unmap memory that an array still uses.
     """
     assert shared.buf is not None
     address = ctypes.addressof(ctypes.c_char.from_buffer(shared.buf))
@@ -168,11 +169,11 @@ def _memory_of(shared: SharedMemory) -> Memory:
 
 
 def _release_nothing() -> None:
-    """Release function of an attached block, which owns only its mapping."""
+    """Do nothing. An attached block owns no descriptor and no name."""
 
 
 if sys.platform == "linux":
-    _MAP_FIXED = 0x10
+    _MAP_FIXED = 0x10  # from <sys/mman.h>: map at exactly this address
     _libc_mmap = ctypes.CDLL(None, use_errno=True).mmap
     _libc_mmap.restype = ctypes.c_void_p
     _libc_mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

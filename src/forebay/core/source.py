@@ -1,7 +1,7 @@
-"""What a pipeline reads: sources (rows by index), streams (rows in sequence), ready-made batches.
+"""The pipeline inputs: sources (rows by index), streams (rows in sequence) and ready-made batches.
 
-`AbstractSource` and `AbstractStream` declare every optional feature with its default. A class overrides only what it
-supports. `Source` is the smallest protocol that `forebay.from_source()` accepts from other packages.
+`AbstractSource` and `AbstractStream` declare every optional feature with a default. A subclass overrides the features
+that it supports. `Source` is the smallest protocol that `forebay.from_source()` accepts from other packages.
 """
 
 from abc import ABC, abstractmethod
@@ -31,28 +31,26 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MemoryRegion:
-    """A part of host memory that holds rows and may be page-locked in place."""
+    """A part of host memory that contains rows and may be page-locked in place."""
 
     address: int
     nbytes: int
-    writable: bool
+    writable: bool  # False for read-only memory, such as a mapped file
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryExtent:
     """Rows of one leaf at a constant stride in memory.
 
-    Row `first + i` begins at `address + i * stride`.
-
-    The bytes of each row are contiguous.
+    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous.
     """
 
-    first: int
+    first: int  # row number
     rows: int
     address: int
-    stride: int
-    writable: bool
-    own_pages: bool  # True if no other data shares the first and the last page
+    stride: int  # bytes
+    writable: bool  # False for read-only memory, such as a mapped file
+    own_pages: bool  # whether the first and the last memory page contain no other data
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +60,16 @@ class FileExtent:
     Row `first + i` begins at byte `offset + i * stride`.
     """
 
-    first: int
+    first: int  # row number
     rows: int
     path: Path
     stamp: tuple[int, int, int]  # inode, size and modification time (ns) of the file when it was opened
-    offset: int
-    stride: int
+    offset: int  # bytes
+    stride: int  # bytes
 
 
 class Closeable(Protocol):
-    """Background work that runs until it is closed."""
+    """Background work that runs until `close()`."""
 
     def close(self) -> None: ...
 
@@ -80,9 +78,10 @@ class Closeable(Protocol):
 class Source(Protocol):
     """The smallest protocol of a source from another package.
 
-    `specs` and `structure` describe one row, flat and nested. `gather` writes row `rows[i]` of leaf `l` to
-    `out[l][i]`; several threads call it at the same time. `memory` returns the regions that hold the rows if they may
-    be page-locked, else an empty list. Derive from `AbstractSource` to support more.
+    `specs` has the spec of each leaf of a row, and `structure` describes how the leaves are nested. `gather` writes row
+    `rows[i]` of each leaf to `out[leaf][i]`; several threads call it at the same time. `memory` returns the regions
+    that contain the rows if these may be page-locked, else an empty list. Derive from `AbstractSource` to support
+    optional features.
     """
 
     @property
@@ -96,20 +95,20 @@ class Source(Protocol):
 
 
 class PipelineInput(ABC):
-    """What sources, streams and ready-made batches have in common."""
+    """The base class of sources, streams and ready-made batches."""
 
-    specs: Sequence[ArraySpec]  # one row, flat
-    structure: Structure  # how the leaves of one row are nested
+    specs: Sequence[ArraySpec]  # one for each leaf of a row
+    structure: Structure  # how the leaves of a row are nested
 
-    needs_cluster: bool = False  # True if a Ray cluster produces the rows
-    read_decision: Decision | None = None  # how rows are read, for `explain()`
+    needs_cluster: bool = False  # whether a Ray cluster produces the rows
+    read_decision: Decision | None = None  # how the rows are read, for `explain()`
 
     def counters(self) -> dict[str, int]:
-        """Return what was read so far, for `Feed.stats()`."""
+        """Return counters of the reads so far, for `Feed.stats()`."""
         return {}
 
     def decisions(self) -> Sequence[Decision]:
-        """Return the decisions made while reading, for `Feed.explain()`."""
+        """Return the decisions that the input made while it was read, for `Feed.explain()`."""
         return ()
 
     def close(self) -> None:
@@ -118,13 +117,15 @@ class PipelineInput(ABC):
 
 
 class AbstractSource(PipelineInput):
-    """Rows by index. Several threads call `gather` at the same time."""
+    """Rows that can be read by index. Several threads call `gather` at the same time."""
 
-    immutable: bool = False  # True if rows cannot change while it is open; then the feed may fill the next epoch early
+    immutable: bool = (
+        False  # whether rows cannot change while the source is open; if so, the next epoch may start early
+    )
     version: str = ""  # identifies the stored data, if the storage reports a version
-    shuffle_blocks: ShuffleBlocks | None = None  # set if a shuffle should stay inside a few blocks of rows
+    shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if it may read rows in any order
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
-    decompressed_nbytes: int = 0  # memory that the source holds after `decompress()`
+    decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
 
     @abstractmethod
     def __len__(self) -> int:
@@ -132,7 +133,7 @@ class AbstractSource(PipelineInput):
 
     @abstractmethod
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        """Write row `rows[i]` of leaf `l` to `out[l][i]`."""
+        """Write row `rows[i]` of each leaf to `out[leaf][i]`."""
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         """Return each row as a list of leaves. Override this if rows differ in shape."""
@@ -141,74 +142,71 @@ class AbstractSource(PipelineInput):
         return [list(row) for row in zip(*out, strict=True)]
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
-        """Read the rows of upcoming groups in the background until the result is closed.
+        """Start to read the rows of upcoming groups in the background.
 
-        Return None if the source does not prefetch.
+        Return an object whose `close()` stops the reads, or None if the source does not prefetch.
         """
         return None
 
     def decompress(self) -> None:
-        """Decompress all rows now, unless this was done before. Any thread may call this."""
+        """Decompress all rows, unless they are decompressed already. Any thread may call this."""
         return
 
     def reopener(self) -> Callable[[], "AbstractSource"] | None:
-        """Return a function that opens the same data again at lower cost.
+        """Return a function that opens the same data again, faster than the first time.
 
-        Return None if there is no cheaper method.
-
-        The function is called after the source is closed.
+        Forebay calls the function after it has closed the source. Return None if there is no faster method.
         """
         return None
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that the source holds now for decompressed or parsed rows."""
+        """Bytes of memory that the source uses now for decompressed or parsed rows."""
         return 0
 
     def memory(self) -> Sequence[MemoryRegion]:
-        """Return the memory regions that hold the rows and may be page-locked.
+        """Return the memory regions that contain the rows and may be page-locked.
 
         Return an empty list unless all rows are in such regions.
         """
         return []
 
     def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
-        """Return for each leaf where its rows are in memory, else an empty list.
+        """Return the memory extents of each leaf, or an empty list if the rows have none.
 
-        A device reads rows from there, so the bytes of a row must be contiguous and in native byte order.
+        A device reads rows from these extents, so the bytes of a row must be contiguous and in native byte order.
         """
         return []
 
     def file_extents(self) -> Sequence[Sequence[FileExtent]]:
-        """Return for each leaf where its rows are in files, else an empty list.
+        """Return the file extents of each leaf, or an empty list if the rows have none.
 
-        The direct readers use these extents to bypass the page cache.
+        Forebay reads these extents without the page cache (`sources/direct`).
         """
         return []
 
 
 @runtime_checkable
 class MultiFileOpener(Protocol):
-    """The opener of a format with one row in each file.
+    """The opener of a file format with one row per file, such as images."""
 
-    It opens many files as one source.
-    """
-
-    def open_many(self, paths: Sequence[Path], **options: Any) -> AbstractSource: ...
+    def open_many(self, paths: Sequence[Path], **options: Any) -> AbstractSource:
+        """Open many files as one source."""
+        ...
 
 
 class StreamReader(Protocol):
     """One pass over a stream."""
 
     def read(self, out: Sequence[Array]) -> int:
-        """Write the next rows to `out` and return their number.
+        """Write the next rows to `out`, and return how many.
 
-        The number is less than the length of `out` only at the end.
+        The result is smaller than the length of `out` only at the end of the stream.
         """
         ...
 
     def skip(self, rows: int) -> int:
-        """Skip rows and return their number."""
+        """Skip up to `rows` rows, and return how many were skipped."""
         ...
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -222,21 +220,24 @@ class StreamReader(Protocol):
 
 
 class AbstractStream(PipelineInput):
-    """Rows in sequence."""
+    """Rows that can only be read in sequence."""
 
-    inner: "AbstractStream | None" = None  # the stream that this stream wraps
+    inner: "AbstractStream | None" = None  # the stream that this stream wraps; None if it wraps no stream
 
     @abstractmethod
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
-        """Begin a pass, from a state of the stream if one is given."""
+        """Begin a pass at its first row, or at the position that `state` describes."""
 
     @abstractmethod
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows as lists of leaves, to infer specs.
+        """Return the first rows, each as a list of leaves, to infer specs.
 
-        A later pass returns them again.
+        A later pass returns these rows again.
         """
 
     @abstractmethod
     def describe(self) -> tuple[Any, ...]:
-        """Return plain values that identify the stream. A state of another stream is refused."""
+        """Return plain values that identify the stream.
+
+        A feed refuses the state of a stream with another description.
+        """

@@ -1,7 +1,8 @@
 """Row specs (shape and dtype), trees of arrays, and slot layouts.
 
-A tree is a single array, or a dict, tuple, named tuple or list of trees. A feed returns the tree shape that the user
-passed in. `Structure` stores that shape; all code in between works on the flat list of leaves.
+A tree is a single array, or a dict, tuple, named tuple or list of trees. `flatten` turns a tree into the flat list of
+its arrays (the leaves) and a `Structure`, which describes how the leaves are nested. Inside Forebay all code works on
+the flat list. For the user, `Structure.unflatten` builds the tree again.
 """
 
 import math
@@ -34,15 +35,15 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Tree: TypeAlias = Any  # a recursive type would make every caller narrow it
+Tree: TypeAlias = Any  # not a recursive type: every caller would have to narrow it
 
-DEVICE_ALIGNMENT = 256  # bytes; every leaf of every batch on a device starts at a multiple of this
-HOST_ALIGNMENT = 64  # bytes; with less, TensorFlow aborts the process and JAX copies silently
+DEVICE_ALIGNMENT = 256  # bytes; the address of every leaf of a batch on a device is a multiple of this
+HOST_ALIGNMENT = 64  # bytes; with a smaller alignment, TensorFlow aborts the process and JAX copies silently
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one row; None in the shape marks a variable length.
+    """Shape and dtype of one leaf of a row. None in the shape stands for a variable length.
 
     >>> ArraySpec((32, 32, 3), "uint8").nbytes
     3072
@@ -50,12 +51,12 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-    nbytes: int = field(init=False, repr=False, compare=False)  # of one row; a variable length counts as 1
+    nbytes: int = field(init=False, repr=False, compare=False)  # bytes of one row; a variable length counts as 1
 
     def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
         try:
             lengths = tuple(None if length is None else index(length) for length in shape)
-            native = _native(np.dtype(dtype))
+            native = _to_native_byte_order(np.dtype(dtype))
         except TypeError as error:
             raise SpecError(
                 f"ArraySpec({shape!r}, {dtype!r}) has no valid shape and dtype. Pass for example (28, 28) and 'uint8'."
@@ -91,10 +92,10 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The tree shape from which a flat list of leaves was taken."""
+    """How the leaves of a tree are nested."""
 
     kind: type[Any] | None  # dict, tuple, list or a named tuple class; None for a leaf
-    keys: tuple[Any, ...] = ()
+    keys: tuple[Any, ...] = ()  # dict keys, field names or positions of the children
     children: tuple["Structure", ...] = ()
 
     @property
@@ -109,11 +110,11 @@ class Structure:
         return [path for key, child in pairs for path in child._paths((*prefix, str(key)))]
 
     def unflatten(self, leaves: Sequence[Any]) -> Tree:
-        """Build a tree of this shape from leaves."""
+        """Return the tree of these leaves."""
         return self.builder()(leaves)
 
     def builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a fast function that builds the tree; a feed calls it per batch."""
+        """Return a function that builds the tree from leaves, fast enough for one call per batch."""
         if self.kind is None:
             return _first_leaf
         build_level = self._level_builder()
@@ -131,7 +132,7 @@ class Structure:
         return build
 
     def _level_builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a function that builds this level from its children."""
+        """Return a function that builds this level of the tree from its children."""
         kind, keys = self.kind, self.keys
         assert kind is not None
         if kind is dict:
@@ -139,14 +140,16 @@ class Structure:
         return (lambda children: kind(*children)) if hasattr(kind, "_fields") else kind
 
     def flatten_like(self, tree: Tree) -> list[Any]:
-        """Return the leaves of a tree of this shape.
+        """Return the leaves of a tree that has this structure.
 
-        A list in place of a leaf stays one leaf. Raise SpecError if the tree has another shape.
+        A list in place of a leaf stays one leaf. Raise SpecError if the tree has another structure.
         """
         if self.kind is None:
             return [tree]
-        children = _children_like(self, tree)
-        return [leaf for child, part in zip(self.children, children, strict=True) for leaf in child.flatten_like(part)]
+        subtrees = _subtrees_in_order(self, tree)
+        return [
+            leaf for child, subtree in zip(self.children, subtrees, strict=True) for leaf in child.flatten_like(subtree)
+        ]
 
 
 def _first_leaf(leaves: Sequence[Any]) -> Tree:
@@ -173,7 +176,7 @@ def flatten(tree: Tree) -> tuple[list[Any], Structure]:
 
 
 def as_specs(spec: Tree) -> tuple[tuple[ArraySpec, ...], Structure]:
-    """Convert a user's spec tree to flat row specs and a structure.
+    """Convert a user's tree of specs to a flat tuple of specs and a structure.
 
     A leaf is an `ArraySpec`, an object with `shape` and `dtype`, or a dtype for a scalar.
 
@@ -186,14 +189,14 @@ def as_specs(spec: Tree) -> tuple[tuple[ArraySpec, ...], Structure]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Aligned byte positions of each leaf of each batch in a slot."""
+    """The byte positions of each leaf of each batch in a slot."""
 
     specs: tuple[ArraySpec, ...]
     batch_rows: int
     batches: int
     strides: tuple[int, ...]  # for each leaf, bytes from one batch to the next
     offsets: tuple[int, ...]  # for each leaf, bytes from the start of the slot to its first batch
-    nbytes: int
+    nbytes: int  # of the slot
 
     @classmethod
     def of(
@@ -207,22 +210,25 @@ class Layout:
         return cls(tuple(specs), batch_rows, batches, strides, tuple(offsets), max(start, alignment))
 
     def is_packed(self, leaf: int) -> bool:
-        """Return whether the batches of this leaf lie in the slot without gaps."""
+        """Return whether the batches of this leaf follow each other in the slot without gaps."""
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
-        """Return offset and bytes of the first `rows` rows for each leaf, gaps included."""
+        """Return (offset, nbytes) of the first `rows` rows of each leaf, including gaps between batches."""
         if rows == 0:  # the layout of an empty batch has batch_rows == 0, so the division below would fail
             return []
-        batches, remaining_rows = divmod(rows, self.batch_rows)
+        whole_batches, remaining_rows = divmod(rows, self.batch_rows)
         return [
-            (offset, batches * stride + remaining_rows * spec.nbytes)
+            (offset, whole_batches * stride + remaining_rows * spec.nbytes)
             for offset, stride, spec in zip(self.offsets, self.strides, self.specs, strict=True)
             if spec.nbytes
         ]
 
     def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:
-        """Return an array over one leaf of one batch; `rows` may span several packed batches."""
+        """Return one leaf of one batch as an array that uses `memory`.
+
+        `rows` may exceed one batch if `is_packed(leaf)`.
+        """
         spec = self.specs[leaf]
         shape = spec.batch_shape(self.batch_rows if rows is None else rows)
         offset = self.offsets[leaf] + batch * self.strides[leaf]
@@ -230,7 +236,7 @@ class Layout:
 
 
 def align(nbytes: int, alignment: int) -> int:
-    """Round up to a multiple of the alignment."""
+    """Return `nbytes` rounded up to a multiple of the alignment."""
     return -(-nbytes // alignment) * alignment
 
 
@@ -239,7 +245,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_nbytes(amount: int | str, name: str) -> int:
-    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB".
+    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB". `name` is for the error message.
 
     >>> parse_nbytes("64MiB", "host_bytes")
     67108864
@@ -274,7 +280,8 @@ def _flatten_level(kind: type[Any], keys: tuple[Any, ...], items: Sequence[Any])
     return leaves, Structure(kind, keys, tuple(structure for _, structure in parts))
 
 
-def _children_like(structure: Structure, tree: Tree) -> list[Any]:
+def _subtrees_in_order(structure: Structure, tree: Tree) -> list[Any]:
+    """Return the direct subtrees of a tree, in the order of the keys of the structure."""
     if isinstance(tree, Mapping) and structure.kind is dict:
         if set(tree) != set(structure.keys):
             raise SpecError(f"expected the fields {list(structure.keys)}, got {list(tree)}.")
@@ -291,17 +298,17 @@ def _as_spec(leaf: Any) -> ArraySpec:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     try:
         if shape is not None and dtype is not None:
-            # The dtype of a TensorFlow or Keras spec has its NumPy type as an attribute.
+            # The dtype of a TensorFlow or Keras spec stores its NumPy dtype in `as_numpy_dtype`.
             return ArraySpec(tuple(shape), getattr(dtype, "as_numpy_dtype", dtype))
         return ArraySpec((), leaf)
     except (TypeError, ValueError) as error:
         raise SpecError(f"{leaf!r} is not a spec. Pass ArraySpec(shape, dtype), or a dtype for a scalar.") from error
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Convert to native byte order.
+def _to_native_byte_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in native byte order.
 
-    Return NumPy's own dtype object if there is one, so that callers can compare dtypes with `is`.
+    For a simple dtype this is NumPy's shared dtype object, so callers can compare dtypes with `is`.
     """
     if dtype.isnative:
         return dtype

@@ -118,13 +118,13 @@ def test_a_few_pages_of_memory_do_not_change_the_fingerprint():
 def test_hidden_gpus_are_not_part_of_the_machine(monkeypatch, hidden):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     monkeypatch.setattr(hardware, "is_cuda_installed", lambda: True)
-    monkeypatch.setattr(hardware, "_driver", refuse)
+    monkeypatch.setattr(hardware, "_gpu_names_and_driver", refuse)
     assert Hardware.detect().gpus == ()
 
 
 def test_without_cuda_bindings_gpus_are_not_part_of_the_machine(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(hardware, "_driver", lambda: (("GPU",), "580"))
+    monkeypatch.setattr(hardware, "_gpu_names_and_driver", lambda: (("GPU",), "580"))
     monkeypatch.setattr(hardware, "is_cuda_installed", lambda: True)
     assert Hardware.detect().gpus == ("GPU",)
     monkeypatch.setattr(hardware, "is_cuda_installed", lambda: False)
