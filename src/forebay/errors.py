@@ -2,7 +2,7 @@
 
     ForebayError
     ├── SpecError (ValueError)              shapes, dtypes or trees do not match
-    ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in a wrong order
+    ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in the wrong order
     ├── SourceError (ValueError)            data cannot be read in its declared format
     │   ├── SourceChangedError (OSError)    a file was removed, truncated or replaced during a read
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
@@ -13,10 +13,10 @@
     ├── DeviceError (RuntimeError)          a device is missing or fails
     │   └── DeviceMemoryError (MemoryError) a device has too little free memory
     ├── FeedError (RuntimeError)            a feed is used incorrectly
-    │   └── FeedClosedError                 a feed is used after close()
+    │   └── FeedClosedError                 a feed is used after close(), or closed while a thread waits
     ├── WorkerError (RuntimeError)          a worker process died
     │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, has too few CPUs or mixed versions
-    ├── CaptureError (ValueError)           a doctor capture cannot be read
+    ├── CaptureError (ValueError)           the doctor cannot run a script, read a capture or write a report
     └── ScenarioError (ValueError)          a scenario of `forebay scale` cannot be simulated
 
 Each class also inherits the built-in exception shown in parentheses, so `except ValueError` works. An exception from
@@ -54,7 +54,7 @@ class SpecError(ForebayError, ValueError):
 
 
 class PipelineError(ForebayError, ValueError):
-    """A pipeline method got invalid arguments or was called in a wrong order."""
+    """A pipeline method got invalid arguments or was called in the wrong order."""
 
 
 class SourceError(ForebayError, ValueError):
@@ -113,7 +113,7 @@ class ClusterError(WorkerError, ConnectionError):
 
 
 class CaptureError(ForebayError, ValueError):
-    """A file is not a doctor capture, or its format version is unknown."""
+    """The doctor cannot run a script, read a capture or write a report."""
 
 
 class ScenarioError(ForebayError, ValueError):

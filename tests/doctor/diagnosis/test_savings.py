@@ -40,25 +40,25 @@ UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
 
 def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     view = CaptureView(rig.run(trains))
-    (cure,) = Simulation.of(view).with_predicted_gain(UPLOAD).cures
+    (cure,) = Simulation.from_view(view).with_predicted_gain(UPLOAD).cures
     expected = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
     assert cure.low <= expected <= cure.high
     assert "a simulation of the recorded steps" in cure.basis
 
 
 def test_the_prediction_for_all_cures_matches_the_fully_cured_program():
-    simulation = Simulation.of(CaptureView(rig.run(trains)))
+    simulation = Simulation.from_view(CaptureView(rig.run(trains)))
     both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
     expected = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
     assert both.low <= expected <= both.high
 
 
 def test_one_cure_has_no_combined_prediction():
-    assert Simulation.of(CaptureView(rig.run(trains))).predict_all_cures([UPLOAD]) is None
+    assert Simulation.from_view(CaptureView(rig.run(trains))).predict_all_cures([UPLOAD]) is None
 
 
 def test_without_device_records_a_gain_is_given_as_bounds():
-    simulation = Simulation.of(CaptureView(replace(rig.run(trains), device=None)))
+    simulation = Simulation.from_view(CaptureView(replace(rig.run(trains), device=None)))
     assert simulation.with_predicted_gain(UPLOAD) == UPLOAD
     assert simulation.unreliable_reason == "the GPU was not recorded"
 
@@ -72,7 +72,7 @@ def test_a_script_without_a_gpu_has_no_prediction_for_another():
 def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
-    simulation = Simulation.of(CaptureView(replace(capture, window=window)))
+    simulation = Simulation.from_view(CaptureView(replace(capture, window=window)))
     (cure,) = simulation.with_predicted_gain(UPLOAD).cures
     assert (cure.low, cure.high) == (0.0, 1e-3)
     assert "These are only bounds, because the simulated step differs from the measured step by" in cure.basis
@@ -81,7 +81,7 @@ def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
 def test_a_model_with_a_small_drift_is_reliable():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
-    assert Simulation.of(CaptureView(replace(capture, window=window))).is_reliable
+    assert Simulation.from_view(CaptureView(replace(capture, window=window))).is_reliable
 
 
 def test_a_matching_pace_does_not_hide_the_error_of_measured_costs():
@@ -91,7 +91,7 @@ def test_a_matching_pace_does_not_hide_the_error_of_measured_costs():
         machine.read(4)
         machine.python(300)
 
-    model = Simulation.of(CaptureView(rig.run(program))).model
+    model = Simulation.from_view(CaptureView(rig.run(program))).model
     assert model.structure_error < 0.01
     assert model.pace_error < 0.01
     assert model.cost_error > 0.1
@@ -108,7 +108,7 @@ def test_the_gain_is_right_for_a_loop_that_the_device_limits():
             machine.synchronize()
 
     view = CaptureView(rig.run(program, launch_cost=400 * rig.US))
-    (cure,) = Simulation.of(view).with_predicted_gain(finding(2, overlap_copies(2))).cures
+    (cure,) = Simulation.from_view(view).with_predicted_gain(finding(2, overlap_copies(2))).cures
     expected = view.step_seconds - rig.step_seconds(lambda machine: program(machine, stream=rig.COPY_STREAM))
     assert cure.low <= expected <= cure.high
 
@@ -126,7 +126,7 @@ def test_a_loop_that_runs_ahead_has_the_step_time_of_its_device():
     view = CaptureView(rig.without_calls(rig.run(program)))
     assert view.device.lags_behind
     assert view.step_seconds == pytest.approx(rig.step_seconds(program), rel=0.01)
-    assert Simulation.of(view).is_reliable
+    assert Simulation.from_view(view).is_reliable
 
 
 def test_time_blocked_in_launches_can_be_gained():
@@ -135,7 +135,7 @@ def test_time_blocked_in_launches_can_be_gained():
         machine.launch(1000)
         machine.wait_for_room(1981)
 
-    simulation = Simulation.of(CaptureView(rig.without_calls(rig.run(program))))
+    simulation = Simulation.from_view(CaptureView(rig.without_calls(rig.run(program))))
     (cure,) = simulation.with_predicted_gain(finding(2, overlap_copies(2))).cures
     assert cure.low <= 1e-3 - 20e-6 <= cure.high
 
@@ -214,7 +214,7 @@ def test_speeds_name_their_source():
 
 def test_matrix_products_scale_with_arithmetic_and_other_kernels_with_memory():
     operations = (
-        DeviceOperation(1e-3, multiplies=True),
+        DeviceOperation(1e-3, is_matrix_product=True),
         DeviceOperation(1e-3),
         DeviceOperation(1e-3, engine="host to device"),
     )
@@ -241,6 +241,9 @@ def test_an_unknown_machine_is_rejected_with_the_known_ones():
 
 
 def test_a_finding_costs_at_least_the_gain_of_its_cure():
-    settled = Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
+    settled = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
     assert settled.seconds == settled.gain
-    assert Simulation.of(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds == 0.0
+    assert (
+        Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds
+        == 0.0
+    )

@@ -41,7 +41,7 @@ def test_every_formatted_time_is_short(value):
 
 @given(st.text())
 def test_one_line_contains_no_terminal_control_characters(text):
-    assert formatting.one_line(text).isprintable()
+    assert formatting.to_one_line(text).isprintable()
 
 
 def test_the_examples_hold():

@@ -16,14 +16,14 @@ from tests.doctor.captures import TORCH, TORCH_GPU, loop
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.diagnosis.diagnose import diagnose
-from forebay.doctor.model.formatting import one_line
+from forebay.doctor.model.formatting import to_one_line
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.terminal_layout import bar, code_lines, place_left_and_right, wrap_lines
 from forebay.doctor.rules.finding import Cure
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
-PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(one_line)
+PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(to_one_line)
 
 
 def drawn(text, **options):
@@ -117,7 +117,7 @@ def test_without_a_right_text_no_space_is_left():
 
 @pytest.mark.parametrize(("frameworks", "is_reported"), [(TORCH, True), (TORCH_GPU, False), ({"torch": {}}, False)])
 def test_a_missing_gpu_is_reported(frameworks, is_reported):
-    screen = one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
+    screen = to_one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
     assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is is_reported
 
 
@@ -130,7 +130,7 @@ def test_a_missing_gpu_is_reported(frameworks, is_reported):
     ],
 )
 def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
-    assert message in one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+    assert message in to_one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

@@ -1,1 +1,1 @@
-"""The diagnosis: the order of the findings, and the predicted gain of each cure."""
+"""The diagnosis: ordered findings, predicted gains, verification of a cure, comparison of ranks."""

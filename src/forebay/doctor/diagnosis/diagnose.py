@@ -12,18 +12,18 @@ from forebay.doctor.predict.simulate import Prediction
 from forebay.doctor.rules.finding import Finding
 from forebay.doctor.rules.registry import RULES, load_rule
 
-__all__ = ["LEAST_SHARE", "SEVERE", "Diagnosis", "OtherMachine", "diagnose"]
+__all__ = ["LEAST_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
 
-LEAST_SHARE = 0.03  # of a step; the report omits findings whose cure saves less
-SEVERE = 0.2  # of a step; a finding whose cure saves this much is severe
+LEAST_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less
+SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves this much
 
 
 @dataclass(frozen=True, slots=True)
 class OtherMachine:
     """The prediction for the unchanged script on another machine."""
 
-    machine: str
-    step: Prediction | None  # step time; None if the timeline cannot be simulated
+    machine: str  # such as "a100 with pcie4"
+    step: Prediction | None  # None if the simulation is not reliable
     reason: str = ""  # why there is no prediction
 
 
@@ -33,45 +33,46 @@ class Diagnosis:
 
     view: CaptureView
     findings: tuple[Finding, ...]  # largest gain first
-    failures: tuple[str, ...] = ()  # rules that failed, with their error
-    verification: Verification | None = None  # with --verify
-    all_cures: Prediction | None = None  # step time with the best cure of every finding
-    other_machine: OtherMachine | None = None  # with --as or --link
+    failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
+    verification: Verification | None = None  # only with --verify
+    all_cures: Prediction | None = None  # step with the best cure of every finding
+    other_machine: OtherMachine | None = None  # only with --as or --link
 
     @property
     def main(self) -> Finding | None:
-        """The finding with the largest gain; None if all findings are warnings."""
+        """The finding with the largest gain; None if no finding has a gain."""
         return self.findings[0] if self.findings and self.findings[0].gain else None
 
     def share(self, finding: Finding) -> float:
-        """Return the share of the step time that the best cure saves."""
+        """Return the share of the step time that the best cure of the finding saves."""
         return finding.gain / self.view.step_seconds if self.view.step_seconds else 0.0
 
     def severity(self, finding: Finding) -> str:
-        """Rate a finding by its share of a step. A finding without a gain is a warning."""
+        """Return "warning" for a finding without a gain, else "moderate" or "severe"."""
         if not finding.gain:
             return "warning"
-        return "severe" if self.share(finding) >= SEVERE else "moderate"
+        return "severe" if self.share(finding) >= SEVERE_SHARE else "moderate"
 
 
 def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: str = "", link: str = "") -> Diagnosis:
-    """Run the rules, and simulate the recorded steps with each cure.
+    """Run the rules on a capture, and simulate the recorded steps with each cure.
 
-    With `device` or `link`, also predict the step time on a machine with that GPU or link.
+    If `device` or `link` is set, also predict the step time on that GPU or link. Their values are those of --as and
+    --link.
     """
     view = CaptureView(capture)
-    found: list[Finding] = []
+    candidates: list[Finding] = []
     failures: list[str] = []
     for rule in rules:
         try:
-            found += load_rule(rule).examine(view)
+            candidates += load_rule(rule).examine(view)
         except Exception as error:  # a failing rule must not stop the others
             failures.append(f"rule {rule} failed: {type(error).__name__}: {error}")
-    simulation = _simulation(view, failures)
-    found = [simulation.with_predicted_gain(finding) for finding in found]
-    limit = LEAST_SHARE * view.step_seconds
+    simulation = _build_simulation(view, failures)
+    candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
+    least_gain = LEAST_SHARE * view.step_seconds
     # Warnings cost no time, so the limit does not apply to them.
-    reported = [finding for finding in found if finding.gain >= limit > 0 or not finding.seconds]
+    reported = [finding for finding in candidates if finding.gain >= least_gain > 0 or not finding.seconds]
     findings = tuple(sorted(reported, key=lambda finding: -finding.gain))
     return Diagnosis(
         view,
@@ -82,10 +83,10 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     )
 
 
-def _simulation(view: CaptureView, failures: list[str]) -> Simulation:
-    """Build the simulation. If that fails, cures keep the bounds that rules computed."""
+def _build_simulation(view: CaptureView, failures: list[str]) -> Simulation:
+    """Build the simulation. If this fails, cures keep the bounds that the rules computed."""
     try:
-        return Simulation.of(view)
+        return Simulation.from_view(view)
     except Exception as error:
         failures.append(
             f"the simulation failed, so the report shows only bounds of each gain: {type(error).__name__}: {error}"

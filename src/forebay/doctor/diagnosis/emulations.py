@@ -1,4 +1,4 @@
-"""The choice of an emulation for the cure of a finding, and of its line."""
+"""The choice of the emulation and of the target line for a finding's cure."""
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
@@ -10,7 +10,8 @@ from forebay.doctor.rules.wording import calls_per_step
 
 __all__ = ["READ_EVERY", "choose_emulation"]
 
-READ_EVERY = 100  # calls; a loop that ends when a value is read must still end
+# One of this many reads and waits runs as written. So a loop ends even if it tests a value that it reads back.
+READ_EVERY = 100
 
 _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
     ("input_bound", EventKind.INPUT): EmulationKind.RESIDENT,
@@ -26,39 +27,44 @@ _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
     ("host_check", EventKind.DOWNLOAD): EmulationKind.DEFER,
     ("sync", EventKind.SYNC): EmulationKind.SKIP,
 }
-_LINE_KINDS = {"copy_not_overlapped": EmulationKind.PREFETCH}  # the finding is about device work, not about an event
-_COMPILING = "compiled code may behave differently"
-_NO_EMULATION = {
-    "eager": _COMPILING,
-    "launch_bound": _COMPILING,
-    "tiny_ops": _COMPILING,
+# A finding of these rules names a line, but describes work of the device. It has no call site.
+_LINE_KINDS = {"copy_not_overlapped": EmulationKind.PREFETCH}
+_COMPILED_MAY_DIFFER = "compiled code may behave differently"
+_REASONS_AGAINST_EMULATION = {  # by rule
+    "eager": _COMPILED_MAY_DIFFER,
+    "launch_bound": _COMPILED_MAY_DIFFER,
+    "tiny_ops": _COMPILED_MAY_DIFFER,
     "made_in_loop": "the doctor cannot leave out the Python code of the loop",
     "small_batch": "a larger batch changes the training",
 }
 
 
 def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
-    """Return the emulation of a finding's cure, or why there is none."""
+    """Return the emulation of a finding's cure, or the reason why there is none."""
     if finding.rule in _LINE_KINDS and finding.line:
         return Emulation(_LINE_KINDS[finding.rule], finding.line.file, finding.line.number)
-    site = _site_of(view, finding)
+    site = _find_site(view, finding)
     kind = _KINDS.get((finding.rule, site.kind)) if site else None
     if site is None or kind is None:
-        return _NO_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
+        return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
     if site.line is None:
         return "no line of the script makes the call"
-    return Emulation(kind, site.line.file, site.line.number, _every(finding, site, kind))
+    return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
 
 
-def _site_of(view: CaptureView, finding: Finding) -> CallSite | None:
-    """Return the call site to emulate. For a loader, that is where the loop waits, not where it is built."""
+def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:
+    """Return the call site of the finding's rule whose cost is closest to the finding's.
+
+    Sites on the line of the finding come first. A loader has none there if the finding names the line that builds it.
+    """
     sites = sites_for(view, finding.rule)
-    same = [site for site in sites if site.line == finding.line] or sites
-    return min(same, key=lambda site: abs(cost_of(view, site.events) - finding.seconds), default=None)
+    candidates = [site for site in sites if site.line == finding.line] or sites
+    return min(candidates, key=lambda site: abs(cost_of(view, site.events) - finding.seconds), default=None)
 
 
-def _every(finding: Finding, site: CallSite, kind: EmulationKind) -> int:
+def _call_interval(finding: Finding, site: CallSite, kind: EmulationKind) -> int:
+    """Return `Emulation.every`: how many calls there are for each call that runs as written."""
     if kind in (EmulationKind.DEFER, EmulationKind.SKIP):
         return READ_EVERY
-    # Many small copies become one call per step.
+    # The cure of many small copies is one upload per step.
     return round(calls_per_step(site)) if finding.rule == "many_small_copies" else 0

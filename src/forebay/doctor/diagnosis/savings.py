@@ -1,4 +1,4 @@
-"""Predicted gains: simulation of the recorded steps with each cure, and with all cures."""
+"""Predicted gains: a simulation of the recorded steps with each cure and with all cures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,27 +15,29 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["Simulation"]
 
-FEWEST_CURES = 2  # with fewer there is nothing to combine
+FEWEST_CURES = 2  # predict_all_cures needs at least this many
 
 
 class Simulation:
     """Simulates the steps of a capture, or states why it cannot."""
 
     def __init__(self, view: CaptureView, model: CalibratedTimeline | None = None) -> None:
-        self.view, self.model = view, model
+        self.view = view
+        self.model = model  # None without steps, or if a GPU was not recorded
 
     @classmethod
-    def of(cls, view: CaptureView) -> "Simulation":
+    def from_view(cls, view: CaptureView) -> "Simulation":
         timeline = build_timeline(view) if view.step_seconds else None
         return cls(view, calibrate(view, timeline) if timeline is not None else None)
 
     @property
     def is_reliable(self) -> bool:
+        """Whether the simulated step is close enough to the measured step."""
         return self.model is not None and self.model.error <= LARGEST_ERROR
 
     @property
     def unreliable_reason(self) -> str:
-        """Why cures have only bounds; empty if the simulation is reliable."""
+        """Why cures have bounds instead of predictions; empty if the simulation is reliable."""
         if self.view.device is None:
             return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
         if self.model is None:
@@ -47,37 +49,40 @@ class Simulation:
     def with_predicted_gain(self, finding: Finding) -> Finding:
         """Return the finding with simulated gains, best cure first.
 
-        A cure without a known change keeps its bounds. If a cure saves more than its calls took, other work waited for
-        those calls, and the finding costs that time too.
+        A cure without changes to the timeline keeps the bounds of its rule. If the best cure saves more than the calls
+        of the finding took, other work waited for these calls. The cost of the finding then includes this wait.
         """
         if not any(cure.changes for cure in finding.cures):
             return finding
-        simulated = replace(finding, cures=tuple(map(self._simulate, finding.cures)))
+        simulated = replace(finding, cures=tuple(map(self._with_simulated_bounds, finding.cures)))
         ordered = replace(simulated, cures=tuple(simulated.cures_by_gain))
         return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
-        """Predict the step with the best cure of every finding; None with fewer than two."""
-        best = [finding.best_cure for finding in findings if finding.gain]
-        changes = [cure.changes[0] for cure in best if cure.changes]
+        """Predict the step with the best cure of every finding; None with too few cures."""
+        best_cures = [finding.best_cure for finding in findings if finding.gain]
+        changes = [cure.changes[0] for cure in best_cures if cure.changes]
         if self.model is None or not self.is_reliable or len(changes) < FEWEST_CURES or self.view.device is None:
             return None
         return predict(self.model.timeline, changes, measured=self.model.measured, error=self.model.error)
 
     def predict_other_machine(self, gpu: str, *, device: str = "", link: str = "") -> Prediction | None:
-        """Predict the unchanged step on another GPU or link."""
+        """Predict the step of the unchanged script on another GPU or link.
+
+        `gpu` is the driver's name for the GPU of the capture; an unknown name counts as an H200.
+        """
         if self.model is None or not self.is_reliable or self.view.device is None:
             return None
-        now = steady_step_seconds(self.model.timeline)
-        factor = self.model.measured / now if now else 0.0
+        simulated = steady_step_seconds(self.model.timeline)
+        factor = self.model.measured / simulated if simulated else 0.0
         fast, slow = (
             steady_step_seconds(timeline) * factor
             for timeline in on_other_machine(self.model.timeline, find_gpu(gpu) or "h200", device=device, link=link)
         )
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
-    def _simulate(self, cure: Cure) -> Cure:
-        """Replace the bounds of a cure by simulated ones; the basis keeps its assumption."""
+    def _with_simulated_bounds(self, cure: Cure) -> Cure:
+        """Return the cure with simulated bounds. Its basis keeps the assumption that the rule stated."""
         if not cure.changes or self.view.device is None:
             return cure
         if self.model is None or not self.is_reliable:

@@ -1,6 +1,7 @@
-"""Profiling in a subprocess, which frees memory and devices for the next run.
+"""Profiling in a subprocess, which releases memory and devices when it ends.
 
-python -m forebay.doctor.diagnosis.subprocess_run REQUEST CAPTURE
+The subprocess runs `python -m forebay.doctor.diagnosis.subprocess_run REQUEST CAPTURE`. It reads the request from the
+JSON file REQUEST and writes the capture to CAPTURE.
 """
 
 import json
@@ -20,11 +21,11 @@ from forebay.errors import CaptureError
 
 __all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
 
-GRACE_SECONDS = 5.0  # for the script to write its capture after SIGTERM
+GRACE_SECONDS = 5.0  # for a script that received SIGTERM together with the doctor to end by itself
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
-    """Profile a script; it keeps its standard input and output."""
+    """Profile a script, which keeps its standard input and output."""
     return _run({"run": asdict(run)}, quiet=False)
 
 
@@ -35,14 +36,13 @@ def rerun_in_subprocess(run: RunRequest, emulation: Emulation, end: StepEnd, *, 
 
 
 def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None) -> Capture:
+    """Run the subprocess for at most `seconds`, and return its capture."""
     with TemporaryDirectory(prefix="forebay-doctor-") as folder:
         request_path, capture_path = Path(folder, "request.json"), Path(folder, "run.gz")
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        command, to = (
-            [sys.executable, "-m", __name__, str(request_path), str(capture_path)],
-            subprocess.DEVNULL if quiet else None,
-        )
-        process = subprocess.Popen(command, stdin=to, stdout=to, stderr=to)
+        command = [sys.executable, "-m", __name__, str(request_path), str(capture_path)]
+        stdio = subprocess.DEVNULL if quiet else None
+        process = subprocess.Popen(command, stdin=stdio, stdout=stdio, stderr=stdio)
         ended = _wait(process, seconds)
         if capture_path.is_file():
             return Capture.load(capture_path)
@@ -53,9 +53,10 @@ def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None) 
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
-    """Wait for the process and say how it ended.
+    """Wait until the process ends, and return how it ended.
 
-    The script also receives Ctrl-C and ends by itself. A second Ctrl-C kills it.
+    The terminal sends Ctrl-C to the script too, which then ends by itself. After a second Ctrl-C this function kills
+    the process.
     """
     for _ in range(2):
         try:
@@ -74,7 +75,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, unless the script received it with its process group and ends in time."""
+    """Send SIGTERM, unless the script ends by itself because its process group received the signal."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -82,6 +83,7 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 
 def _main(request_path: str, capture_path: str) -> None:
+    """Profile the requested script in this process, and write the capture."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     run = RunRequest(**request["run"] | {"arguments": tuple(request["run"]["arguments"])})
     if "emulation" in request:
@@ -89,9 +91,9 @@ def _main(request_path: str, capture_path: str) -> None:
         capture = rerun(run, Emulation.from_json(request["emulation"]), (kind, api, file, number))
     else:
         capture = profile_run(run)
-    partial = Path(f"{capture_path}.part")
-    capture.save(partial)
-    partial.rename(capture_path)
+    partial_path = Path(f"{capture_path}.part")  # the parent process must not read an incomplete file
+    capture.save(partial_path)
+    partial_path.rename(capture_path)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Verification: run the script again with the main cure emulated, and time its steps.
 
-The emulation replaces only calls on the line of the main finding. The values that this run computes are stale or wrong;
-only its step time is meaningful.
+The emulation replaces only calls on the target line. The values that the script computes in this run are stale or
+wrong. Only its step time is meaningful.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from forebay.errors import CaptureError
 
 __all__ = ["verify"]
 
-# The second run has a time limit, because an emulated cure may keep a loop from ending. The larger value applies.
-LONGEST_FACTOR = 3.0  # times the duration of the first run
+# Time limit of the second run, because an emulated cure may keep a loop from ending. The larger value applies.
+LONGEST_FACTOR = 3.0  # multiple of the duration of the first run
 SHORTEST_LIMIT_SECONDS = 120.0
 
 
 def verify(
     diagnosis: Diagnosis, run: RunRequest, *, begin: Callable[[EmulationKind], None] = lambda kind: None
 ) -> Verification:
-    """Run the script with the main cure emulated, and return the measured step time.
+    """Run the script with the main cure emulated, and return the step times.
 
-    `verify` calls `begin` before the script starts again, but not if the cure cannot be emulated.
+    This function calls `begin` just before it starts the script, and never if it cannot emulate the cure.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
@@ -59,34 +59,34 @@ def verify(
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
     """Return the cure whose prediction the second run tests.
 
-    This is the best cure, except for NARROW. NARROW emulates a conversion without prefetching: the cure that the rule
-    `wide_dtype` lists first.
+    This is the best cure. NARROW emulates only a conversion without prefetching, so it tests the first cure.
     """
     return finding.cures[0] if kind is EmulationKind.NARROW else finding.best_cure
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
-    """Limit the warm-up to a quarter of the recorded steps, for scripts with few steps."""
+    """Limit the warm-up to a quarter of the profiled steps, for scripts with few steps."""
     return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 
 def _time_limit(view: CaptureView) -> float:
+    """Return the time limit of the second run in seconds."""
     return max(LONGEST_FACTOR * view.capture.seconds, SHORTEST_LIMIT_SECONDS)
 
 
 def _find_trouble(rerun: CaptureView, end: StepEnd) -> str:
     """Return why the second run has no valid step time, or an empty string."""
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
-    if _step_end(rerun) != end:  # None if the second run has too few steps
-        how = "had too few steps" if ended == "done" else f"ended too early: {ended}"
-        return f"the run with the emulated cure {how}"
+    if _step_end(rerun) != end:  # also if the second run has no steps
+        cause = "had too few steps" if ended == "done" else f"ended too early: {ended}"
+        return f"the run with the emulated cure {cause}"
     if not emulated["replaced"]:
         return "; ".join(["the emulation replaced no call on this line", *emulated["notes"]])
     return ""
 
 
 def _step_end(view: CaptureView) -> StepEnd | None:
-    """Return the call that ends each step; None if the capture has no steps."""
+    """Return the call that ends a step and its line; None without steps."""
     if view.steps is None:
         return None
     kind, api, number = view.steps.anchor

@@ -1,1 +1,1 @@
-"""Data types that the stages of the doctor exchange."""
+"""Data types that the stages of the doctor share, and formats of numbers."""

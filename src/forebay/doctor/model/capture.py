@@ -1,4 +1,4 @@
-"""A capture: the record of one profiled run, saved to a file and readable on any machine."""
+"""The capture of one profiled run, in a file that any machine can read."""
 
 import gzip
 import json
@@ -12,40 +12,44 @@ from forebay.errors import CaptureError
 
 __all__ = ["CAPTURE_VERSION", "Capture", "Window"]
 
-CAPTURE_VERSION = 1
+CAPTURE_VERSION = 1  # of the file format
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiled part of a run, and the times of the unprofiled steps that follow it."""
+    """The profiled part of a run, and the durations of the unprofiled steps after it.
 
-    start: int = 0  # nanoseconds, on the clock of the events
+    `start`, `end` and `traced` are nanoseconds on the clock of the events.
+    """
+
+    start: int = 0
     end: int = 0
     anchor: tuple[str, str, int] | None = None  # kind, API and line of the event that ends a step
-    untraced: tuple[float, ...] = ()  # seconds of each step after the window
-    traced: tuple[int, ...] = ()  # nanoseconds; when each step ended that was recorded on the device
+    untraced: tuple[float, ...] = ()  # seconds of each unprofiled step
+    traced: tuple[int, ...] = ()  # the end of each step that was recorded on the device
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One run. It holds sizes, types, times, source lines and checksums of samples, but no user data.
+    """Everything that one profiled run recorded.
 
-    The field names are the keys of the capture file.
+    A capture contains sizes, dtypes, times, source lines and checksums of data samples, but no training data. The field
+    names are the keys of the capture file.
     """
 
     script: str
     arguments: tuple[str, ...]
     ended: str  # how the script ended: "done", "exit 3", "ValueError: ...", "interrupted", "terminated"
-    seconds: float
-    machine: dict[str, Any]
-    versions: dict[str, str]
+    seconds: float  # duration of the run
+    machine: dict[str, Any]  # facts about the host
+    versions: dict[str, str]  # package name -> version
     window: Window
-    lines: tuple[Line, ...]
+    lines: tuple[Line, ...]  # lines of user code; events refer to them by index
     events: tuple[LedgerEvent, ...] = field(repr=False)
-    notes: tuple[str, ...] = ()  # what the doctor could not observe
-    facts: dict[str, Any] = field(default_factory=dict)  # of the process: threads, devices, memory, settings
-    rank: int | None = None
-    device: DeviceRecords | None = None  # device activity in the traced steps
+    notes: tuple[str, ...] = ()  # sentences about data that the doctor could not record
+    facts: dict[str, Any] = field(default_factory=dict)  # about the process: threads, devices, memory, settings
+    rank: int | None = None  # None if the run was not distributed
+    device: DeviceRecords | None = None  # None if the device was not recorded
 
     def without_text(self) -> "Capture":
         """Return a copy without source text."""
@@ -71,11 +75,11 @@ class Capture:
                 return cls._from_json(document)
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise CaptureError(
-                f"{path} is not a capture: {error}. Give a file that `forebay doctor --capture` wrote."
+                f"{path} is not a capture: {error}. Pass a file that `forebay doctor --capture` wrote."
             ) from error
         raise CaptureError(
             f"{path} is a capture of version {version}, but this Forebay reads version {CAPTURE_VERSION}. "
-            "Read it with the Forebay that wrote it."
+            "Read it with the version of Forebay that wrote it."
         )
 
     @classmethod

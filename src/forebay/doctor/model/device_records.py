@@ -1,4 +1,4 @@
-"""Device activity as CUPTI recorded it, in one layout for every CUPTI version from 12.1 on."""
+"""Device activity that CUPTI recorded, in one layout for all CUPTI versions since 12.1."""
 
 import base64
 import zlib
@@ -10,31 +10,31 @@ import numpy as np
 
 __all__ = ["RECORD", "CopyKind", "DeviceRecords", "MemoryKind", "RecordKind", "sort_by_start"]
 
-# The layout of `Record` in capture/device/buffers.c.
+# The layout of `Record` in capture/device/buffers.c, which converts the records of CUPTI.
 RECORD = np.dtype(
     [
-        ("start", "u8"),
-        ("end", "u8"),
+        ("start", "u8"),  # nanoseconds
+        ("end", "u8"),  # nanoseconds
         ("nbytes", "u8"),
-        ("name", "u8"),
-        ("kind", "u4"),
-        ("what", "u4"),
+        ("name", "u8"),  # of a kernel: index into `DeviceRecords.names`
+        ("kind", "u4"),  # RecordKind
+        ("what", "u4"),  # CopyKind of a copy, number of a host call, or type of a synchronization
         ("device", "u4"),
         ("stream", "u4"),
-        ("correlation", "u4"),
+        ("correlation", "u4"),  # equal for a host call and the device work that it starts
         ("thread", "u4"),
         ("grid", "u4", 3),
         ("block", "u4", 3),
-        ("source", "u1"),
-        ("target", "u1"),
-        ("flags", "u1"),
+        ("source", "u1"),  # MemoryKind of a copy
+        ("target", "u1"),  # MemoryKind of a copy
+        ("flags", "u1"),  # ASYNC
         ("unused", "u1", 5),
     ]
 )
 
 
 class RecordKind(IntEnum):
-    """The values of CUPTI_ACTIVITY_KIND_* that the doctor reads."""
+    """The kind of a record, with the values of CUPTI_ACTIVITY_KIND_*."""
 
     MEMCPY = 1
     MEMSET = 2
@@ -47,7 +47,7 @@ class RecordKind(IntEnum):
 
 
 class CopyKind(IntEnum):
-    """The direction of a copy."""
+    """The direction of a copy, with the values of CUPTI_ACTIVITY_MEMCPY_KIND_*."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -56,7 +56,7 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """The kind of memory at one end of a copy."""
+    """The memory that a copy reads or writes, with the values of CUPTI_ACTIVITY_MEMORY_KIND_*."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -66,25 +66,25 @@ class MemoryKind(IntEnum):
     MANAGED = 5
 
 
-ASYNC = 1  # bit in the flags of a copy: the copy was requested without waiting for it
+ASYNC = 1  # flag of a copy: the call that started it did not wait for it
 
 
 def sort_by_start(records: Any) -> Any:
-    """Sort records by start time. CUPTI returns buffers one stream at a time."""
+    """Return the records sorted by start. CUPTI groups them by stream."""
     return records[np.argsort(records["start"], kind="stable")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceRecords:
-    """The records of the traced steps, with times on the clock of the API ledger."""
+    """The device records of some steps. Their times use the clock of the ledger."""
 
-    records: Any  # an array of RECORD, sorted by start; `name` is an index into `names`
-    names: tuple[str, ...]
+    records: Any  # array with dtype RECORD, sorted by start
+    names: tuple[str, ...]  # of kernels
     dropped: int  # number of records that did not fit into the buffers
     version: int  # of the CUPTI interface
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON values. There are many records, so they are compressed."""
+        """Return JSON values. The records are compressed, because there are many."""
         packed = base64.b64encode(zlib.compress(self.records.tobytes())).decode()
         return {"records": packed, "names": list(self.names), "dropped": self.dropped, "version": self.version}
 

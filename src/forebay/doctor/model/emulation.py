@@ -1,4 +1,4 @@
-"""An emulation: the script runs again while one line behaves as if a cure were applied.
+"""An emulation: a second run that imitates a cure on the target line.
 
 The values that the script computes in such a run are stale or wrong. Only the step time is meaningful.
 """
@@ -11,7 +11,7 @@ __all__ = ["Emulation", "EmulationKind", "Verification"]
 
 
 class EmulationKind(StrEnum):
-    """How calls of the emulated line are replaced."""
+    """How an emulation replaces calls on its target line."""
 
     RESIDENT = "resident"
     REMEMBER = "remember"
@@ -24,6 +24,7 @@ class EmulationKind(StrEnum):
 
     @property
     def description(self) -> str:
+        """The replacement as a clause for the report."""
         return _DESCRIPTIONS[self]
 
 
@@ -41,12 +42,12 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """One kind of emulation, applied to one line of the script."""
+    """A kind of emulation and its target line."""
 
     kind: EmulationKind
     file: str
-    number: int
-    every: int = 0  # each call with a number divisible by `every` is made as written; 0: only the first call is
+    number: int  # of the target line in `file`
+    every: int = 0  # one of `every` calls runs as written; 0: only the first call does
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,7 +61,7 @@ class Emulation:
 class Verification:
     """The outcome of running the script again with the main cure emulated."""
 
-    kind: EmulationKind | None = None  # None: this cure cannot be emulated
-    predicted: tuple[float, float] | None = None  # seconds of a step with this cure: best case, worst case
-    measured: float | None = None  # seconds of a step; None: no step was measured
+    kind: EmulationKind | None = None  # None if the cure cannot be emulated
+    predicted: tuple[float, float] | None = None  # step time with the cure in seconds, best and worst
+    measured: float | None = None  # step time in seconds; None if there is no measurement
     trouble: str = ""  # why there is no measurement

@@ -1,19 +1,20 @@
-"""Events of the API ledger: what happened in the script, and which of its lines caused it.
+"""Ledger events: framework calls, each with the line of the script that made it.
 
-`LedgerEvent.detail` holds JSON values. Every framework uses the same keys; a hook leaves out what it does not know:
+`LedgerEvent.detail` contains JSON values. The keys are the same for all frameworks. A hook omits values that it does
+not know. The keys by event kind:
 
-    upload    device, dtype, shape, key (equal for equal data), from_dtype (before the call), pinned, non_blocking
+    upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking
     download  device, dtype, shape
-    move      op, source and target (devices), dtype, shape, timed (False: inside a graph, where it cannot be timed)
+    move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
-              (the line of a map that handles one row at a time); `nbytes` is the size of the batch
+              (the line of a map that handles one row per call); `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator)
     compile   function, reason (first, shape, dtype, value), signature
-    build     what (Dataset, Session, DataLoader, function, iterator), and facts that rules need: shuffle_rows,
-              prefetch, workers, fit (the number of the `fit` that made an iterator)
+    build     what (Dataset, Session, DataLoader, function, iterator), shuffle_rows, prefetch, workers, fit
+              (the number of the `fit` call that created the iterator)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
-    ops       count, tiny (how many took less time than a launch), calling_seconds (Python time between them)
+    ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
 """
 
 from enum import StrEnum
@@ -21,17 +22,17 @@ from typing import Any, NamedTuple
 
 __all__ = ["FEED_API", "LOOP_MARKS", "EventKind", "LedgerEvent", "Line"]
 
-FEED_API = "a forebay feed"  # the API name of an event that waits for a batch of Forebay
+FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kind of a ledger event."""
 
-    UPLOAD = "upload"  # a NumPy or Python array became a framework array, or was copied to a device
+    UPLOAD = "upload"  # a framework array was made from host data, or data was copied to a device
     DOWNLOAD = "download"  # a value was read back to the host, and the caller waited for it
-    MOVE = "move"  # a framework copied an array between devices for an operation on another device
+    MOVE = "move"  # a framework copied an array to the device that runs an operation
     INPUT = "input"  # the loop waited for its next batch
-    PREPARE = "prepare"  # user code inside an input pipeline ran: a dataset row, a map, a generator
+    PREPARE = "prepare"  # user code in an input pipeline ran: a dataset row, a map, a generator
     COMPILE = "compile"  # a function was traced or compiled
     BUILD = "build"  # a long-lived object was created: a pipeline, a session, a loader, a function
     RUN = "run"  # a compiled function ran: tf.function, jit, torch.compile, a session
@@ -43,7 +44,7 @@ class EventKind(StrEnum):
     __hash__ = str.__hash__  # Enum.__hash__ is Python code, and every event is hashed several times
 
 
-# Kinds of events that occur once a step, the most reliable first. Uploads and reads may occur several times.
+# Event kinds that can mark a step, the most reliable first. Later kinds may occur several times in a step.
 LOOP_MARKS: tuple[frozenset[EventKind], ...] = (
     frozenset({EventKind.STEP}),
     frozenset({EventKind.INPUT}),
@@ -67,16 +68,16 @@ class Line(NamedTuple):
 
 
 class LedgerEvent(NamedTuple):
-    """One event. Times are nanoseconds of a monotonic clock."""
+    """One framework call. Times are nanoseconds of a monotonic clock."""
 
-    kind: str
-    api: str  # as the user writes it: tf.convert_to_tensor, Tensor.item, DataLoader
-    line: int  # index into `Capture.lines`; -1: no line of user code was on the stack
-    thread: int
+    kind: str  # a value of EventKind
+    api: str  # the call as the user writes it: tf.convert_to_tensor, Tensor.item, DataLoader
+    line: int  # index into `Capture.lines`; -1 if no user code was on the stack
+    thread: int  # thread id
     start: int
     end: int
     nbytes: int = 0
-    detail: dict[str, Any] | None = None  # JSON values: dtype, shape, device, pinned, key, count, ...
+    detail: dict[str, Any] | None = None  # see the docstring of this module
 
     @property
     def seconds(self) -> float:

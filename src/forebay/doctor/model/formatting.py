@@ -1,4 +1,4 @@
-"""Numbers and texts in the form that reports show."""
+"""Formatting of numbers, source locations and other texts for the reports."""
 
 from pathlib import Path
 
@@ -6,19 +6,19 @@ from forebay.doctor.model.events import Line
 
 __all__ = [
     "format_count",
+    "format_location",
     "format_percent",
     "format_rate",
     "format_seconds",
     "format_seconds_range",
     "format_speedup",
-    "one_line",
     "predicted_step_seconds",
-    "printable",
-    "short_location",
+    "replace_control_characters",
+    "to_one_line",
     "truncate",
 ]
 
-MIN_STEP_SHARE = 0.01  # of a step: what remains even if a cure is predicted to save the whole step
+MIN_STEP_SHARE = 0.01  # of the present step time; the shortest step time that a report predicts
 
 
 def format_seconds(value: float) -> str:
@@ -27,49 +27,54 @@ def format_seconds(value: float) -> str:
     >>> format_seconds(0.00123)
     '1.23 ms'
     """
-    factor, unit = _unit(value)
-    return f"{_three_digits(value * factor)} {unit}"
+    factor, unit = _choose_unit(value)
+    return f"{_format_three_digits(value * factor)} {unit}"
 
 
 def format_seconds_range(low: float, high: float) -> str:
-    """Format two times in one unit, or one time if both read the same.
+    """Format two times in one unit, or one time if both have the same text.
 
     >>> format_seconds_range(0.0049, 0.0112)
     '4.90 to 11.2 ms'
     """
-    factor, unit = _unit(high)
-    least, most = _three_digits(low * factor), _three_digits(high * factor)
+    factor, unit = _choose_unit(high)
+    least, most = _format_three_digits(low * factor), _format_three_digits(high * factor)
     return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
 
 
 def format_percent(share: float) -> str:
-    """Format a share; shares below 10 % get one decimal.
+    """Format a share as a percentage, with one decimal below 10 %.
 
     >>> format_percent(0.547), format_percent(0.0312)
     ('55%', '3.1%')
     """
+    # With one decimal, shares from 0.0995 would read 10.0%, and shares below 0.0005 would read 0.0%.
     return f"{share:.0%}" if share >= 0.0995 or share < 0.0005 else f"{share:.1%}"
 
 
 def predicted_step_seconds(low: float, high: float, step: float) -> tuple[float, float]:
-    """Return the best and the worst step time if between `low` and `high` seconds are saved."""
+    """Return the shortest and longest step time if a cure saves `low` to `high` seconds.
+
+    `step` is the present step time in seconds.
+    """
     return max(step - high, step * MIN_STEP_SHARE), max(step - low, step * MIN_STEP_SHARE)
 
 
 def format_speedup(low: float, high: float, step: float) -> str:
-    """Format the speedup of a step if between `low` and `high` of its seconds are saved.
+    """Format the speedup if a cure saves `low` to `high` seconds of a step.
 
     >>> format_speedup(0.4, 0.5, 1.0)
     '1.7 to 2.0 x'
     """
     best, worst = predicted_step_seconds(low, high, step)
+    # 9.95 is the first speedup that would read 10.0.
     digits = 2 if step / worst < 1.1 else 1 if step / best < 9.95 else 0
     slowest, fastest = f"{step / worst:.{digits}f}", f"{step / best:.{digits}f}"
     return f"{fastest} x" if slowest == fastest else f"{slowest} to {fastest} x"
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format a number with its noun.
+    """Format a number and a noun, which becomes plural if needed.
 
     >>> format_count(1, "step"), format_count(1200, "step")
     ('1 step', '1,200 steps')
@@ -77,33 +82,37 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def one_line(text: str) -> str:
-    """Put a text on one line, with single spaces between its words.
+def to_one_line(text: str) -> str:
+    """Return the text on one line, with single spaces between words.
 
-    >>> one_line("x = 1\\n\\x1b[2J")
+    >>> to_one_line("x = 1\\n\\x1b[2J")
     'x = 1 [2J'
     """
-    return " ".join(printable(text).split())
+    return " ".join(replace_control_characters(text).split())
 
 
-def printable(text: str) -> str:
-    """Replace characters that control a terminal by spaces."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def replace_control_characters(text: str) -> str:
+    """Return the text with spaces instead of control characters, which could change a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
-def short_location(line: Line, script: str) -> str:
-    """Format a line with a path relative to the folder of the script, or with the last two path parts."""
-    path, own = Path(line.file), Path(script)
-    for start in (own.parent, own.parent.absolute()):
-        if path.is_relative_to(start):
-            return f"{path.relative_to(start)}:{line.number}"
-    if path.parts[-len(own.parts) :] == own.parts:  # the script itself; its folder or the machine has changed since
+def format_location(line: Line, script: str) -> str:
+    """Format a line as `path:number`, with a short path.
+
+    The path is relative to the folder of the script. For files outside this folder, it is the last two path parts.
+    """
+    path, script_path = Path(line.file), Path(script)
+    for folder in (script_path.parent, script_path.parent.absolute()):
+        if path.is_relative_to(folder):
+            return f"{path.relative_to(folder)}:{line.number}"
+    # The script itself, if the capture was recorded in another folder or on another machine.
+    if path.parts[-len(script_path.parts) :] == script_path.parts:
         return f"{path.name}:{line.number}"
     return f"{Path(*path.parts[-2:])}:{line.number}"
 
 
 def format_rate(count: float) -> str:
-    """Format how often something happens in a step.
+    """Format a number of calls per step.
 
     >>> format_rate(1.0), format_rate(0.25), format_rate(1234.5)
     ('1', '0.25', '1,234')
@@ -116,14 +125,16 @@ def truncate(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 3].rstrip() + "..."
 
 
-def _unit(value: float) -> tuple[float, str]:
+def _choose_unit(value: float) -> tuple[float, str]:
+    """Return the factor and the name of the unit for a time in seconds."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 0.9995:  # rounds to 1.00 of this unit
             return factor, unit
     return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
+    """Format with three significant digits, and with all digits from 1,000 on."""
     if value >= 99.95 or not value:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

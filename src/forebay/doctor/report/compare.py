@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, SEVERE
+from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
 
@@ -25,7 +25,7 @@ _REQUIRED_KEYS = {
 _HINT = "Write one with `forebay doctor --json FILE train.py`."
 _SLOWER_SHARES = {
     "moderate": LEAST_SHARE,
-    "severe": SEVERE,
+    "severe": SEVERE_SHARE,
 }  # share of a step by which it must be slower to fail --fail-on
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 

@@ -9,13 +9,13 @@ from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
     format_count,
+    format_location,
     format_percent,
     format_seconds,
     format_seconds_range,
     format_speedup,
-    one_line,
     predicted_step_seconds,
-    short_location,
+    to_one_line,
     truncate,
 )
 from forebay.doctor.rules.finding import Cure, Finding
@@ -116,7 +116,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
     assert view.steps is not None
     kind, api, number = view.steps.anchor
     line = view.line(number)
-    end = f"{api} ({short_location(line, view.capture.script)})" if line else api
+    end = f"{api} ({format_location(line, view.capture.script)})" if line else api
     step, count = format_seconds(view.step_seconds), f"{len(view.steps):,}"
     if kind == EventKind.OPS:
         return f"No call marks the end of a step, so one span of {end} counts as a step: {step} (median of {count})."
@@ -190,7 +190,7 @@ def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
 
 def describe_early_end(diagnosis: Diagnosis) -> str:
     """Say that the script ended early; empty if it ran to its end."""
-    ended = one_line(diagnosis.view.capture.ended)
+    ended = to_one_line(diagnosis.view.capture.ended)
     if ended == "done":
         return ""
     error = truncate(ended.rstrip(".: "), LONGEST_ERROR)

@@ -6,7 +6,7 @@ from itertools import islice
 from rich.text import Text
 
 from forebay.doctor.diagnosis.diagnose import Diagnosis
-from forebay.doctor.model.formatting import format_count, format_percent, format_seconds, one_line, short_location
+from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
 from forebay.doctor.report.sentences import (
@@ -75,7 +75,7 @@ def _screen(diagnosis: Diagnosis, width: int) -> list[Text]:
 def _head(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     capture = diagnosis.view.capture
     ran = f"ran {format_seconds(capture.seconds)}"
-    script = fit_width_left(one_line(capture.script), width - len(ran) - len("forebay doctor  ") - 2)
+    script = fit_width_left(to_one_line(capture.script), width - len(ran) - len("forebay doctor  ") - 2)
     yield from place_left_and_right(
         Text.assemble(("forebay doctor", "bold"), "  ", script), Text(ran, style="dim"), width
     )
@@ -89,7 +89,7 @@ def _diagnosis(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     """Show the main finding: source line, cost, evidence, and the cures as code."""
     finding = diagnosis.main
     style = "bold yellow" if diagnosis.view.steps is None else "bold green" if finding is None else "bold bright_red"
-    yield from wrap_lines(Text(f"{one_line(headline(diagnosis))}.", style=style), width)
+    yield from wrap_lines(Text(f"{to_one_line(headline(diagnosis))}.", style=style), width)
     if diagnosis.view.steps is None:
         yield from _paragraphs(describe_missing_loop(diagnosis), width, hang=0)
     if finding is None:
@@ -111,14 +111,14 @@ def _diagnosis(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
 
 
 def _cure(diagnosis: Diagnosis, cure: Cure, width: int) -> Iterator[Text]:
-    title = Text.assemble(("Cure: ", "green"), one_line(cure.title))
+    title = Text.assemble(("Cure: ", "green"), to_one_line(cure.title))
     gain = speedup(diagnosis, cure) if cure.gain else ""  # the cure of a warning saves no time
     yield from place_left_and_right(title, Text(gain, style="green"), width, indent=2, hang=6)
 
 
 def _step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     view = diagnosis.view
-    yield from wrap_lines(Text(one_line(describe_step_time(diagnosis))), width)
+    yield from wrap_lines(Text(to_one_line(describe_step_time(diagnosis))), width)
     yield from wrap_lines(Text(parts_introduction(diagnosis), style="dim"), width)
     whole = sum(view.step_parts.values()) or 1.0
     shown = {name: value for name, value in view.step_parts.items() if value / whole >= SMALLEST_PART}
@@ -143,7 +143,7 @@ def _side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
         line
         for name, sentences in notes.items()
         for sentence in sentences.splitlines()
-        for line in wrap_lines(Text.assemble((f"{name}  ", "bold"), one_line(sentence)), width, hang=len(name) + 2)
+        for line in wrap_lines(Text.assemble((f"{name}  ", "bold"), to_one_line(sentence)), width, hang=len(name) + 2)
     ]
     return [Text(), *lines] if lines else []
 
@@ -170,7 +170,7 @@ def _other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: i
         else "warning"
     )
     style = "bold bright_red" if diagnosis.severity(finding) == "severe" else "bold yellow"
-    title = Text.assemble((f"{number} ", style), (one_line(finding.title), "bold"))
+    title = Text.assemble((f"{number} ", style), (to_one_line(finding.title), "bold"))
     yield from place_left_and_right(title, cost, width, hang=2)
     yield from _source_line(diagnosis, finding, width, indent=2)
     if finding.cures:
@@ -181,8 +181,8 @@ def _source_line(diagnosis: Diagnosis, finding: Finding, width: int, *, indent: 
     """Show the source line, shortened to one line of the terminal."""
     if finding.line is None:
         return
-    place = fit_width_left(one_line(short_location(finding.line, diagnosis.view.capture.script)), width // 2)
-    text = fit_width(one_line(finding.line.text), width - indent - len(place) - 2)
+    place = fit_width_left(to_one_line(format_location(finding.line, diagnosis.view.capture.script)), width // 2)
+    text = fit_width(to_one_line(finding.line.text), width - indent - len(place) - 2)
     yield Text.assemble(" " * indent, (place, "cyan"), f"  {text}" if text else "")
 
 
@@ -199,4 +199,4 @@ def _notes(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
 
 def _paragraphs(texts: Iterable[str], width: int, *, indent: int = 0, hang: int = 2, style: str = "") -> Iterator[Text]:
     for text in texts:
-        yield from wrap_lines(Text(one_line(text), style=style), width, indent=indent, hang=hang)
+        yield from wrap_lines(Text(to_one_line(text), style=style), width, indent=indent, hang=hang)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from forebay.doctor.model.formatting import format_count, format_seconds, one_line
+from forebay.doctor.model.formatting import format_count, format_seconds, to_one_line
 from forebay.doctor.report.compare import Comparison, Document, TimeChange
 from forebay.doctor.report.terminal_layout import (
     fit_width,
@@ -32,7 +32,7 @@ def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: 
 
 def _head(names: tuple[str, str], width: int) -> Iterator[Text]:
     room = (width - len("forebay doctor  ") - len(" -> ")) // 2
-    before, after = (fit_width_left(one_line(name), room) for name in names)
+    before, after = (fit_width_left(to_one_line(name), room) for name in names)
     yield Text.assemble(("forebay doctor", "bold"), f"  {before} -> {after}")
     yield Text("─" * width, style="dim")
 
@@ -42,14 +42,14 @@ def _step(comparison: Comparison, width: int) -> Iterator[Text]:
     scripts = [Path(document.get("script", "")).name for document in (comparison.before, comparison.after)]
     if scripts[0] != scripts[1]:
         yield from wrap_lines(
-            Text(one_line(f"The two runs are of different scripts: {scripts[0]} and {scripts[1]}."), style="yellow"),
+            Text(to_one_line(f"The two runs are of different scripts: {scripts[0]} and {scripts[1]}."), style="yellow"),
             width,
         )
     if comparison.differences:
         others = "; ".join(comparison.differences[:MOST_DIFFERENCES])
         more = len(comparison.differences) - MOST_DIFFERENCES
         sentence = f"The environment differs too: {others}{f'; and {more} more' if more > 0 else ''}."
-        yield from wrap_lines(Text(one_line(sentence), style="yellow"), width)
+        yield from wrap_lines(Text(to_one_line(sentence), style="yellow"), width)
     yield Text()
     # The three columns of times take 34 characters: 11 + 11 + 12.
     yield Text(f"{'  part of a step':<{width - 34}}{'before':>11}{'after':>11}{'change':>12}", style="dim")
@@ -100,7 +100,7 @@ def _group(titles: tuple[str, str], findings: list[tuple[Document, str]], style:
     yield Text(format_count(len(findings), noun), style=f"bold {style}")
     for finding, earlier_cost in findings[:MOST_FINDINGS]:
         cost = Text(f"{earlier_cost}{format_seconds(finding['seconds_per_step'])}")
-        yield from place_left_and_right(Text(one_line(finding["title"])), cost, width, indent=2, hang=2)
+        yield from place_left_and_right(Text(to_one_line(finding["title"])), cost, width, indent=2, hang=2)
         yield from _source_line(finding, width)
     if len(findings) > MOST_FINDINGS:
         yield Text(f"  and {len(findings) - MOST_FINDINGS} more", style="dim")
@@ -109,6 +109,6 @@ def _group(titles: tuple[str, str], findings: list[tuple[Document, str]], style:
 def _source_line(finding: Document, width: int) -> Iterator[Text]:
     if finding["file"] is None:
         return
-    place = fit_width_left(one_line(f"{Path(finding['file']).name}:{finding['line']}"), width // 2)
-    text = fit_width(one_line(finding["text"] or ""), width - 4 - len(place) - 2)
+    place = fit_width_left(to_one_line(f"{Path(finding['file']).name}:{finding['line']}"), width // 2)
+    text = fit_width(to_one_line(finding["text"] or ""), width - 4 - len(place) - 2)
     yield Text.assemble("    ", (place, "cyan"), f"  {text}" if text else "")

@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from forebay.doctor.model.formatting import printable
+from forebay.doctor.model.formatting import replace_control_characters
 
 __all__ = ["bar", "code_lines", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_lines"]
 
@@ -37,7 +37,7 @@ def code_lines(source: str, width: int, *, indent: int) -> Iterator[Text]:
     """Wrap source code. In long lines the comment moves up, and method chains are split."""
     columns = width - indent - 4
     for line in source.splitlines():
-        for part in _comment_first(printable(line), columns):
+        for part in _comment_first(replace_control_characters(line), columns):
             for link in _split_chain(part, columns):
                 for number, piece in enumerate(_wrap(Text(link), columns) or [Text()]):
                     piece.rstrip()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
-from forebay.doctor.model.formatting import format_count, format_seconds, one_line
+from forebay.doctor.model.formatting import format_count, format_seconds, to_one_line
 from forebay.doctor.report.terminal import LEAST_WIDTH, WIDTH
 from forebay.doctor.report.terminal_layout import fit_width, join_lines, wrap_lines
 
@@ -30,7 +30,7 @@ def _lines(ranks: RankComparison, width: int) -> Iterator[Text]:
             f"  {format_count(len(ranks.ranks) - MOST_RANKS, 'more rank')}. Use --json FILE to see all.", style="dim"
         )
     for remark in ranks.remarks[:MOST_REMARKS]:
-        yield from wrap_lines(Text(one_line(f"{remark}."), style="yellow"), width, indent=2, hang=2)
+        yield from wrap_lines(Text(to_one_line(f"{remark}."), style="yellow"), width, indent=2, hang=2)
     if len(ranks.remarks) > MOST_REMARKS:
         yield Text(
             f"  {format_count(len(ranks.remarks) - MOST_REMARKS, 'more remark')}. Use --json FILE to see all.",

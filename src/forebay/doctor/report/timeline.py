@@ -7,7 +7,7 @@ from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import LedgerEvent
-from forebay.doctor.model.formatting import format_count, one_line, short_location, truncate
+from forebay.doctor.model.formatting import format_count, format_location, to_one_line, truncate
 from forebay.doctor.report.colors import color_of_kind
 from forebay.doctor.report.device_events import all_events
 from forebay.doctor.report.tracks import tracks_of
@@ -101,7 +101,7 @@ def _site(view: CaptureView, site: SiteKey) -> dict[str, str]:
     return {
         "kind": kind,
         "color": color_of_kind(kind),
-        "api": truncate(one_line(api), LONGEST_TEXT),
-        "place": short_location(line, view.capture.script) if line else "",
-        "text": truncate(one_line(line.text), LONGEST_TEXT) if line else "",
+        "api": truncate(to_one_line(api), LONGEST_TEXT),
+        "place": format_location(line, view.capture.script) if line else "",
+        "text": truncate(to_one_line(line.text), LONGEST_TEXT) if line else "",
     }

@@ -5,7 +5,7 @@ from collections import Counter
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework
 from forebay.doctor.model.events import EventKind, Line
-from forebay.doctor.model.formatting import format_percent, short_location
+from forebay.doctor.model.formatting import format_location, format_percent
 from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure
 
@@ -61,7 +61,7 @@ def source_text(line: Line | None, otherwise: str) -> str:
 
 def location(view: CaptureView, line: Line | None, otherwise: str) -> str:
     """Return a short location of a line, or `otherwise` if it is unknown."""
-    return short_location(line, view.capture.script) if line else otherwise
+    return format_location(line, view.capture.script) if line else otherwise
 
 
 def batch_rows(*sites: CallSite) -> int:
