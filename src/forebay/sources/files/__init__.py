@@ -1,1 +1,1 @@
-"""What file formats share: mapping, many files as one source, chunked columns, decompression in advance."""
+"""Code that file formats share: mapping, many files as one source, chunked columns, prefetch."""

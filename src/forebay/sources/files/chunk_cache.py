@@ -17,55 +17,54 @@ class ChunkCache:
 
     If no buffer is free, the cache evicts the least recently used chunk.
 
-    A thread claims all chunks that it needs at once, or waits until there is room for all of them. So two threads
-    never wait for each other's buffers. The thread then fills the missing chunks without a lock. After that, it waits
-    for chunks that other threads fill.
+    A thread claims all chunks that it needs in one step. If there are too few buffers, it claims none and waits. So two
+    threads never wait for each other's buffers. The thread then fills the missing chunks without holding the lock, and
+    waits for chunks that other threads fill.
 
     All buffers have one size, so a claim is a few NumPy operations on many chunks at once. The readers of object
-    stores do not use this class, because byte ranges differ in size. Also, their RAM tier (`objects/cache_tiers.py`)
-    never evicts, and `objects/range_reader.py` drops a range as soon as no group uses it.
+    stores do not use this class, because byte ranges differ in size.
     """
 
-    def __init__(self, chunks: int, first_rows: Array) -> None:
-        """Make an empty cache for a file of `chunks` chunks.
+    def __init__(self, chunk_count: int, first_rows: Array) -> None:
+        """Make an empty cache for a file of `chunk_count` chunks.
 
-        The caller allocates one array for all buffers. `first_rows` lists the row of that array at which each buffer
-        starts. If there are as many buffers as chunks, chunk i always uses buffer i.
+        The caller allocates one array for all buffers. Buffer i starts at row `first_rows[i]` of this array. If there
+        are as many buffers as chunks, chunk i always uses buffer i.
         """
         self._first_rows = first_rows
-        self._holds_all = len(first_rows) == chunks
-        self._buffer = np.full(chunks, -1)  # the buffer of each chunk; -1: none
-        self._users = np.zeros(chunks, np.int64)  # number of threads that pin each chunk
-        self._last_claim = np.zeros(chunks, np.int64)  # `_claims` at the latest claim of each chunk, to find the oldest
-        self._is_filled = np.zeros(chunks, np.bool_)
-        self._owner = np.full(len(first_rows), -1)  # the chunk in each buffer; -1: none
-        self._errors: dict[int, BaseException] = {}  # chunk -> why it could not be filled
-        self._claims = 0  # number of claims so far
+        self._fits_all = len(first_rows) == chunk_count
+        self._chunk_buffers = np.full(chunk_count, -1)  # number of the buffer of each chunk; -1: none
+        self._pin_counts = np.zeros(chunk_count, np.int64)  # number of threads that pin each chunk
+        self._last_claims = np.zeros(chunk_count, np.int64)  # `_claim_count` at the latest claim of each chunk
+        self._is_filled = np.zeros(chunk_count, np.bool_)  # for each chunk
+        self._buffer_chunks = np.full(len(first_rows), -1)  # number of the chunk in each buffer; -1: none
+        self._errors: dict[int, BaseException] = {}  # chunk -> error that its fill raised
+        self._claim_count = 0  # claims of all threads so far
         self._changed = threading.Condition()
-        self.is_complete = chunks == 0  # True once every chunk is filled and none can be evicted
+        self.is_complete = chunk_count == 0  # True once every chunk is filled and none can be evicted
 
     @property
     def max_claim(self) -> int:
         """Largest number of chunks that a thread may pin at once.
 
-        It is a quarter of the buffers if not all chunks fit, so that other threads find buffers too.
+        If not all chunks fit in the cache, this is a quarter of the buffers, to leave buffers for other threads.
         """
-        return len(self._first_rows) if self._holds_all else max(1, len(self._first_rows) // 4)
+        return len(self._first_rows) if self._fits_all else max(1, len(self._first_rows) // 4)
 
     @property
-    def used(self) -> int:
+    def used_buffers(self) -> int:
         """Number of buffers that hold a chunk."""
-        return int(np.count_nonzero(self._owner >= 0))
+        return int(np.count_nonzero(self._buffer_chunks >= 0))
 
     def first_rows(self, chunks: Any) -> Any:
-        """Return the row of the array at which each of these pinned chunks starts."""
-        return self._first_rows[self._buffer[chunks]]
+        """Return the row of the caller's array at which each of these pinned chunks starts."""
+        return self._first_rows[self._chunk_buffers[chunks]]
 
     @contextmanager
     def pin(self, chunks: Array, fill: Callable[[int, int], None]) -> Iterator[None]:
         """Load distinct chunks, and keep them in their buffers until the `with` block ends.
 
-        `fill(chunk, first_row)` writes a missing chunk to the array, from `first_row` on.
+        `fill(chunk, first_row)` writes a missing chunk to the caller's array, from row `first_row` on.
         """
         missing = self._claim(chunks)
         try:
@@ -76,61 +75,62 @@ class ChunkCache:
             self._release(chunks)
 
     def _claim(self, chunks: Array) -> list[int]:
-        """Pin chunks, once there is a buffer for each. Return those to fill."""
+        """Wait until each chunk can have a buffer, pin the chunks, and return the missing ones."""
         with self._changed:
             while True:
-                missing = chunks[self._buffer[chunks] < 0]
-                buffers = missing if self._holds_all else self._find_room(len(missing), chunks)
+                missing = chunks[self._chunk_buffers[chunks] < 0]
+                buffers = missing if self._fits_all else self._free_buffers(len(missing), chunks)
                 if len(buffers) == len(missing):
                     break
                 self._changed.wait()
-            self._buffer[missing], self._owner[buffers] = buffers, missing
-            self._users[chunks] += 1
-            self._claims += 1
-            self._last_claim[chunks] = self._claims
-            to_fill: list[int] = missing.tolist()
-            return to_fill
+            self._chunk_buffers[missing], self._buffer_chunks[buffers] = buffers, missing
+            self._pin_counts[chunks] += 1
+            self._claim_count += 1
+            self._last_claims[chunks] = self._claim_count
+            missing_chunks: list[int] = missing.tolist()
+            return missing_chunks
 
-    def _find_room(self, count: int, wanted: Array) -> Array:
-        """Return `count` buffers, and evict unpinned chunks from them if necessary.
+    def _free_buffers(self, count: int, needed: Array) -> Array:
+        """Return `count` free buffers, and evict unpinned chunks if necessary.
 
-        Never evict a chunk in `wanted`. If too few buffers can be freed, return fewer than `count` and evict nothing.
+        Never evict a chunk in `needed`. If too few buffers can be freed, evict nothing and return fewer buffers.
         """
         if count == 0:
             return np.empty(0, np.intp)
-        free = np.flatnonzero(self._owner < 0)[:count]
+        chunks = self._buffer_chunks
+        free = np.flatnonzero(chunks < 0)[:count]
         if len(free) == count:
             return free
-        idle = np.flatnonzero((self._owner >= 0) & (self._users[self._owner] == 0) & ~np.isin(self._owner, wanted))
-        if len(free) + len(idle) < count:
+        evictable = np.flatnonzero((chunks >= 0) & (self._pin_counts[chunks] == 0) & ~np.isin(chunks, needed))
+        if len(free) + len(evictable) < count:
             return free
-        oldest = idle[np.argsort(self._last_claim[self._owner[idle]], kind="stable")[: count - len(free)]]
-        self._evict(self._owner[oldest])
+        oldest = evictable[np.argsort(self._last_claims[chunks[evictable]], kind="stable")[: count - len(free)]]
+        self._evict(chunks[oldest])
         return np.concatenate([free, oldest])
 
     def _evict(self, chunks: Any) -> None:
-        self._owner[self._buffer[chunks]] = -1
-        self._buffer[chunks], self._is_filled[chunks] = -1, False
+        self._buffer_chunks[self._chunk_buffers[chunks]] = -1
+        self._chunk_buffers[chunks], self._is_filled[chunks] = -1, False
 
     def _fill_missing(self, chunks: list[int], fill: Callable[[int, int], None]) -> None:
-        for number, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunks):
             try:
-                fill(chunk, int(self._first_rows[self._buffer[chunk]]))
+                fill(chunk, int(self._first_rows[self._chunk_buffers[chunk]]))
             except BaseException as error:
-                self._fail(chunks[number:], error)  # this thread does not fill the later chunks either
+                self._record_error(chunks[index:], error)  # this thread will not fill the later chunks either
                 raise
             with self._changed:
                 self._is_filled[chunk] = True
-                self.is_complete = self._holds_all and bool(self._is_filled.all())
+                self.is_complete = self._fits_all and bool(self._is_filled.all())
                 self._changed.notify_all()
 
-    def _fail(self, chunks: list[int], error: BaseException) -> None:
+    def _record_error(self, chunks: list[int], error: BaseException) -> None:
         with self._changed:
             self._errors |= dict.fromkeys(chunks, error)
             self._changed.notify_all()
 
     def _wait_until_filled(self, chunks: Array) -> None:
-        """Wait for chunks that other threads fill. Raise their error if they fail."""
+        """Wait for chunks that other threads fill. Raise the error of a failed fill."""
         if self._is_filled[chunks].all():
             return
         with self._changed:
@@ -142,10 +142,10 @@ class ChunkCache:
 
     def _release(self, chunks: Array) -> None:
         with self._changed:
-            self._users[chunks] -= 1
-            # Forget the error of a chunk that no thread pins. The next thread that needs this chunk loads it again.
-            unused = [chunk for chunk in self._errors if self._users[chunk] == 0]
-            for chunk in unused:
+            self._pin_counts[chunks] -= 1
+            # Drop failed chunks that no thread pins. The next thread that needs such a chunk fills it again.
+            unpinned = [chunk for chunk in self._errors if self._pin_counts[chunk] == 0]
+            for chunk in unpinned:
                 del self._errors[chunk]
                 self._evict(chunk)
             self._changed.notify_all()

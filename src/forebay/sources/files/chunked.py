@@ -1,9 +1,8 @@
-"""One leaf that a format stores in chunks.
+"""One leaf that a file stores in compressed chunks.
 
-Each chunk is decompressed into a cache, and rows are gathered from the cache.
-
-A chunk is the smallest unit that a compressed format can read. If the budget allows, the cache holds all chunks and
-each is decompressed once. Otherwise the cache evicts the least recently used chunk (`chunk_cache.py`).
+`ChunkedColumn` decompresses chunks into a cache and gathers rows from the cache. A chunk is the smallest unit that can
+be decompressed. If the budget allows, the cache holds all chunks, and each is decompressed only once. Otherwise the
+cache evicts the least recently used chunk (`chunk_cache.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +20,18 @@ from forebay.sources.files.chunk_cache import ChunkCache
 
 __all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"]
 
-# Called as `decompress(chunk, out)`: writes the rows of a chunk to `out`. Several threads call it at the same time.
+# `decompress(chunk, out)` writes the rows of chunk number `chunk` to `out`. Several threads may call it at once.
 DecompressChunk: TypeAlias = Callable[[int, Array], None]
 ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MIN_CHUNKS = 4  # held even above the budget: with fewer, shuffled reads would decompress the same chunks repeatedly
-_MAIN_COLUMN_SHARE = 8  # a column with less than 1/8 of the bytes of the largest does not set the chunk length
+_MIN_CACHED_CHUNKS = 4  # even above the budget; with fewer, shuffled reads would decompress chunks again and again
+_SMALL_COLUMN_DIVISOR = 8  # a column with less than 1/8 of the bytes of the largest column is small
 
 
 class ChunkedColumn:
     """One leaf in chunks: chunk `i` holds the rows from `boundaries[i]` to `boundaries[i + 1]`.
 
-    `explain()` shows `note`.
+    `note` is a remark about the format, which `explain()` shows.
     """
 
     def __init__(
@@ -47,29 +46,29 @@ class ChunkedColumn:
 
     @property
     def nbytes(self) -> int:
-        """Decompressed size of all rows."""
+        """Decompressed size of all rows, in bytes."""
         return self.length * self.spec.nbytes
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that decompressed chunks take now."""
-        return self._cache.used * self.chunk_rows * self.spec.nbytes
+        """Bytes of memory that the cached chunks occupy now."""
+        return self._cache.used_buffers * self.chunk_rows * self.spec.nbytes
 
     def set_budget(self, nbytes: int) -> int:
-        """Set the memory for decompressed chunks and return how many fit.
+        """Set the budget of the cache and return the number of chunks that fit.
 
-        This drops the chunks that are held now.
+        This replaces the cache with an empty one.
         """
         chunks = len(self._boundaries) - 1
         fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
-        held = chunks if self.nbytes <= nbytes else min(chunks, max(_MIN_CHUNKS, fitting))
+        cached = chunks if self.nbytes <= nbytes else min(chunks, max(_MIN_CACHED_CHUNKS, fitting))
         # If all chunks fit, row i of the leaf is row i of the array, and no lookup is needed.
-        first_rows = self._boundaries[:-1] if held == chunks else np.arange(held, dtype=np.int64) * self.chunk_rows
-        rows = self.length if held == chunks else held * self.chunk_rows
+        first_rows = self._boundaries[:-1] if cached == chunks else np.arange(cached, dtype=np.int64) * self.chunk_rows
+        rows = self.length if cached == chunks else cached * self.chunk_rows
         # The operating system assigns memory to this array only when a chunk is written.
         self._array: Array = np.empty((rows, *self.spec.batch_shape(0)[1:]), self.spec.dtype)
         self._cache, self._gather = ChunkCache(chunks, first_rows), make_gather(self._array)
-        return held
+        return cached
 
     def gather(self, rows: Rows, out: Array) -> None:
         if self._cache.is_complete:
@@ -80,7 +79,7 @@ class ChunkedColumn:
             self._gather_scattered(rows, out)
 
     def memory(self) -> list[MemoryRegion]:
-        """Return no region: the file holds compressed rows."""
+        """Return no region, because the file stores the rows compressed."""
         return []
 
     def memory_extents(self) -> list[MemoryExtent]:
@@ -90,25 +89,25 @@ class ChunkedColumn:
         for chunk, part in split_slice(rows, self._boundaries):
             with self._cache.pin(np.asarray([chunk]), self._fill):
                 shift = int(self._cache.first_rows(chunk)) - int(self._boundaries[chunk])
-                held = slice(part.start + shift, part.stop + shift)
-                self._gather(held, out[part.start - rows.start : part.stop - rows.start])
+                cached_rows = slice(part.start + shift, part.stop + shift)
+                self._gather(cached_rows, out[part.start - rows.start : part.stop - rows.start])
 
     def _gather_scattered(self, rows: Array, out: Array) -> None:
-        chunks = self._chunks_of(rows)
+        chunks = self._find_chunks(rows)
         needed = np.unique(chunks)
         if len(needed) <= self._cache.max_claim:
-            self._gather_pinned(needed, chunks, rows, out)
+            self._pin_and_gather(needed, chunks, rows, out)
             return
-        for some_chunks, positions in _claims(needed, chunks, self._cache.max_claim):
-            found = np.empty((len(positions), *out.shape[1:]), out.dtype)
-            self._gather_pinned(some_chunks, chunks[positions], rows[positions], found)
-            out[positions] = found
+        for claimed, positions in _split_into_claims(needed, chunks, self._cache.max_claim):
+            gathered = np.empty((len(positions), *out.shape[1:]), out.dtype)
+            self._pin_and_gather(claimed, chunks[positions], rows[positions], gathered)
+            out[positions] = gathered
 
-    def _gather_pinned(self, needed: Array, chunks: Array, rows: Array, out: Array) -> None:
+    def _pin_and_gather(self, needed: Array, chunks: Array, rows: Array, out: Array) -> None:
         with self._cache.pin(needed, self._fill):
             self._gather(self._cache.first_rows(chunks) + (rows - self._boundaries[chunks]), out)
 
-    def _chunks_of(self, rows: Array) -> Array:
+    def _find_chunks(self, rows: Array) -> Array:
         return rows // self.chunk_rows if self._has_equal_chunks else find_parts(rows, self._boundaries)
 
     def _fill(self, chunk: int, first_row: int) -> None:
@@ -118,12 +117,12 @@ class ChunkedColumn:
 
 
 def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
-    """Return the chunk policy, from the longest chunk of the large columns.
+    """Return the chunk policy of a file, based on the longest chunk of its large columns.
 
-    Small columns, such as labels, often have one chunk for the whole file, so they are ignored.
+    Small columns do not count: labels, for example, often have one chunk for the whole file.
     """
     largest = max((column.nbytes for column in columns), default=0)
-    rows = max((column.chunk_rows for column in columns if column.nbytes * _MAIN_COLUMN_SHARE >= largest), default=1)
+    rows = max((column.chunk_rows for column in columns if column.nbytes * _SMALL_COLUMN_DIVISOR >= largest), default=1)
     notes = tuple(column.note for column in columns if column.note)
     return ChunkPolicy(rows, sum(column.spec.nbytes for column in columns), notes)
 
@@ -131,20 +130,20 @@ def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
 def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None:
     """Divide the memory budget among columns.
 
-    Small columns are held completely. The others share the rest by row size.
+    Columns that fit in an equal share are cached completely. The others divide the remaining bytes by row size.
     """
-    left, remaining = max_held_nbytes, sorted(columns, key=lambda column: column.nbytes)
-    while remaining and remaining[0].nbytes <= left // len(remaining):
+    budget_nbytes, remaining = max_held_nbytes, sorted(columns, key=lambda column: column.nbytes)
+    while remaining and remaining[0].nbytes <= budget_nbytes // len(remaining):
         column = remaining.pop(0)
         column.set_budget(column.nbytes)
-        left -= column.nbytes
+        budget_nbytes -= column.nbytes
     row_nbytes = sum(column.spec.nbytes for column in remaining)
     for column in remaining:
-        column.set_budget(left * column.spec.nbytes // row_nbytes)
+        column.set_budget(budget_nbytes * column.spec.nbytes // row_nbytes)
 
 
-def _claims(needed: Array, chunks: Array, max_claim: int) -> Iterator[tuple[Array, Array]]:
-    """Yield at most `max_claim` needed chunks at a time, with their row positions."""
+def _split_into_claims(needed: Array, chunks: Array, max_claim: int) -> Iterator[tuple[Array, Array]]:
+    """Yield up to `max_claim` needed chunks, and the positions of their rows in the request."""
     order = np.argsort(chunks, kind="stable")
     sorted_chunks = chunks[order]
     for start, stop in pairwise([*range(0, len(needed), max_claim), len(needed)]):

@@ -1,6 +1,7 @@
-"""Source that reads one or more columns of one file.
+"""A source that reads one or more columns of one file.
 
-Each column is one leaf. It is either mapped into memory (`MappedColumn`) or decompressed in chunks (`ChunkedColumn`).
+Each column is one leaf of the rows. For example, a `MappedColumn` is mapped into memory, and a `ChunkedColumn` is
+decompressed in chunks.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class ColumnProtocol(Protocol):
-    """The rows of one leaf. The members mean the same as in `AbstractSource`."""
+    """The rows of one leaf. Members have the same meaning as in `AbstractSource`."""
 
     @property
     def spec(self) -> ArraySpec: ...
@@ -48,7 +49,7 @@ class ColumnProtocol(Protocol):
 class MappedColumn:
     """A leaf that is one array in a mapped file."""
 
-    held_nbytes = 0  # rows are read in place, so there is no decompressed copy
+    held_nbytes = 0  # the mapping holds no decompressed copy of the rows
 
     def __init__(self, array: Array) -> None:
         self.spec, self.length = ArraySpec(array.shape[1:], array.dtype), len(array)
@@ -65,7 +66,7 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True)
 class FileHandle:
-    """An open file: `check` raises an error if it changed, `close` releases it."""
+    """An open file. `check()` raises an error if the file changed."""
 
     path: Path
     check: Callable[[], None]
@@ -140,35 +141,35 @@ def dict_structure(names: Sequence[str]) -> Structure:
 
 
 def select_members(
-    path: Path, kind: str, found: Sequence[str], *, members: Sequence[str] | None, spec: Tree | None
+    path: Path, kind: str, available: Sequence[str], *, members: Sequence[str] | None, spec: Tree | None
 ) -> list[str]:
     """Return the names of the columns to read.
 
-    These are the `members` if given, else the leaves of the spec, else all names in the file (`found`). The leaf
-    `train.x` of a nested spec stands for the column `train/x`.
+    They are `members` if it is not None, else the leaves of the spec, else all columns of the file (`available`). The
+    leaf `train.x` of a nested spec means the column `train/x`.
     """
     if members is None:
-        paths = list(found) if spec is None else as_specs(spec)[1].paths
-        members = [name if name in found else name.replace(".", "/") for name in paths]
-    validate_names(path, kind, members, found)
+        paths = list(available) if spec is None else as_specs(spec)[1].paths
+        members = [name if name in available else name.replace(".", "/") for name in paths]
+    validate_names(path, kind, members, available)
     return list(members)
 
 
-def validate_names(path: PathName, kind: str, requested: Sequence[str], found: Sequence[str]) -> None:
-    """Raise an error if no name is requested, or the file lacks one.
+def validate_names(path: PathName, kind: str, requested: Sequence[str], available: Sequence[str]) -> None:
+    """Raise an error if no name is requested, or if the file lacks a requested name.
 
     `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
     """
-    names = ", ".join(map(repr, found)) or f"no {kind}s at all"
+    names = ", ".join(map(repr, available)) or f"no {kind}s at all"
     if not requested:
         raise SourceError(f"no {kind}s of {path} were requested. Choose from: {names}.")
     for name in requested:
-        if name not in found:
+        if name not in available:
             raise SourceError(f"{path} has no {kind} {name!r}. It has {names}.")
 
 
 def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Return the number of rows. Raise an error if it differs between columns."""
+    """Return the number of rows. Raise an error if columns differ in their number of rows."""
     if len(set(lengths)) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(

@@ -16,43 +16,43 @@ RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in 
 
 
 class Decompressible(Protocol):
-    """A source or a part of one that holds its rows in memory after decompression."""
+    """A source, or a part of a source, that keeps its decompressed rows in memory."""
 
     def decompress(self) -> None:
-        """Decompress all rows now, unless this was done before. Any thread may call this."""
+        """Decompress all rows, unless an earlier call did. Any thread may call this."""
         ...
 
 
 class DecompressAhead(LookAhead):
     """Decompresses files in the order in which groups need them, within a memory budget.
 
-    Each thread decompresses one file at a time. A file stays open until all its rows in the groups seen so far were
-    gathered. No consumer waits here: a thread that needs a file that is not ready decompresses it itself.
+    Each background thread decompresses one file at a time. A file stays open until the feed has gathered its rows for
+    all groups admitted so far. A thread that gathers rows never waits for this class. If a file is not ready, the
+    thread decompresses the file itself.
 
-    Unlike the other prefetchers, it counts rows per file instead of keeping items per group, because one decompressed
-    file serves many groups.
+    This class counts rows per file instead of items per group, because many groups need the same file.
     """
 
     def __init__(
         self,
         upcoming: Iterator[Rows],
         count_rows: Callable[[Rows], RowCounts],
-        use: Callable[[int], AbstractContextManager[Any]],  # opens a file as a `Decompressible` for a `with` block
+        use: Callable[[int], AbstractContextManager[Any]],  # opens file n as a `Decompressible` for a `with` block
         *,
-        nbytes: Sequence[int],  # of each file, decompressed
+        nbytes: Sequence[int],  # decompressed size of each file
         budget_nbytes: int,
     ) -> None:
         super().__init__()
         self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
-        self._pending_rows: dict[int, int] = {}  # file -> rows of the groups seen so far that were not gathered yet
-        self._open_files: dict[int, ExitStack] = {}  # keeps pending files open
+        self._pending_rows: dict[int, int] = {}  # file -> rows of admitted groups not gathered yet
+        self._open_files: dict[int, ExitStack] = {}  # keeps files with pending rows open
         self._next_file_lock = threading.Lock()
-        self._files = self._files_to_decompress()
+        self._upcoming_files = self._files_to_decompress()
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
     def on_gathered(self, file: int, rows: int) -> None:
-        """Record that rows were gathered; release a file without pending rows."""
+        """Subtract gathered rows from the pending rows of a file; release the file at zero."""
         with self.changed:
             if file not in self._pending_rows:
                 return
@@ -67,13 +67,13 @@ class DecompressAhead(LookAhead):
 
     def _prepare_groups(self) -> None:
         while (file := self._next_file()) is not None:
-            with self._use(file) as source:  # the pool counts the memory of the file when this block ends
+            with self._use(file) as source:  # after this block, the pool counts the decompressed bytes of the file
                 self._keep_open(file)
                 source.decompress()
 
     def _next_file(self) -> int | None:
         with self._next_file_lock:
-            return next(self._files, None)
+            return next(self._upcoming_files, None)
 
     def _keep_open(self, file: int) -> None:
         with self.changed:
@@ -84,11 +84,11 @@ class DecompressAhead(LookAhead):
     def _files_to_decompress(self) -> Iterator[int]:
         """Yield the files in the order in which groups need them.
 
-        Wait for room before each group. Stop when all files are pending.
+        Before each group, wait until its files fit in the budget. Stop when every file has pending rows.
         """
         for rows in self._upcoming:
             counts, new_files = self._count_rows(rows), list[int]()
-            if not self._admit(partial(self._fits, counts), partial(self._add, counts, new_files)):
+            if not self._admit(partial(self._fits, counts), partial(self._add_pending_rows, counts, new_files)):
                 return
             yield from new_files
             if len(self._pending_rows) == len(self._nbytes):
@@ -97,7 +97,7 @@ class DecompressAhead(LookAhead):
     def _fits(self, counts: RowCounts) -> bool:
         return sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys()) <= self._budget_nbytes
 
-    def _add(self, counts: RowCounts, new_files: list[int]) -> None:
+    def _add_pending_rows(self, counts: RowCounts, new_files: list[int]) -> None:
         """Add the rows of a group to the pending rows.
 
         Append the files that had no pending rows to `new_files`.
@@ -108,6 +108,6 @@ class DecompressAhead(LookAhead):
 
     def _release_file(self, file: int) -> None:
         del self._pending_rows[file]
-        opened = self._open_files.pop(file, None)
-        if opened is not None:
-            opened.close()
+        open_file = self._open_files.pop(file, None)
+        if open_file is not None:
+            open_file.close()

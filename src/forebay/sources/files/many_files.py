@@ -1,7 +1,7 @@
-"""Many files as one source, opened when their rows are needed.
+"""Many files as one source. A file is opened when a thread needs its rows.
 
-The suffix selects the opener of a file. Opening reads only headers: the number of rows and their specs. The opener of a
-format with one row in a file, such as images, opens all files as one source instead (`MultiFileOpener`).
+The suffix of a file selects its opener. An opener reads only headers: the number of rows and their specs. For formats
+with one row per file, such as images, the opener makes one source of all files instead (`MultiFileOpener`).
 """
 
 import inspect
@@ -31,8 +31,8 @@ from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
 
-_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread; rows from several files are first collected in a buffer of this size
-_DIRECT_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without that extra copy
+_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread; shuffled rows of several files are first gathered into this buffer
+_LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
 
 
 def open_files(
@@ -45,12 +45,10 @@ def open_files(
 ) -> AbstractSource:
     """Open one path, a glob, or a list of both as one source.
 
-    All files must have the same specs.
-
-    Row numbers continue from file to file, in the order of a list or the natural order of a glob (2 before 10).
-    `options` go to the opener of the format, such as `delimiter=` for `.csv` or `size=` for images. At most
-    `max_open_files` are open at once. Decompressed or parsed data takes at most `max_held_bytes`; a single file, and
-    files that a thread reads at that moment, may take more.
+    All files must have the same specs. Row numbers continue from file to file. Files keep the order of a list; files
+    of a glob are sorted naturally (2 before 10). `options` go to the opener of the format, such as `delimiter=` for
+    `.csv` or `size=` for images. At most `max_open_files` files are open at once. Decompressed or parsed data takes at
+    most `max_held_bytes`, except that the files in use, or a single large file, may take more.
     """
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
     if is_in_object_store(paths, options):
@@ -61,19 +59,19 @@ def open_files(
     openers = [registry.load_source_opener(format_suffix(file)) for file in files]
     for file, opener in zip(files, openers, strict=True):
         _validate_options(file, opener, options)
-    held_nbytes = parse_nbytes(max_held_bytes, "max_held_bytes")
+    max_held_nbytes = parse_nbytes(max_held_bytes, "max_held_bytes")
     open_many = find_multi_file_opener(openers[0])
     if open_many is not None and all(opener is openers[0] for opener in openers):
         return adapt_source(open_many(files, spec=spec, **options))
-    reopeners = [
-        _FileOpener(file, partial(_open_file, _with_budget(opener, held_nbytes), file, spec=spec, **options))
+    file_openers = [
+        _FileOpener(file, partial(_open_file, _bind_budget(opener, max_held_nbytes), file, spec=spec, **options))
         for file, opener in zip(files, openers, strict=True)
     ]
     if len(files) == 1:
-        return reopeners[0]()
+        return file_openers[0]()
     if max_open_files < 1:
         raise SourceError(f"max_open_files={max_open_files} allows no open file. Pass 1 or more.")
-    return FilesSource(reopeners, max_open=max_open_files, max_held_nbytes=held_nbytes)
+    return FilesSource(file_openers, max_open=max_open_files, max_held_nbytes=max_held_nbytes)
 
 
 class FilesSource(AbstractSource):
@@ -83,8 +81,9 @@ class FilesSource(AbstractSource):
 
     def __init__(self, openers: Sequence["_FileOpener"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(openers, max_open=max_open, max_held_nbytes=max_held_nbytes)
-        self._stays_mapped = len(openers) <= max_open  # otherwise the pool closes files
-        self._max_held_nbytes, self._decompress_ahead = max_held_nbytes, list[DecompressAhead]()
+        self._keeps_files_open = len(openers) <= max_open
+        self._max_held_nbytes = max_held_nbytes
+        self._prefetchers: list[DecompressAhead] = []  # one for each pass that is not closed
         files: list[_FileInfo] = []
         for number, opener in enumerate(openers):
             files.append(self._read_info(number, opener))
@@ -110,25 +109,25 @@ class FilesSource(AbstractSource):
             self._gather_scattered(rows, out)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Decompress the files of upcoming groups in the background, if all files are compressed."""
+        """Start to decompress the files of upcoming groups, if all files are compressed."""
         if not all(self._decompressed_nbytes):
             return None
         sizes, budget = self._decompressed_nbytes, self._max_held_nbytes
-        ahead = DecompressAhead(upcoming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
-        self._decompress_ahead = [*(other for other in self._decompress_ahead if not other.is_closed), ahead]
-        return ahead
+        prefetcher = DecompressAhead(upcoming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
+        self._prefetchers = [*(other for other in self._prefetchers if not other.is_closed), prefetcher]
+        return prefetcher
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the regions of all files, if the pool never closes a file."""
-        if not self._stays_mapped:
+        """Return the regions of all files, or an empty list if the pool may close files."""
+        if not self._keeps_files_open:
             return []
         regions: list[MemoryRegion] = []
         for number in range(len(self._first_rows)):
             with self._pool.use(number) as source:
-                found = source.memory()
-            if not found:  # rows of this file cannot be page-locked, so the source as a whole cannot
+                file_regions = source.memory()
+            if not file_regions:  # one file without regions makes page-locking of the whole source impossible
                 return []
-            regions += found
+            regions += file_regions
         return regions
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
@@ -146,21 +145,21 @@ class FilesSource(AbstractSource):
             return opener.info
 
     def _join_extents(self, extents_of: Callable[[AbstractSource], Sequence[Sequence[Any]]]) -> list[list[Any]]:
-        """Return the extents of all files, if the pool never closes a file."""
-        if not self._stays_mapped:
+        """Return the extents of all files, or an empty list if the pool may close files."""
+        if not self._keeps_files_open:
             return []
         leaves: list[list[Any]] = [[] for _ in self.specs]
         for number, first in enumerate(self._boundaries[:-1]):
             with self._pool.use(number) as source:
-                found = extents_of(source)
-            if len(found) != len(leaves):
+                file_extents = extents_of(source)
+            if len(file_extents) != len(leaves):
                 return []
-            for leaf, extents in zip(leaves, found, strict=True):
+            for leaf, extents in zip(leaves, file_extents, strict=True):
                 leaf += [replace(extent, first=extent.first + first) for extent in extents]
         return leaves
 
     def _count_rows(self, rows: Rows) -> dict[int, int]:
-        """Return the number of requested rows in each file, in the order of the files."""
+        """Return how many of these rows each file holds: file number -> row count."""
         if isinstance(rows, slice):
             return {file: part.stop - part.start for file, part in split_slice(rows, self._boundaries)}
         files, counts = np.unique(find_parts(rows, self._first_rows), return_counts=True)
@@ -174,15 +173,15 @@ class FilesSource(AbstractSource):
     def _gather_from(self, file: int, rows: Rows, out: Sequence[Array]) -> None:
         with self._pool.use(file) as source:
             source.gather(rows, out)
-        for ahead in self._decompress_ahead:
-            ahead.on_gathered(file, row_count(rows))
+        for prefetcher in self._prefetchers:
+            prefetcher.on_gathered(file, row_count(rows))
 
     def _gather_scattered(self, rows: Array, out: Sequence[Array]) -> None:
         files = find_parts(rows, self._first_rows)
         if (files[1:] >= files[:-1]).all():
             self._gather_sorted(rows, files, out)
-        elif self._row_nbytes >= _DIRECT_NBYTES:
-            self._gather_each(rows, files, out)
+        elif self._row_nbytes >= _LARGE_ROW_NBYTES:
+            self._gather_one_by_one(rows, files, out)
         else:
             step = max(1, _SCRATCH_NBYTES // max(1, self._row_nbytes))
             for start in range(0, len(rows), step):
@@ -190,19 +189,17 @@ class FilesSource(AbstractSource):
                 self._gather_through_scratch(rows[part], files[part], [leaf[part] for leaf in out])
 
     def _gather_sorted(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
+        """Gather rows whose file numbers never decrease."""
         for file, part in split_runs(files):
             self._gather_from(file, rows[part] - self._boundaries[file], [leaf[part] for leaf in out])
 
-    def _gather_each(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
+    def _gather_one_by_one(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
         for position in np.argsort(files, kind="stable").tolist():
             part = slice(position, position + 1)
             self._gather_sorted(rows[part], files[part], [leaf[part] for leaf in out])
 
     def _gather_through_scratch(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
-        """Visit each file once.
-
-        Its rows go to a scratch buffer, then all rows go to their positions.
-        """
+        """Gather the rows file by file into a scratch buffer, then copy them to their positions."""
         order = np.argsort(files, kind="stable")
         scratch = [np.empty_like(leaf) for leaf in out]
         self._gather_sorted(rows[order], files[order], scratch)
@@ -214,7 +211,7 @@ class FilesSource(AbstractSource):
 
 @dataclass(frozen=True, slots=True)
 class _FileInfo:
-    """Facts from the first opening of a file."""
+    """The length, specs and policies that the first opening of a file found."""
 
     path: Path
     length: int
@@ -238,9 +235,9 @@ class _FileInfo:
 
 
 class _FileOpener:
-    """Opens one file as often as needed.
+    """Opens one file, and opens it again after the pool has closed it.
 
-    Later openings must find the same specs and length as the first.
+    It raises an error if the length or the specs differ from those of the first opening.
     """
 
     def __init__(self, path: Path, open_file: Callable[[], AbstractSource]) -> None:
@@ -287,10 +284,10 @@ def _open_file(opener: Callable[..., Any], file: Path, **options: Any) -> Abstra
     return adapt_source(opener(file, **options))
 
 
-def _with_budget(opener: Callable[..., Any], held_nbytes: int) -> Callable[..., Any]:
-    """Bind the memory budget, if the opener has a parameter for it."""
+def _bind_budget(opener: Callable[..., Any], max_held_nbytes: int) -> Callable[..., Any]:
+    """Bind the memory budget if the opener has the parameter `max_held_nbytes`."""
     takes_budget = "max_held_nbytes" in inspect.signature(opener).parameters
-    return partial(opener, max_held_nbytes=held_nbytes) if takes_budget else opener
+    return partial(opener, max_held_nbytes=max_held_nbytes) if takes_budget else opener
 
 
 def _validate_options(file: Path, opener: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -1,9 +1,8 @@
-"""A file mapped read-only into memory, and a source of arrays in it.
+"""A file mapped read-only into memory, and a source of the arrays in a mapped file.
 
-If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So the file size
-is checked before each read, which takes less than a microsecond. One gap remains: the file may shrink between the
-check and the end of the copy of one batch. A file that is deleted, or replaced by renaming, stays complete while it is
-mapped.
+If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So each read
+first checks the file size, which takes less than a microsecond. One risk remains: the file may shrink after the check,
+while a batch is copied. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
 """
 
 import math
@@ -28,7 +27,7 @@ PathName: TypeAlias = str | os.PathLike[str]
 
 
 class MappedFile:
-    """A complete file, mapped read-only. The operating system reads pages on first use."""
+    """A complete file, mapped read-only. The operating system reads a page on its first use."""
 
     def __init__(self, path: PathName) -> None:
         self.path = Path(path)
@@ -39,42 +38,41 @@ class MappedFile:
                 # Inode, size and modification time identify the file's content.
                 self.nbytes, self.stamp = status.st_size, (status.st_ino, status.st_size, status.st_mtime_ns)
                 # The operating system refuses to map an empty file.
-                self._map = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ) if self.nbytes else None
+                self._mapping = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ) if self.nbytes else None
         except (OSError, ValueError) as error:
             raise SourceError(f"{self.path} cannot be mapped: {error}. Check the file and its permissions.") from error
 
     @property
     def held_nbytes(self) -> int:
-        """Memory that the file takes: 0, because the page cache holds it."""
+        """Bytes of process memory: 0, because the bytes of the file are in the page cache."""
         return 0
 
     def check_size(self) -> None:
         """Raise an error if the file was shortened after it was opened."""
-        found = self._map.size() if self._map is not None else 0
-        if found < self.nbytes:
-            raise shrunk_file_error(self.path, self.nbytes, found)
+        current_nbytes = self._mapping.size() if self._mapping is not None else 0
+        if current_nbytes < self.nbytes:
+            raise shrunk_file_error(self.path, self.nbytes, current_nbytes)
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """Return a copy of some bytes; fewer at the end of the file."""
+        """Return a copy of `nbytes` bytes from byte `start` on, or fewer at the end of the file."""
         self.check_size()
-        return b"" if self._map is None else self._map[start : start + nbytes]
+        return b"" if self._mapping is None else self._mapping[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """Return the file as a buffer.
-
-        Many copies from it need only this one size check.
-        """
+        """Check the file size once, and return the whole file as a buffer for many copies."""
         self.check_size()
-        return b"" if self._map is None else self._map
+        return b"" if self._mapping is None else self._mapping
 
     def file_extents(self, extents: Sequence[Sequence[MemoryExtent]]) -> list[list[FileExtent]]:
-        """Convert extents in the mapping to extents in the file."""
-        if self._map is None:
+        """Convert memory extents of the mapping to file extents."""
+        if self._mapping is None:
             return []
-        base = np.frombuffer(self._map, np.uint8).__array_interface__["data"][0]
+        first_address = np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0]
         return [
             [
-                FileExtent(extent.first, extent.rows, self.path, self.stamp, extent.address - base, extent.stride)
+                FileExtent(
+                    extent.first, extent.rows, self.path, self.stamp, extent.address - first_address, extent.stride
+                )
                 for extent in leaf
             ]
             for leaf in extents
@@ -83,9 +81,9 @@ class MappedFile:
     def array(
         self, shape: Sequence[int], dtype: np.dtype[Any], *, offset: int, order: Literal["C", "F"] = "C"
     ) -> Array:
-        """Return an array over the mapping, without a copy.
+        """Return an array that shares the memory of the mapping.
 
-        The file must have all bytes of that shape.
+        Raise SourceError if the file is too short for this shape.
         """
         end = offset + math.prod(shape) * dtype.itemsize
         if end > self.nbytes:
@@ -93,7 +91,7 @@ class MappedFile:
                 f"{self.path} is truncated: {dtype} rows of shape {tuple(shape)} need {end} bytes, "
                 f"the file has {self.nbytes}. Write or download it again."
             )
-        return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
+        return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset, order=order)
 
 
 class MappedSource(AbstractSource):
@@ -130,15 +128,12 @@ class MappedSource(AbstractSource):
         return self._file.file_extents(self.memory_extents())
 
     def close(self) -> None:
-        """Release the file. It is unmapped after the last gather that still runs."""
+        """Release the arrays. The file is unmapped when no running gather uses it."""
         self._arrays, self._gathers = [], []
 
 
 def validate_file(path: Path) -> None:
-    """Raise an error unless the path is a regular file.
-
-    Opening a pipe would block forever.
-    """
+    """Raise an error unless the path is a regular file. Opening a pipe could block forever."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -150,9 +145,9 @@ def validate_file(path: Path) -> None:
         raise SourceError(f"{path} is not a regular file. Use from_generator() for a pipe or a device.")
 
 
-def shrunk_file_error(path: Path, expected: int, found: int) -> SourceChangedError:
+def shrunk_file_error(path: Path, opened_nbytes: int, current_nbytes: int) -> SourceChangedError:
     """Return the error for a file that another process shortened."""
     return SourceChangedError(
-        f"{path} shrank while it was read: it had {expected} bytes when it was opened and has {found} now. "
-        "Do not change files while a feed reads them, or replace them by renaming."
+        f"{path} shrank while it was read: it had {opened_nbytes} bytes when it was opened and has {current_nbytes} "
+        "now. Do not change files while a feed reads them, or replace them by renaming."
     )

@@ -10,9 +10,9 @@ __all__ = ["describe_leaves", "match_spec"]
 
 
 def match_spec(path: PathName, specs: Sequence[ArraySpec], structure: Structure, spec: Tree | None) -> Structure:
-    """Return the structure of the user's spec if given, else that of the file.
+    """Return the structure of `spec`, or the structure of the file if `spec` is None.
 
-    Raise an error if the spec does not match the file.
+    Raise SpecError if `spec` does not match the file.
     """
     if spec is None:
         return structure
@@ -27,5 +27,5 @@ def match_spec(path: PathName, specs: Sequence[ArraySpec], structure: Structure,
 
 
 def describe_leaves(names: Iterable[str], specs: Iterable[ArraySpec]) -> str:
-    """Return leaves as text: `image uint8[28, 28], label int64[]`."""
+    """Return names and specs as text, such as `image uint8[28, 28], label int64[]`."""
     return ", ".join(f"{name} {spec}" for name, spec in zip(names, specs, strict=True))

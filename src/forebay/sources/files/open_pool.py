@@ -11,19 +11,19 @@ __all__ = ["SourcePool"]
 
 
 class SourcePool:
-    """Sources by number, opened on first use.
+    """Opens source number n on its first use.
 
-    At most `max_open` sources stay open, and together they hold at most `max_held_nbytes` of memory (`held_nbytes` of
-    each source: decompressed or parsed data). The pool never closes a source in use. So with more threads than
-    `max_open`, it exceeds the bounds until a thread is done.
+    At most `max_open` sources stay open. Their decompressed or parsed data (`AbstractSource.held_nbytes`) takes at most
+    `max_held_nbytes` of memory. The pool never closes a source in use, so it may exceed both limits while threads use
+    many sources.
     """
 
     def __init__(self, openers: Sequence[Callable[[], AbstractSource]], *, max_open: int, max_held_nbytes: int) -> None:
         self._openers = openers
         self._max_open, self._max_held_nbytes = max_open, max_held_nbytes
         self._lock = threading.Lock()
-        self._entries: dict[int, _Entry] = {}  # least recently used first
-        self._held_nbytes = 0
+        self._entries: dict[int, _Entry] = {}  # by source number, least recently used first
+        self._held_nbytes = 0  # of all open sources
 
     @property
     def open_count(self) -> int:
@@ -31,7 +31,7 @@ class SourcePool:
 
     @contextmanager
     def use(self, number: int) -> Iterator[AbstractSource]:
-        """Yield source `number`; it stays open until the `with` block ends."""
+        """Yield source `number`. The pool keeps it open until the `with` block ends."""
         entry = self._acquire(number)
         try:
             yield entry.source
@@ -48,7 +48,7 @@ class SourcePool:
         with self._lock:
             if self._max_open == 0:
                 raise SourceError("these files are closed. Open them again to read from them.")
-            # Opening under the lock stops two threads from opening one file twice. Headers take microseconds.
+            # Open the file under the lock, so that two threads never open it twice. This takes only microseconds.
             entry = self._entries.pop(number, None) or _Entry(self._openers[number]())
             self._entries[number] = entry
             entry.users += 1
@@ -64,6 +64,7 @@ class SourcePool:
             self._close_surplus()
 
     def _close_surplus(self) -> None:
+        """Close unused sources until the pool is within its limits."""
         if not self._is_over_limit():
             return
         for number in [number for number, entry in self._entries.items() if not entry.users]:
@@ -74,12 +75,14 @@ class SourcePool:
                 return
 
     def _is_over_limit(self) -> bool:
-        # A single source stays open, whatever it holds: after a close, all of it would be read again.
+        # A single source stays open even above the memory limit, because its next use would read it again.
         holds_too_much = self._held_nbytes > self._max_held_nbytes and len(self._entries) > 1
         return holds_too_much or len(self._entries) > self._max_open
 
 
 class _Entry:
+    """An open source, the number of threads that use it, and its memory in bytes."""
+
     __slots__ = ("held_nbytes", "source", "users")
 
     def __init__(self, source: AbstractSource) -> None:

@@ -16,18 +16,18 @@ Paths: TypeAlias = PathName | Iterable[PathName]
 
 
 def expand_paths(paths: Paths) -> list[Path]:
-    """Return every file.
+    """Return the files of a path, a glob, or a list of both.
 
-    A list keeps its order; glob matches are sorted naturally: 2 before 10.
+    A list keeps its order. Files of a glob are sorted naturally: 2 before 10.
 
     >>> expand_paths([])
     Traceback (most recent call last):
     forebay.errors.SourceError: no files were given. Pass a path, a glob such as 'train/*.npy', or a list of them.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
+    patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not patterns:
         raise SourceError("no files were given. Pass a path, a glob such as 'train/*.npy', or a list of them.")
-    return [file for path in given for file in _expand(path)]
+    return [file for pattern in patterns for file in _expand(pattern)]
 
 
 def _expand(path: PathName) -> list[Path]:
@@ -41,34 +41,35 @@ def _expand(path: PathName) -> list[Path]:
 
 
 def _match_glob(pattern: str) -> list[Path]:
-    found = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - Path.glob takes no absolute pattern
-    files = sorted((path for path in found if path.is_file() or _is_zarr_store(path)), key=natural_sort_key)
+    matches = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - Path.glob takes no absolute pattern
+    files = sorted((path for path in matches if path.is_file() or _is_zarr_store(path)), key=natural_sort_key)
     if not files:
-        matches = f"only directories, such as {str(found[0])!r}" if found else "nothing"
+        matched = f"only directories, such as {str(matches[0])!r}" if matches else "nothing"
         raise SourceError(
-            f"the glob {pattern!r} matches {matches}. Correct it; the current directory is {str(Path.cwd())!r}."
+            f"the glob {pattern!r} matches {matched}. Correct it; the current directory is {str(Path.cwd())!r}."
         )
     return files
 
 
 def is_in_object_store(paths: Paths, options: Collection[str]) -> bool:
-    """Tell whether the object store code reads these paths.
+    """Return whether `forebay.sources.objects` reads these paths.
 
-    It reads URLs, and local files with a cache option.
+    It reads URLs, and also local files if a cache option is set.
     """
     return has_url(paths) or not {"cache", "ram_bytes"}.isdisjoint(options)
 
 
 def has_url(paths: Paths) -> bool:
-    """Tell whether the first path is a URL."""
+    """Return whether the first path is a URL."""
     first = paths if isinstance(paths, str | os.PathLike) else next(iter(paths), "")
     return "://" in str(first)
 
 
 def format_suffix(path: Path) -> str:
-    """Return the suffix that names the format, without a shard number (`.tfrecord-00001-of-00010`).
+    """Return the file suffix that identifies the format.
 
-    `.gz` alone names no format, so the suffix before it is included.
+    A shard number is removed: `x.tfrecord-00001-of-00010` has the suffix `.tfrecord`. `.gz` keeps the suffix before it:
+    `x.csv.gz` has the suffix `.csv.gz`.
     """
     name = Path(re.sub(r"-[0-9]+-of-[0-9]+$", "", path.name))
     return Path(name.stem).suffix + name.suffix if name.suffix.lower() == ".gz" else name.suffix
@@ -82,4 +83,4 @@ def natural_sort_key(path: Path | str) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that orders numbers by value: 2 before 10."""
     parts = re.split(r"([0-9]+)", str(path))
     key = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-    return key, str(path)  # the text orders names with equal numbers, such as 01 and 1
+    return key, str(path)  # the text decides between names with equal numbers, such as 01 and 1

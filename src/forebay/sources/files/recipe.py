@@ -1,4 +1,4 @@
-"""The arguments of `from_files`, to open the source again on another machine."""
+"""The arguments of `from_files`, with which another machine opens the same source."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,20 +21,17 @@ class FileSourceRecipe:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
-    version: str = ""  # of all objects; empty for local files, because copies on other machines have other times
+    version: str = ""  # of all objects; empty for local files, whose modification times differ between machines
 
     def __repr__(self) -> str:
-        """Hide the options: those of an object store contain credentials."""
+        """Return a text without the options, because these may contain credentials of a store."""
         return f"FileSourceRecipe({self})"
 
     def __str__(self) -> str:
         return redact_url(str(self.paths))
 
     def with_absolute_paths(self) -> "FileSourceRecipe":
-        """Return a recipe for the same files that is valid in any directory.
-
-        URLs stay as they are.
-        """
+        """Return a recipe that is valid in any working directory. URLs stay unchanged."""
         if has_url(self.paths):
             return self
         return FileSourceRecipe([str(path.absolute()) for path in expand_paths(self.paths)], self.spec, self.options)
@@ -47,9 +44,9 @@ class FileSourceRecipe:
             raise SourceChangedError(f"{self} was replaced after the feed was made. Make the pipeline again.")
         if len(source) == rows and tuple(source.specs) == tuple(specs):
             return source
-        found = ", ".join(map(str, source.specs))
+        specs_text = ", ".join(map(str, source.specs))
         source.close()
         raise SourceChangedError(
-            f"the files hold {len(source)} rows of {found} on this machine, but {rows} rows on the machine of the "
+            f"the files hold {len(source)} rows of {specs_text} on this machine, but {rows} rows on the machine of the "
             "feed. Copy the same files to both."
         )

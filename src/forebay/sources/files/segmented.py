@@ -1,9 +1,8 @@
-"""One leaf that a mapped file stores uncompressed in several segments.
+"""One leaf that a mapped file stores uncompressed in several segments, such as record batches.
 
-A segment is a chunk or a record batch, for example.
-
-The file is viewed as one array of the largest unit that divides every row position. A row is then a few units, and one
-`take` gathers rows from any number of segments. Rows with more units are copied one by one.
+`SegmentedColumn` views the file as one array of units. The unit size is the greatest common divisor of the row size and
+of the distances between segments. If a row has few units, one `take` gathers rows from any number of segments.
+Otherwise rows are copied one by one.
 """
 
 import math
@@ -20,7 +19,7 @@ __all__ = ["SegmentedColumn"]
 
 Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAX_ROW_UNITS = 16  # with more units per row, copying row by row is as fast as `take`
+_MAX_ROW_UNITS = 16  # units; with more per row, copying row by row is as fast as `take`
 
 
 class SegmentedColumn:
@@ -31,7 +30,7 @@ class SegmentedColumn:
     `boundaries` ends with the number of rows. `is_swapped` is True if the values are not in native byte order.
     """
 
-    held_nbytes = 0
+    held_nbytes = 0  # the mapping holds no decompressed copy of the rows
 
     def __init__(
         self, spec: ArraySpec, boundaries: Integers, memory: Array, offsets: Integers, *, is_swapped: bool = False
@@ -40,10 +39,10 @@ class SegmentedColumn:
         self._boundaries, self._offsets, self._memory = boundaries, offsets, memory
         self._row_nbytes, self._is_swapped = spec.nbytes, is_swapped
         unit_nbytes = math.gcd(self._row_nbytes, *(offsets - offsets[:1]).tolist())
-        first_unit = int(offsets[0]) % unit_nbytes if unit_nbytes and len(offsets) else 0
-        self._unit_nbytes, self._first_unit = unit_nbytes, first_unit
+        first_unit_offset = int(offsets[0]) % unit_nbytes if unit_nbytes and len(offsets) else 0
+        self._unit_nbytes, self._first_unit_offset = unit_nbytes, first_unit_offset
         uses_units = unit_nbytes and self._row_nbytes // unit_nbytes <= _MAX_ROW_UNITS
-        self._gather_units = make_gather(_as_units(memory[first_unit:], unit_nbytes)) if uses_units else None
+        self._gather_units = make_gather(_view_units(memory[first_unit_offset:], unit_nbytes)) if uses_units else None
 
     @property
     def nbytes(self) -> int:
@@ -55,19 +54,19 @@ class SegmentedColumn:
         if isinstance(rows, slice):
             self._copy_slice(rows, out)
         elif self._gather_units is None:
-            self._copy_each(self._byte_offsets(rows), out)
+            self._copy_one_by_one(self._byte_offsets(rows), out)
         else:
-            self._gather_units(self._units_of(rows), out.reshape(-1).view(f"V{self._unit_nbytes}"))
+            self._gather_units(self._unit_numbers(rows), out.reshape(-1).view(f"V{self._unit_nbytes}"))
         if self._is_swapped:
             out.byteswap(inplace=True)
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the mapped file, if it stores rows exactly as NumPy does."""
-        return [memory_region(self._memory)] if self._is_plain else []
+        """Return the region of the mapped file, if its values are in native byte order."""
+        return [memory_region(self._memory)] if self._has_native_rows else []
 
     def memory_extents(self) -> list[MemoryExtent]:
         """Return one extent for each segment."""
-        if not self._is_plain:
+        if not self._has_native_rows:
             return []
         address, lengths = self._memory.__array_interface__["data"][0], np.diff(self._boundaries).tolist()
         segments = zip(self._boundaries[:-1].tolist(), lengths, self._offsets.tolist(), strict=True)
@@ -78,30 +77,32 @@ class SegmentedColumn:
         ]
 
     @property
-    def _is_plain(self) -> bool:
+    def _has_native_rows(self) -> bool:
         return not self._is_swapped and self.nbytes > 0
 
     def _copy_slice(self, rows: slice, out: Array) -> None:
         target, nbytes = out.reshape(-1).view(np.uint8), self._row_nbytes
         for segment, part in split_slice(rows, self._boundaries):
             offset = int(self._offsets[segment]) + (part.start - int(self._boundaries[segment])) * nbytes
-            to = slice((part.start - rows.start) * nbytes, (part.stop - rows.start) * nbytes)
-            target[to] = self._memory[offset : offset + (part.stop - part.start) * nbytes]
+            target_bytes = slice((part.start - rows.start) * nbytes, (part.stop - rows.start) * nbytes)
+            target[target_bytes] = self._memory[offset : offset + (part.stop - part.start) * nbytes]
 
     def _byte_offsets(self, rows: Array) -> Array:
+        """Return the offset of each row in the file."""
         segments = find_parts(rows, self._boundaries)
         return self._offsets[segments] + (rows - self._boundaries[segments]) * self._row_nbytes
 
-    def _units_of(self, rows: Array) -> Array:
-        units = (self._byte_offsets(rows) - self._first_unit) // self._unit_nbytes
+    def _unit_numbers(self, rows: Array) -> Array:
+        """Return the numbers of all units of these rows."""
+        units = (self._byte_offsets(rows) - self._first_unit_offset) // self._unit_nbytes
         row_units = self._row_nbytes // self._unit_nbytes
         return units if row_units == 1 else (units[:, None] + np.arange(row_units)).reshape(-1)
 
-    def _copy_each(self, offsets: Array, out: Array) -> None:
+    def _copy_one_by_one(self, offsets: Array, out: Array) -> None:
         source, target, nbytes = self._memory.data, out.reshape(-1).view(np.uint8).data, self._row_nbytes
         for row, offset in enumerate(offsets.tolist()):
             target[row * nbytes : (row + 1) * nbytes] = source[offset : offset + nbytes]
 
 
-def _as_units(memory: Array, nbytes: int) -> Array:
+def _view_units(memory: Array, nbytes: int) -> Array:
     return memory[: len(memory) // nbytes * nbytes].view(f"V{nbytes}")
