@@ -41,7 +41,7 @@ import s3fs
 from fsspec.asyn import sync
 
 import forebay as fb
-from forebay.sources.objects.s3 import blocking_client
+from forebay.sources.objects.s3 import make_blocking_client
 from forebay.sources.objects.s3_signed_get import SignedGet
 
 LATENCY_SECONDS = 0.005
@@ -153,7 +153,7 @@ def download_obstore(port: int, keys: dict[str, int], concurrency: int) -> tuple
 
 
 def client_of(port: int, concurrency: int) -> tuple[Any, Any]:
-    return blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
+    return make_blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
 
 
 def download_in_threads(

@@ -6,8 +6,8 @@ import pytest
 
 from forebay.sources.objects.redact import Redactor, redact_url
 from forebay.sources.objects.retry import RequestCounters, Retry
-from forebay.sources.objects.store_errors import StoreFault, cause_of, classify
-from forebay.sources.objects.stored_object import is_md5, md5_of, version_of
+from forebay.sources.objects.store_errors import StoreFault, classify, describe_cause
+from forebay.sources.objects.stored_object import find_md5, find_version, is_md5
 
 
 class ClientError(Exception):
@@ -60,7 +60,7 @@ def test_the_cause_of_an_error_is_classified():
     wrapped = OSError(5, "something")
     wrapped.__cause__ = ClientError(503, "SlowDown")
     assert classify(wrapped) is StoreFault.BUSY
-    assert cause_of(wrapped) == "503 SlowDown"
+    assert describe_cause(wrapped) == "503 SlowDown"
 
 
 def test_transient_errors_are_retried_and_counted():
@@ -123,9 +123,9 @@ def test_the_etag_of_a_multipart_upload_is_not_an_md5():
 
 
 def test_an_md5_in_base64_is_decoded():
-    assert md5_of({"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}) == "d41d8cd98f00b204e9800998ecf8427e"
+    assert find_md5({"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}) == "d41d8cd98f00b204e9800998ecf8427e"
 
 
 def test_the_version_is_the_best_value_that_the_store_reports():
-    assert version_of({"ETag": '"a"', "LastModified": "now"}) == '"a"'
-    assert version_of({"size": 3}) == ""
+    assert find_version({"ETag": '"a"', "LastModified": "now"}) == '"a"'
+    assert find_version({"size": 3}) == ""

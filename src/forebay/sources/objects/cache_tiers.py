@@ -1,4 +1,4 @@
-"""Cache tiers: the interface, and the tier in RAM."""
+"""The interface of cache tiers, and the cache tier in RAM."""
 
 import threading
 from collections.abc import Sequence
@@ -14,51 +14,57 @@ __all__ = ["CacheTier", "RamTier"]
 
 
 class CacheTier(Protocol):
-    """Holds blocks up to a budget and never evicts one.
+    """Caches blocks up to a budget and never evicts one.
 
-    Any thread may call the methods.
+    The methods are thread-safe.
     """
 
     budget_nbytes: int
 
     @property
     def free_nbytes(self) -> int:
-        """Bytes that the tier may still take."""
+        """Bytes that the tier can still store."""
         ...
 
     def get(self, block: ByteRange) -> Array | None:
-        """Return the bytes of a block if this process has loaded them.
+        """Return the bytes of a block that this process has loaded or put, or None.
 
-        This is only a dictionary lookup, unlike `load`.
+        This is a dictionary lookup. It never reads from disk, unlike `load`.
         """
         ...
 
-    def contains(self, stored: StoredObject, block: ByteRange) -> bool:
-        """Return whether `load` would find a block, as far as the tier knows."""
+    def contains(self, stored_object: StoredObject, block: ByteRange) -> bool:
+        """Return whether the tier has a block, without reading from disk.
+
+        Another process may have added or deleted the block since the tier listed its blocks.
+        """
         ...
 
-    def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
-        """Return the bytes of a block if the tier has them.
+    def load(self, stored_object: StoredObject, block: ByteRange) -> Array | None:
+        """Return the bytes of a block, or None if the tier does not have them.
 
         This may read from disk.
         """
         ...
 
-    def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
-        """Store a block and return its bytes, or None without room."""
+    def put(self, stored_object: StoredObject, block: ByteRange, data: bytes) -> Array | None:
+        """Store a block and return the stored bytes.
+
+        Return None if the block exceeds the budget or cannot be stored.
+        """
         ...
 
     def decisions(self) -> Sequence[Decision]:
-        """Return the state of the tier, for `explain()`."""
+        """Describe the state of the tier for `explain()`."""
         ...
 
     def close(self) -> None:
-        """Release the memory of the tier."""
+        """Release the memory of all blocks."""
         ...
 
 
 class RamTier:
-    """Blocks in memory, until the source is closed."""
+    """Caches blocks in memory until the source is closed."""
 
     def __init__(self, budget_nbytes: int) -> None:
         self.budget_nbytes, self._nbytes = budget_nbytes, 0
@@ -72,13 +78,13 @@ class RamTier:
     def get(self, block: ByteRange) -> Array | None:
         return self._blocks.get(block)
 
-    def contains(self, stored: StoredObject, block: ByteRange) -> bool:
+    def contains(self, stored_object: StoredObject, block: ByteRange) -> bool:
         return block in self._blocks
 
-    def load(self, stored: StoredObject, block: ByteRange) -> Array | None:
+    def load(self, stored_object: StoredObject, block: ByteRange) -> Array | None:
         return self._blocks.get(block)
 
-    def put(self, stored: StoredObject, block: ByteRange, data: bytes) -> Array | None:
+    def put(self, stored_object: StoredObject, block: ByteRange, data: bytes) -> Array | None:
         with self._lock:
             if self._nbytes + len(data) > self.budget_nbytes:
                 return None
@@ -87,8 +93,8 @@ class RamTier:
             return self._blocks[block]
 
     def decisions(self) -> Sequence[Decision]:
-        why = f"of a budget of {format_nbytes(self.budget_nbytes)}; blocks are never evicted"
-        return [Decision("RAM tier", f"{format_nbytes(self._nbytes)} held", why)]
+        reason = f"of a budget of {format_nbytes(self.budget_nbytes)}; blocks are never evicted"
+        return [Decision("RAM tier", f"{format_nbytes(self._nbytes)} held", reason)]
 
     def close(self) -> None:
         self._blocks.clear()

@@ -11,24 +11,24 @@ __all__ = ["DaemonThreads"]
 
 
 class DaemonThreads:
-    """A thread pool that starts threads on demand and never delays exit.
+    """A thread pool that starts threads on demand and never delays the interpreter's exit.
 
-    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. With it, a server that
-    does not answer would keep the process alive.
+    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. A server that does not
+    answer would then keep the process alive.
     """
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._idle = self._waiting = 0
+        self._idle_threads = self._queued_jobs = 0
         self._is_closed = False
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> "Future[Any]":
-        """Run a job on one of the threads.
+        """Queue a job and return the future of its result.
 
-        The future is cancelled if the pool is closed.
+        If the pool is closed, the future is cancelled.
         """
         future: Future[Any] = Future()
         with self._lock:
@@ -36,18 +36,18 @@ class DaemonThreads:
                 future.cancel()
                 return future
             self._jobs.put((future, job))
-            self._waiting += 1
-            if self._waiting > self._idle and len(self._threads) < self._max_threads:
+            self._queued_jobs += 1
+            if self._queued_jobs > self._idle_threads and len(self._threads) < self._max_threads:
                 thread = threading.Thread(target=self._run, name=f"forebay-fetch-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         return future
 
     def close(self) -> None:
-        """Cancel jobs that have not begun; threads end after their current job."""
+        """Cancel queued jobs. Each thread ends after its current job."""
         with self._lock:
             self._is_closed = True
-        with suppress(queue.Empty):  # the pool's threads may empty the queue meanwhile
+        with suppress(queue.Empty):  # the pool's threads take jobs at the same time
             while job := self._jobs.get_nowait():
                 job[0].cancel()
         for _ in self._threads:
@@ -56,14 +56,14 @@ class DaemonThreads:
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._idle += 1
+                self._idle_threads += 1
             job = self._jobs.get()
             with self._lock:
-                self._idle, self._waiting = self._idle - 1, self._waiting - 1
+                self._idle_threads, self._queued_jobs = self._idle_threads - 1, self._queued_jobs - 1
             if job is None:
                 return
             _run_job(*job)
-            del job  # else the thread holds the result until its next job
+            del job  # otherwise the thread keeps the result in memory until its next job
 
 
 def _run_job(future: "Future[Any]", job: Callable[[], Any]) -> None:
@@ -71,5 +71,5 @@ def _run_job(future: "Future[Any]", job: Callable[[], Any]) -> None:
         return
     try:
         future.set_result(job())
-    except BaseException as error:  # raised again in the thread that waits for the result
+    except BaseException as error:  # `Future.result` raises the error in the waiting thread
         future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Downloads of whole objects, for formats without byte-range reads."""
+"""Downloads of whole objects whose rows cannot be read in byte ranges."""
 
 import hashlib
 import logging
@@ -16,7 +16,7 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["download_objects"]
 
-_RANGE_NBYTES = 16 << 20
+_RANGE_NBYTES = 16 << 20  # bytes per request; a failed request repeats only these
 
 _log = logging.getLogger(__name__)
 
@@ -24,45 +24,50 @@ _log = logging.getLogger(__name__)
 def download_objects(
     store: ObjectStore, objects: Sequence[StoredObject], folder: Path, budget_nbytes: int, threads: DaemonThreads
 ) -> list[Path]:
-    """Return local copies of objects; download those that the folder lacks."""
-    paths = [_local_path(folder, stored) for stored in objects]
-    # A dictionary by path, so that an object that is listed twice is downloaded once.
-    missing = {path: stored for stored, path in zip(objects, paths, strict=True) if not path.exists()}
-    needed = sum(stored.nbytes for stored in missing.values())
-    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if used + needed > budget_nbytes:
+    """Download objects that are not in the folder. Return the local path of each object."""
+    paths = [_local_path(folder, stored_object) for stored_object in objects]
+    # The dictionary has one entry per path, so an object that is listed twice is downloaded once.
+    missing_objects = {
+        path: stored_object for stored_object, path in zip(objects, paths, strict=True) if not path.exists()
+    }
+    missing_nbytes = sum(stored_object.nbytes for stored_object in missing_objects.values())
+    used_nbytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if used_nbytes + missing_nbytes > budget_nbytes:
         raise BudgetError(
-            f"{len(missing)} objects of {format_nbytes(needed)} must be downloaded, and {folder} holds "
-            f"{format_nbytes(used)} of cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
+            f"{len(missing_objects)} objects of {format_nbytes(missing_nbytes)} must be downloaded, and {folder} holds "
+            f"{format_nbytes(used_nbytes)} of cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
         )
-    if missing:
-        _log.info("downloading %d objects (%s) to %s", len(missing), format_nbytes(needed), folder)
-    for future in [threads.submit(partial(_download, store, stored, path)) for path, stored in missing.items()]:
+    if missing_objects:
+        _log.info("downloading %d objects (%s) to %s", len(missing_objects), format_nbytes(missing_nbytes), folder)
+    for future in [
+        threads.submit(partial(_download, store, stored_object, path))
+        for path, stored_object in missing_objects.items()
+    ]:
         future.result()
     return paths
 
 
-def _local_path(folder: Path, stored: StoredObject) -> Path:
-    text = f"{stored.url}\0{stored.version}\0{stored.nbytes}"
-    name = PurePosixPath(urlsplit(stored.url).path).name
+def _local_path(folder: Path, stored_object: StoredObject) -> Path:
+    text = f"{stored_object.url}\0{stored_object.version}\0{stored_object.nbytes}"
+    name = PurePosixPath(urlsplit(stored_object.url).path).name
     return folder / "whole" / hashlib.sha256(text.encode()).hexdigest()[:40] / name
 
 
-def _download(store: ObjectStore, stored: StoredObject, path: Path) -> None:
-    """Download an object to a temporary file; rename it when it is complete."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+def _download(store: ObjectStore, stored_object: StoredObject, path: Path) -> None:
+    """Download an object to a temporary file, verify its MD5 and rename the file."""
+    part_path = path.with_name(f"{path.name}.{os.getpid()}.part")
     digest = hashlib.md5(usedforsecurity=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            for start in range(0, stored.nbytes, _RANGE_NBYTES):
-                data = store.read(stored, start, min(start + _RANGE_NBYTES, stored.nbytes))
+        with part_path.open("wb") as file:
+            for start in range(0, stored_object.nbytes, _RANGE_NBYTES):
+                data = store.read(stored_object, start, min(start + _RANGE_NBYTES, stored_object.nbytes))
                 digest.update(data)
                 file.write(data)
-        store.check_md5(stored, digest.hexdigest())
-        part.rename(path)
+        store.check_md5(stored_object, digest.hexdigest())
+        part_path.rename(path)
     except (OSError, EOFError) as error:
-        part.unlink(missing_ok=True)
+        part_path.unlink(missing_ok=True)
         if isinstance(error, SourceError):
             raise
-        raise StoreError(f"{stored.url} could not be copied to {path}: {error}. Pass another cache=.") from error
+        raise StoreError(f"{stored_object.url} could not be copied to {path}: {error}. Pass another cache=.") from error

@@ -1,4 +1,4 @@
-"""Small reads of an object: its header or its archive directory."""
+"""Small reads from an object, for the parsers of headers and archive directories."""
 
 import io
 from typing import Any
@@ -8,50 +8,50 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["HeaderReads"]
 
-_WINDOW_NBYTES = 16 * 1024  # bytes per request; parsers make small reads, and one request serves several of them
+_WINDOW_NBYTES = 16 * 1024  # bytes per request; parsers make many small reads, and one request serves several of them
 
 
 class HeaderReads:
-    """Reads parts of one object, with the reading interface of `MappedFile`.
+    """Reads parts of one object.
 
-    So the same parsers read headers of local files and of objects.
+    It has the attributes of `MappedFile` that header parsers use, so they accept local files and objects.
     """
 
-    def __init__(self, store: ObjectStore, stored: StoredObject) -> None:
-        self._store, self.stored = store, stored
-        self.nbytes = stored.nbytes
-        self.path: Any = _ObjectStream(self)
+    def __init__(self, store: ObjectStore, stored_object: StoredObject) -> None:
+        self._store, self.stored_object = store, stored_object
+        self.nbytes = stored_object.nbytes
+        self.path: Any = _ObjectStream(self)  # for parsers that open `path`, such as zipfile
         self._windows: list[tuple[int, bytes]] = []  # (offset, bytes) of each window that was read
 
     def __str__(self) -> str:
-        return self.stored.url
+        return self.stored_object.url
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """Return some bytes; fewer at the end of the object."""
+        """Return `nbytes` bytes from `start`, or fewer at the end of the object."""
         stop = min(start + nbytes, self.nbytes)
         if start >= stop:
             return b""
-        for first, window in self._windows:
-            if first <= start and stop <= first + len(window):
-                return window[start - first : stop - first]
-        first = max(0, min(start, self.nbytes - _WINDOW_NBYTES))
-        last = min(max(stop, first + _WINDOW_NBYTES), self.nbytes)
-        self._windows.append((first, self._store.read(self.stored, first, last)))
+        for window_start, window in self._windows:
+            if window_start <= start and stop <= window_start + len(window):
+                return window[start - window_start : stop - window_start]
+        window_start = max(0, min(start, self.nbytes - _WINDOW_NBYTES))
+        window_stop = min(max(stop, window_start + _WINDOW_NBYTES), self.nbytes)
+        self._windows.append((window_start, self._store.read(self.stored_object, window_start, window_stop)))
         return self.read(start, nbytes)
 
 
 class _ObjectStream(io.RawIOBase):
-    """The object as an open file, for parsers that need one.
+    """An object as a binary file, for parsers that need a file object.
 
-    Its text form is the URL of the object.
+    `str()` returns the URL, for error messages.
     """
 
-    def __init__(self, file: HeaderReads) -> None:
+    def __init__(self, reads: HeaderReads) -> None:
         super().__init__()
-        self._file, self._position = file, 0
+        self._reads, self._position = reads, 0
 
     def __str__(self) -> str:
-        return str(self._file)
+        return str(self._reads)
 
     def readable(self) -> bool:
         return True
@@ -60,12 +60,12 @@ class _ObjectStream(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.nbytes}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reads.nbytes}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        data = self._file.read(self._position, len(buffer))
+        data = self._reads.read(self._position, len(buffer))
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

@@ -1,7 +1,7 @@
-"""A source of rows in objects of a store, read in byte ranges: `from_files("s3://bucket/train/*.npy")`.
+"""A source whose rows are in objects of a store: `from_files("s3://bucket/train/*.npy")`.
 
-The source takes the prefetched ranges of a group, or reads them now, and copies the rows from them. It does not know
-whether a range comes from the store, the disk or RAM.
+For each group, the source takes the prefetched byte ranges, or requests them, and copies the rows out of them. The
+`RangeReader` reads a range from the store or from a cache tier.
 """
 
 import threading
@@ -21,18 +21,18 @@ from forebay.sources.objects.object_layout import ObjectLayout
 from forebay.sources.objects.prefetch import PrefetchedGroup, Prefetcher, take_prefetched
 from forebay.sources.objects.range_planner import REQUEST_NBYTES, RangePlanner, RangeSet, RecordColumn
 from forebay.sources.objects.range_reader import HeldRange, RangeReader
-from forebay.sources.objects.stored_object import StoredObject, combined_version
+from forebay.sources.objects.stored_object import StoredObject, combine_versions
 
 __all__ = ["ObjectsSource"]
 
-_SCRATCH_NBYTES = 512 << 10  # bytes; scattered rows are first collected in a buffer that fits in the cache of a core
-_LONG_ROW_NBYTES = 4096  # bytes; copying such a row directly is faster than through the buffer
+_BUFFER_NBYTES = 512 << 10  # bytes of the buffer for scattered rows; it fits in the cache of a CPU core
+_LONG_ROW_NBYTES = 4096  # bytes; copying a row of this size or more directly is faster than through the buffer
 
 
 class ObjectsSource(AbstractSource):
-    """The rows of many objects, one object after the other."""
+    """The rows of one or more objects, one object after the other."""
 
-    immutable = True  # a changed object raises an error
+    immutable = True  # reading a changed object raises an error
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ObjectsSource(AbstractSource):
         cache_nbytes: int,  # budget of all cache tiers
     ) -> None:
         self.specs, self.structure = layouts[0].specs, layouts[0].structure
-        self.version = combined_version(objects)
+        self.version = combine_versions(objects)
         self._length = sum(layout.length for layout in layouts)
         self._planners = _make_planners(objects, layouts) if self._length else []
         self._reader, self._prefetch_nbytes = reader, prefetch_nbytes
@@ -65,13 +65,13 @@ class ObjectsSource(AbstractSource):
             return
         group = self._hold_group(rows)
         try:
-            for planner, ranges, held in zip(self._planners, group.range_sets, group.held, strict=True):
-                _copy_rows(planner.column, ranges, held, rows, [out[leaf] for leaf in planner.column.leaves])
+            for planner, ranges, held_ranges in zip(self._planners, group.range_sets, group.held_ranges, strict=True):
+                _copy_rows(planner.column, ranges, held_ranges, rows, [out[leaf] for leaf in planner.column.leaves])
         finally:
             group.release()
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Prefetcher:
-        # A window spans at most one epoch: collecting many short epochs would delay the first group.
+        # The window is at most one epoch long. Collecting several short epochs would delay the first group.
         window_rows = max(1, min(self._length, self._prefetch_nbytes // 2 // max(1, self._row_nbytes)))
         prefetcher = Prefetcher(
             upcoming, self._plan_groups, self._reader, budget_nbytes=self._prefetch_nbytes, window_rows=window_rows
@@ -82,7 +82,7 @@ class ObjectsSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        """Memory of ranges outside the cache tiers."""
+        """Bytes of memory that held ranges use outside the cache tiers."""
         return self._reader.held_nbytes
 
     def counters(self) -> dict[str, int]:
@@ -92,7 +92,7 @@ class ObjectsSource(AbstractSource):
         return self._reader.decisions()
 
     def close(self) -> None:
-        """Release all ranges and end every thread."""
+        """Stop prefetching, cancel queued requests and close the cache tiers."""
         with self._lock:
             prefetchers, self._prefetchers = self._prefetchers, []
         for prefetcher in prefetchers:
@@ -100,17 +100,20 @@ class ObjectsSource(AbstractSource):
         self._finalizer()
 
     def _hold_group(self, rows: Rows) -> PrefetchedGroup:
-        """Return the prefetched ranges of a group, or request them now."""
+        """Take the prefetched ranges of a group, or request the ranges now."""
         prefetchers = [prefetcher for prefetcher in self._prefetchers if not prefetcher.is_finished]
-        found = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
-        if found is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in found.range_sets)):
-            return found
-        if found is not None:
-            found.release()
+        group = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
+        if group is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in group.range_sets)):
+            return group
+        if group is not None:  # another group with an equal key
+            group.release()
         return PrefetchedGroup.hold(rows, next(self._plan_groups([rows])), self._reader)
 
     def _plan_groups(self, groups: Sequence[Rows]) -> Iterator[Sequence[RangeSet]]:
-        """Plan the ranges of groups that are needed soon after each other."""
+        """Yield the range sets of each group, one per column.
+
+        The groups are planned together to decide which blocks are read whole.
+        """
         scattered = [rows for rows in groups if not isinstance(rows, slice) and len(rows)]
         all_rows = np.unique(np.concatenate(scattered)) if scattered else np.empty(0, np.intp)
         whole_blocks = [self._choose_whole_blocks(planner, all_rows) for planner in self._planners]
@@ -125,23 +128,24 @@ class ObjectsSource(AbstractSource):
     def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
         """Return the sorted numbers of the blocks to read whole.
 
-        These are blocks that are cheaper to read whole, blocks in memory, and blocks that a tier will cache.
+        These are blocks that are cheaper to read whole, blocks that are held or cached, and blocks that fit in a tier.
         """
         if not len(rows):
             return rows
         cheaper = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
-        others = np.setdiff1d(np.unique(planner.blocks_of(rows)), cheaper, assume_unique=True)
+        others = np.setdiff1d(np.unique(planner.find_blocks(rows)), cheaper, assume_unique=True)
         is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in others.tolist()], bool)
-        # If the tier fails, these blocks take prefetch memory. A later window caches the blocks that exceed it.
+        # If the tier fails, these blocks use the prefetch budget, so do not exceed it. Later windows cache more.
         free_nbytes = min(self._reader.free_tier_nbytes, self._prefetch_nbytes)
         to_cache = others[~is_local]
         to_cache = to_cache[np.cumsum(planner.block_nbytes(to_cache)) <= free_nbytes]
         return np.sort(np.concatenate([cheaper, others[is_local], to_cache]))
 
     def _choose_shuffle_blocks(self, cache_nbytes: int) -> ShuffleBlocks | None:
-        """Return the shuffle blocks, or None if any order is fast.
+        """Return the shuffle blocks, or None if every order is fast.
 
-        Blocks help if every epoch reads from the store and reads of single rows would be slow.
+        Shuffle blocks help if the rows fit neither in the caches nor in half of the prefetch budget, and a row is too
+        short for a request of its own.
         """
         nbytes = self._length * self._row_nbytes
         if nbytes <= max(cache_nbytes, self._prefetch_nbytes // 2) or self._row_nbytes >= REQUEST_NBYTES:
@@ -149,12 +153,12 @@ class ObjectsSource(AbstractSource):
         block_rows = min(planner.block_rows for planner in self._planners)
         return ShuffleBlocks(block_rows, max(4, self._prefetch_nbytes // max(1, block_rows * self._row_nbytes)))
 
-    def _explain_reads(self, objects: int) -> Decision:
+    def _explain_reads(self, object_count: int) -> Decision:
         budget = format_nbytes(self._prefetch_nbytes)
-        why = f"of {objects} objects over {self._reader.connections} connections, up to {budget} prefetched"
+        reason = f"of {object_count} objects over {self._reader.connections} connections, up to {budget} prefetched"
         if self.shuffle_blocks is not None:
-            why += f"; shuffled by {self.shuffle_blocks.rows} rows, because the caches cannot hold all rows"
-        return Decision("reads", "ranges", why)
+            reason += f"; shuffled by {self.shuffle_blocks.rows} rows, because the caches cannot hold all rows"
+        return Decision("reads", "ranges", reason)
 
 
 def _make_planners(objects: Sequence[StoredObject], layouts: Sequence[ObjectLayout]) -> list[RangePlanner]:
@@ -168,55 +172,57 @@ def _make_planners(objects: Sequence[StoredObject], layouts: Sequence[ObjectLayo
 
 
 def _copy_rows(
-    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Rows, targets: Sequence[Array]
+    column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Rows, targets: Sequence[Array]
 ) -> None:
     if isinstance(rows, slice):
-        _copy_slice(column, ranges, held, rows, targets)
+        _copy_slice(column, ranges, held_ranges, rows, targets)
         return
-    # Look at the base: NumPy reports a subarray dtype as native in any byte order.
+    # Test the base dtype: NumPy reports a subarray dtype as native in any byte order.
     if column.record.itemsize >= _LONG_ROW_NBYTES and len(targets) == 1 and column.record.base.isnative:
-        _copy_each(column, ranges, held, rows, targets[0])
+        _copy_rows_directly(column, ranges, held_ranges, rows, targets[0])
         return
-    step = max(1, _SCRATCH_NBYTES // column.record.itemsize)
+    step = max(1, _BUFFER_NBYTES // column.record.itemsize)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        _copy_scattered(column, ranges, held, rows[part], [target[part] for target in targets])
+        _copy_scattered(column, ranges, held_ranges, rows[part], [target[part] for target in targets])
 
 
 def _copy_slice(
-    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: slice, targets: Sequence[Array]
+    column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: slice, targets: Sequence[Array]
 ) -> None:
-    for which, (first, stop) in enumerate(zip(ranges.first_rows.tolist(), ranges.stop_rows.tolist(), strict=True)):
+    for number, (first, stop) in enumerate(zip(ranges.first_rows.tolist(), ranges.stop_rows.tolist(), strict=True)):
         low, high = max(first, rows.start), min(stop, rows.stop)
-        records = np.ndarray((stop - first,), column.record, held[which].array(), ranges.offsets[which])
+        records = np.ndarray((stop - first,), column.record, held_ranges[number].array(), ranges.offsets[number])
         for leaf, target in zip(column.fields(records), targets, strict=True):
             make_gather(leaf)(slice(low - first, high - first), target[low - rows.start : high - rows.start])
 
 
-def _copy_each(column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, target: Array) -> None:
+def _copy_rows_directly(
+    column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Array, target: Array
+) -> None:
     nbytes = column.record.itemsize
     owners = find_parts(rows, ranges.first_rows)
     starts = (rows - ranges.first_rows[owners]) * nbytes + np.asarray(ranges.offsets)[owners]
-    sources, out = [one.array().data for one in held], target.reshape(-1).view(np.uint8).data
+    sources, out = [held_range.array().data for held_range in held_ranges], target.reshape(-1).view(np.uint8).data
     for position, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist(), strict=True)):
         out[position * nbytes : (position + 1) * nbytes] = sources[owner][start : start + nbytes]
 
 
 def _copy_scattered(
-    column: RecordColumn, ranges: RangeSet, held: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
+    column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
 ) -> None:
-    """Copy rows range by range to a buffer, then to their positions."""
+    """Copy the rows of each range to a buffer, then from there to the targets in the order of `rows`."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
-    opaque = np.dtype((np.void, column.record.itemsize))
-    scratch = np.empty(len(rows), opaque)
+    record_bytes = np.dtype((np.void, column.record.itemsize))
+    buffer = np.empty(len(rows), record_bytes)
     for owner, part in split_runs(find_parts(ordered, ranges.first_rows)):
         first, count = ranges.first_rows[owner], int(ranges.stop_rows[owner] - ranges.first_rows[owner])
-        records = np.ndarray((count,), opaque, held[owner].array(), ranges.offsets[owner])
+        records = np.ndarray((count,), record_bytes, held_ranges[owner].array(), ranges.offsets[owner])
         # mode="clip" lets take() write to `out` directly; the default mode writes to a temporary array first.
-        records.take(ordered[part] - first, out=scratch[part], mode="clip")
+        records.take(ordered[part] - first, out=buffer[part], mode="clip")
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
-    records = np.ndarray((len(rows),), column.record, scratch)
+    records = np.ndarray((len(rows),), column.record, buffer)
     for leaf, target in zip(column.fields(records), targets, strict=True):
         make_gather(leaf)(positions, target)

@@ -1,4 +1,4 @@
-"""Opens URLs of an object store as one source."""
+"""Opening of object store URLs as one source."""
 
 import inspect
 import os
@@ -18,7 +18,7 @@ from forebay.sources.objects.daemon_threads import DaemonThreads
 from forebay.sources.objects.disk_cache import DiskTier
 from forebay.sources.objects.download import download_objects
 from forebay.sources.objects.header_reads import HeaderReads
-from forebay.sources.objects.object_layout import ObjectLayout, RangesUnsupportedError, layout_reader
+from forebay.sources.objects.object_layout import ObjectLayout, RangesUnsupportedError, find_layout_reader
 from forebay.sources.objects.objects_source import ObjectsSource
 from forebay.sources.objects.range_reader import RangeReader
 from forebay.sources.objects.store import ObjectStore
@@ -45,22 +45,22 @@ def open_urls(
 ) -> AbstractSource:
     """Open one URL, a glob, or a list of either as one source.
 
-    fsspec gets `storage_options`. Blocks stay in the folder `cache`, up to `cache_bytes` in total. Blocks that do not
-    fit there stay in RAM, up to `ram_bytes`. Nothing is evicted. Up to `ahead_bytes` are prefetched. Objects that
-    cannot be read in byte ranges are downloaded to `cache` and opened by `open_local`.
+    fsspec receives `storage_options`. The source caches blocks in the folder `cache`, up to `cache_bytes`, and further
+    blocks in RAM, up to `ram_bytes`. It never evicts a block. It prefetches up to `ahead_bytes`. If objects cannot be
+    read in byte ranges, they are downloaded to `cache`, and `open_local` opens the copies.
     """
     if not isinstance(storage_options, Mapping | None):
         raise SourceError(f"storage_options is a {type(storage_options).__name__}. Pass a dict.")
     _validate_counts(connections=connections, attempts=attempts)
-    given = [_as_url(url) for url in ([urls] if isinstance(urls, str | os.PathLike) else urls)]
-    _validate_one_protocol(given)
-    store = ObjectStore(given[0], storage_options or {}, attempts=attempts, connections=connections)
+    url_list = [_make_url(url) for url in ([urls] if isinstance(urls, str | os.PathLike) else urls)]
+    _validate_one_protocol(url_list)
+    store = ObjectStore(url_list[0], storage_options or {}, attempts=attempts, connections=connections)
     threads = DaemonThreads(connections)
     try:
-        objects = _list_objects(store, given, threads)
+        objects = _list_objects(store, url_list, threads)
         read_layout = _choose_layout_reader(objects, options)
         try:
-            jobs = [partial(read_layout, HeaderReads(store, stored), spec=spec) for stored in objects]
+            jobs = [partial(read_layout, HeaderReads(store, stored_object), spec=spec) for stored_object in objects]
             layouts = _run_all(threads, jobs)
         except RangesUnsupportedError as error:
             budget_nbytes = parse_nbytes(cache_bytes, "cache_bytes")
@@ -68,8 +68,8 @@ def open_urls(
             return open_local(paths, spec=spec, **options)
     finally:
         threads.close()
-    for stored, layout in zip(objects, layouts, strict=True):
-        _validate_same_rows(objects[0], layouts[0], stored, layout)
+    for stored_object, layout in zip(objects, layouts, strict=True):
+        _validate_same_rows(objects[0], layouts[0], stored_object, layout)
     tiers = _make_tiers(cache, cache_bytes, ram_bytes)
     return ObjectsSource(
         objects,
@@ -86,10 +86,10 @@ def _validate_counts(**counts: int) -> None:
             raise SourceError(f"{name}={count!r} is not a positive integer. Pass 1 or more.")
 
 
-def _as_url(path: str | os.PathLike[str]) -> str:
-    """Return the URL of a path; URLs stay unchanged.
+def _make_url(path: str | os.PathLike[str]) -> str:
+    """Return the `file://` URL of a local path; return a URL unchanged.
 
-    Local files may be here too, because a cache speeds up a slow disk.
+    Local paths are allowed, because a cache speeds up a slow disk.
     """
     name = os.fspath(path)
     return name if "://" in name else f"file://{Path(name).expanduser().absolute()}"
@@ -106,18 +106,24 @@ def _validate_one_protocol(urls: Sequence[str]) -> None:
 
 
 def _list_objects(store: ObjectStore, urls: Sequence[str], threads: DaemonThreads) -> list[StoredObject]:
-    found = _run_all(threads, [partial(store.list_objects, url) for url in urls])
-    for url, listed in zip(urls, found, strict=True):
-        if not listed:
+    listings = _run_all(threads, [partial(store.list_objects, url) for url in urls])
+    for url, listing in zip(urls, listings, strict=True):
+        if not listing:
             raise SourceError(f"the glob {store.redact(url)!r} matches no object. Check the URL and the bucket.")
-    return [stored for listed in found for stored in sorted(listed, key=lambda stored: natural_sort_key(stored.path))]
+    return [
+        stored_object
+        for listing in listings
+        for stored_object in sorted(listing, key=lambda stored_object: natural_sort_key(stored_object.path))
+    ]
 
 
 def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str, Any]) -> Callable[..., ObjectLayout]:
-    suffixes = sorted({format_suffix(Path(PurePosixPath(urlsplit(stored.url).path).name)) for stored in objects})
-    read_layout = layout_reader(suffixes[0]) if len(suffixes) == 1 else None
+    suffixes = sorted(
+        {format_suffix(Path(PurePosixPath(urlsplit(stored_object.url).path).name)) for stored_object in objects}
+    )
+    read_layout = find_layout_reader(suffixes[0]) if len(suffixes) == 1 else None
     if read_layout is None:
-        return partial(_refuse_ranges, " and ".join(map(repr, suffixes)))
+        return partial(_raise_ranges_unsupported, " and ".join(map(repr, suffixes)))
     parameters = inspect.signature(read_layout).parameters.items()
     known = [name for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     unknown = [name for name in options if name not in known]
@@ -126,7 +132,7 @@ def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str,
     return partial(read_layout, **options)
 
 
-def _refuse_ranges(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
+def _raise_ranges_unsupported(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
     raise RangesUnsupportedError(f"{file} ends in {suffixes}, a format that cannot be read in byte ranges")
 
 
@@ -141,9 +147,9 @@ def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsuppor
 def _make_tiers(
     cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_bytes: int | str | None
 ) -> list[CacheTier]:
-    """Make the cache tiers, the disk first.
+    """Make the cache tiers; the first has priority.
 
-    Blocks on disk outlive the process, and the page cache keeps them in RAM as well.
+    The disk is first, because its blocks outlive the process and the page cache keeps them in RAM as well.
     """
     tiers: list[CacheTier] = []
     if cache is not None:
@@ -153,18 +159,28 @@ def _make_tiers(
     return tiers
 
 
-def _validate_same_rows(first: StoredObject, one: ObjectLayout, other: StoredObject, two: ObjectLayout) -> None:
-    if one.structure.paths == two.structure.paths and one.specs == two.specs and _has_same_records(one, two):
+def _validate_same_rows(
+    first_object: StoredObject, first: ObjectLayout, other_object: StoredObject, other: ObjectLayout
+) -> None:
+    if (
+        first.structure.paths == other.structure.paths
+        and first.specs == other.specs
+        and _has_same_records(first, other)
+    ):
         return
     raise SpecError(
-        f"the objects have different rows: {first.url} has {describe_leaves(one.structure.paths, one.specs)} and "
-        f"{other.url} has {describe_leaves(two.structure.paths, two.specs)}. Use one pipeline for each, or convert one."
+        f"the objects have different rows: {first_object.url} has "
+        f"{describe_leaves(first.structure.paths, first.specs)} and {other_object.url} has "
+        f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one."
     )
 
 
-def _has_same_records(one: ObjectLayout, two: ObjectLayout) -> bool:
-    """Compare the records with their byte order, because a column has one dtype."""
-    return [column.record for column in one.columns] == [column.record for column in two.columns]
+def _has_same_records(first: ObjectLayout, other: ObjectLayout) -> bool:
+    """Return whether the columns have equal record dtypes, including the byte order.
+
+    A source reads each column of all objects with one dtype, and specs do not include the byte order.
+    """
+    return [column.record for column in first.columns] == [column.record for column in other.columns]
 
 
 def _run_all(threads: DaemonThreads, jobs: Sequence[Callable[[], Result]]) -> list[Result]:

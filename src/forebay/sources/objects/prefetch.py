@@ -15,10 +15,10 @@ from forebay.sources.objects.stored_object import ByteRange
 
 __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 
-GroupKey: TypeAlias = tuple[int, ...]  # identifies a group by some of its row numbers
+GroupKey: TypeAlias = tuple[int, ...]  # identifies a group; see `_group_key`
 
-_WAIT_SECONDS = 1.0  # how long to wait for a prefetcher; it never prepares rows outside its schedule
-_MAX_SKIPPED = 1024  # keys; groups of other feeds are recorded too, and no prefetcher would ever remove them
+_WAIT_SECONDS = 1.0  # a group that is not in the schedule never arrives; after this wait the caller reads it itself
+_MAX_SKIPPED = 1024  # keys; a limit, because keys of groups of other feeds are recorded too and never removed
 
 
 @dataclass(slots=True)
@@ -28,38 +28,39 @@ class PrefetchedGroup:
     `range_sets` and `held` have one entry per column.
     """
 
-    rows: int
+    row_count: int
     range_sets: Sequence[RangeSet]
-    held: list[list[HeldRange]]
+    held_ranges: list[list[HeldRange]]
     reader: RangeReader
 
     @classmethod
     def hold(cls, rows: Rows, range_sets: Sequence[RangeSet], reader: RangeReader) -> "PrefetchedGroup":
-        """Hold the ranges of a group."""
+        """Request and hold the ranges of a group."""
         return cls(row_count(rows), range_sets, [reader.hold(ranges.ranges) for ranges in range_sets], reader)
 
     def release(self) -> None:
         """Release the ranges."""
-        self.reader.release(chain.from_iterable(self.held))
-        self.held = []
+        self.reader.release(chain.from_iterable(self.held_ranges))
+        self.held_ranges = []
 
 
 def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: RangeReader) -> PrefetchedGroup | None:
-    """Return the prefetched group for these rows, or None.
+    """Remove and return the prefetched group of these rows, or None.
 
-    Wait up to `_WAIT_SECONDS` for a prefetcher that has not reached the group.
+    Wait up to `_WAIT_SECONDS` if no prefetcher has reached the group. If none reaches it, mark the group as skipped.
     """
     key = _group_key(rows)
     with reader.changed:
         for prefetcher in prefetchers:
-            prefetcher.add_waiter(key, 1)
+            prefetcher.change_waiters(key, 1)
         reader.changed.notify_all()
         reader.changed.wait_for(
-            lambda: _holder(prefetchers, key) or all(one.is_finished for one in prefetchers), _WAIT_SECONDS
+            lambda: _find_holder(prefetchers, key) or all(prefetcher.is_finished for prefetcher in prefetchers),
+            _WAIT_SECONDS,
         )
         for prefetcher in prefetchers:
-            prefetcher.add_waiter(key, -1)
-        holder = _holder(prefetchers, key)
+            prefetcher.change_waiters(key, -1)
+        holder = _find_holder(prefetchers, key)
         if holder is not None:
             return holder.pop(key)
         for prefetcher in prefetchers:
@@ -67,19 +68,19 @@ def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: Ran
         return None
 
 
-def _holder(prefetchers: Sequence["Prefetcher"], key: GroupKey) -> "Prefetcher | None":
+def _find_holder(prefetchers: Sequence["Prefetcher"], key: GroupKey) -> "Prefetcher | None":
     return next((prefetcher for prefetcher in prefetchers if prefetcher.holds(key)), None)
 
 
 class Prefetcher(LookAhead):
     """A thread that holds the byte ranges of upcoming groups within a memory budget.
 
-    It plans the ranges of several groups (a window) together, to decide which blocks to read whole. A group that was
-    gathered releases its ranges, and the thread holds the next group. A group that the prefetcher has not reached is
-    read when it is gathered.
+    The thread plans the ranges of several groups (a window) together, to decide which blocks to read whole. When a
+    worker thread has gathered a group, it releases the ranges, and the prefetcher holds the next group.
 
-    Unlike the other look-aheads, it counts waiters and skipped groups. Otherwise its thread could wait for room while
-    another thread waits for the very next group, or has already read that group itself.
+    A worker thread may wait for the group that the prefetcher cannot admit because the budget is used up. It may also
+    have read that group itself. The prefetcher therefore counts waiters and skipped groups, and admits such groups at
+    once.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Prefetcher(LookAhead):
         self._upcoming, self._plan, self._reader = upcoming, plan, reader
         self._budget_nbytes, self._window_rows = budget_nbytes, window_rows
         self._groups: GroupItems[PrefetchedGroup] = GroupItems()
-        self._rows = 0  # of all held groups
+        self._held_rows = 0  # number of rows in all held groups
         self._skipped: Counter[GroupKey] = Counter()
         self._waiters: Counter[GroupKey] = Counter()
         self._start_threads(1, "forebay-prefetch")
@@ -103,30 +104,30 @@ class Prefetcher(LookAhead):
     def holds(self, key: GroupKey) -> bool:
         """Return whether this prefetcher holds the ranges of a group.
 
-        The caller holds the lock, here and in `add_waiter`, `skip` and `pop`.
+        The caller must hold the lock of `changed`. This also applies to `change_waiters`, `skip` and `pop`.
         """
         return key in self._groups
 
-    def add_waiter(self, key: GroupKey, change: int) -> None:
-        """Record that a thread starts (1) or stops (-1) to wait for a group.
+    def change_waiters(self, key: GroupKey, change: int) -> None:
+        """Record that a thread starts (1) or stops (-1) waiting for a group.
 
-        The prefetcher reads a group with a waiter even if it exceeds the budget.
+        The prefetcher holds a group with a waiter even if the group exceeds the budget.
         """
         self._waiters.update({key: change})
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Do not prefetch a group that the gathering thread reads itself."""
+        """Mark a group that a worker thread reads itself, so that the prefetcher does not hold it."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 
     def pop(self, key: GroupKey) -> PrefetchedGroup:
-        """Return a held group. The caller must release it."""
-        found = self._groups.pop(key)
-        assert found is not None
-        self._rows -= found.rows
+        """Remove and return a held group. The caller must release it."""
+        group = self._groups.pop(key)
+        assert group is not None
+        self._held_rows -= group.row_count
         self.changed.notify_all()
-        return found
+        return group
 
     def _drop_items(self) -> None:
         for group in self._groups.drain():
@@ -137,7 +138,10 @@ class Prefetcher(LookAhead):
             pass
 
     def _prefetch_window(self) -> bool:
-        """Plan and hold several groups. Return False at the end."""
+        """Plan the groups of one window and hold their ranges.
+
+        Return False if no group is left or the prefetcher is closed.
+        """
         groups, count = list[Rows](), 0
         for rows in self._upcoming:
             groups.append(rows)
@@ -155,7 +159,9 @@ class Prefetcher(LookAhead):
         Return False if the prefetcher is closed.
         """
         key = _group_key(rows)
-        fits = self._make_fits(row_count(rows), {one for ranges in range_sets for one in ranges.ranges})
+        fits = self._make_budget_check(
+            row_count(rows), {byte_range for ranges in range_sets for byte_range in ranges.ranges}
+        )
         hold = partial(self._hold_unless_skipped, key, rows, range_sets)
         return self._admit(lambda: self._is_urgent(key) or fits(), hold)
 
@@ -164,16 +170,16 @@ class Prefetcher(LookAhead):
             self._skipped -= Counter([key])
             return
         self._groups.add(key, PrefetchedGroup.hold(rows, range_sets, self._reader))
-        self._rows += row_count(rows)
+        self._held_rows += row_count(rows)
 
     def _is_urgent(self, key: GroupKey) -> bool:
-        """Return whether a consumer waits for a group or has read it itself."""
+        """Return whether a worker thread waits for a group or has read it itself."""
         return self._waiters[key] > 0 or self._skipped[key] > 0
 
-    def _make_fits(self, count: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
-        """Return a function that tells whether a group fits in the budget.
+    def _make_budget_check(self, new_rows: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
+        """Return a function that checks whether a group fits in the budget.
 
-        A group that exceeds the whole budget fits when no other group is held.
+        A group that exceeds the whole budget fits if no other range is held.
         """
         reader, new_nbytes = self._reader, 0
 
@@ -181,21 +187,22 @@ class Prefetcher(LookAhead):
             nonlocal new_nbytes
             if not self._groups and reader.held_nbytes == 0:
                 return True
-            if self._rows + count > 2 * self._window_rows:  # cached ranges use no budget, so rows are limited too
+            # Ranges in a cache tier use no budget, so limit the rows too.
+            if self._held_rows + new_rows > 2 * self._window_rows:
                 return False
-            # This runs at every notification. Check the sum of the previous call first, because a new sum is slow.
+            # This runs at every notification. Test the sum of the previous call first, because a new sum is slow.
             if reader.held_nbytes + new_nbytes > self._budget_nbytes:
                 return False
-            new_nbytes = sum(one.nbytes for one in ranges if not reader.has(one))
+            new_nbytes = sum(byte_range.nbytes for byte_range in ranges if not reader.has(byte_range))
             return new_nbytes == 0 or reader.held_nbytes + new_nbytes <= self._budget_nbytes
 
         return fits
 
 
 def _group_key(rows: Rows) -> GroupKey:
-    """Return a short key of a group: its length and some rows.
+    """Return a short key of a group: its length and some of its row numbers.
 
-    Keys of two groups may collide, so the source checks that a group contains all its rows.
+    Two groups may have equal keys. `ObjectsSource` therefore verifies that the ranges cover all rows.
     """
     if isinstance(rows, slice):
         return rows.start, rows.stop

@@ -1,9 +1,10 @@
-"""Choice of byte ranges for rows: whole blocks, or runs of rows.
+"""Choice of the byte ranges that contain given rows: whole blocks, or runs of rows.
 
-A whole block is read if that is cheaper. This module only computes; `range_reader.py` reads.
+A run is one range with several rows and the gaps between them. The planner chooses the whole block if reading it is
+cheaper than reading its runs. This module only computes; `range_reader.py` reads.
 
-Rows are numbered across all objects. A block is a run of rows of one object: about 8 MiB, or a whole object that is not
-larger. Blocks never split a row, so one range always contains a whole row.
+Row numbers continue across all objects. A block contains consecutive rows of one column in one object: at most 8 MiB,
+but at least one row. An object of at most 8 MiB is a single block. No block splits a row.
 """
 
 from collections.abc import Sequence
@@ -18,23 +19,24 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
 __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
 
-BLOCK_NBYTES = 8 << 20
-REQUEST_NBYTES = 1 << 20  # bytes; the cost of one more request: a latency of 5 to 20 ms, at 100 MB/s
+BLOCK_NBYTES = 8 << 20  # bytes; blocks are not longer, unless a single row is
+# Bytes that cost as much time as one more request: a latency of 5 to 20 ms, at 100 MB/s.
+REQUEST_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
-    """Records of one or more leaves in all objects.
+    """One column of all objects: records with one or more leaves.
 
-    Row `i` of object `n` begins at byte `offsets[n] + i * record.itemsize`.
+    Row `i` of object `n` begins at byte `offsets[n] + i * record.itemsize` of that object.
     """
 
-    leaves: tuple[int, ...]
+    leaves: tuple[int, ...]  # numbers of the leaves that a record contains
     record: np.dtype[Any]
     offsets: tuple[int, ...]
 
     def fields(self, records: Array) -> list[Array]:
-        """Return the leaves of some records."""
+        """Return one array per leaf of the records."""
         return [records[name] for name in records.dtype.names] if len(self.leaves) > 1 else [records]
 
 
@@ -42,7 +44,8 @@ class RecordColumn:
 class RangeSet:
     """Byte ranges of one column that contain all rows of a group.
 
-    Range `i` contains the rows `first_rows[i]` to `stop_rows[i]`, and the first of them begins at `offsets[i]`.
+    Range `i` contains the rows from `first_rows[i]` to `stop_rows[i]` (exclusive). Row `first_rows[i]` begins at byte
+    `offsets[i]` of the range.
     """
 
     first_rows: Array
@@ -51,93 +54,94 @@ class RangeSet:
     offsets: tuple[int, ...]
 
     def covers(self, rows: Array) -> bool:
-        """Return whether the ranges contain all these rows."""
-        which = find_parts(rows, self.first_rows)
-        return bool(which.min() >= 0 and (rows < self.stop_rows[which]).all())
+        """Return whether the ranges contain all rows in `rows`."""
+        range_numbers = find_parts(rows, self.first_rows)
+        return bool(range_numbers.min() >= 0 and (rows < self.stop_rows[range_numbers]).all())
 
 
 class RangePlanner:
-    """Divides one column of all objects into blocks, and plans the ranges to read."""
+    """Divides one column of all objects into blocks and plans the ranges to read."""
 
-    def __init__(self, column: RecordColumn, objects: Sequence[StoredObject], rows: Sequence[int]) -> None:
-        """Make the blocks. `rows` has the number of rows of each object."""
+    def __init__(self, column: RecordColumn, objects: Sequence[StoredObject], row_counts: Sequence[int]) -> None:
         self.column = column
         self._objects = objects
-        self._object_starts = np.cumsum([0, *rows])
+        self._object_starts = np.cumsum([0, *row_counts])
         self._row_nbytes = column.record.itemsize
-        self.block_rows = _choose_block_rows(rows, self._row_nbytes)
-        self._block_starts = np.concatenate([self._block_starts_of(number, count) for number, count in enumerate(rows)])
+        self.block_rows = _choose_block_rows(row_counts, self._row_nbytes)
+        self._block_starts = np.concatenate(
+            [self._find_block_starts(number, count) for number, count in enumerate(row_counts)]
+        )
         self._block_stops = np.append(self._block_starts[1:], self._object_starts[-1])
         self._block_ranges: dict[int, tuple[ByteRange, int]] = {}
 
     def ranges_for_slice(self, first: int, stop: int) -> RangeSet:
-        """Return the blocks that contain the rows `first` to `stop`."""
+        """Return the blocks that contain the rows from `first` to `stop` (exclusive)."""
         low, high = (int(np.searchsorted(self._block_starts, row, side="right")) - 1 for row in (first, stop - 1))
-        return self._whole_blocks(np.arange(low, high + 1))
+        return self._ranges_of_blocks(np.arange(low, high + 1))
 
     def ranges_for_rows(self, rows: Array, whole_blocks: Array, *, limit_nbytes: int) -> RangeSet:
-        """Return ranges for sorted rows.
+        """Return ranges that contain sorted rows.
 
-        The blocks in `whole_blocks` (sorted) are read completely.
-
-        Ranges may include gaps between rows: at most `limit_nbytes` in total.
+        Blocks in `whole_blocks` (sorted) become one range each. In the other blocks, runs of rows become ranges. Runs
+        bridge gaps between rows. If the runs exceed `limit_nbytes`, they bridge only smaller gaps.
         """
-        blocks = self.blocks_of(rows)
-        in_whole = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
-        whole = self._whole_blocks(_distinct(blocks[in_whole]))
-        if in_whole.all():
-            return whole
-        return _merge_sets(whole, self._row_runs(*self._join_rows_within(rows[~in_whole], limit_nbytes)))
+        blocks = self.find_blocks(rows)
+        is_in_whole_block = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
+        block_ranges = self._ranges_of_blocks(_drop_duplicates(blocks[is_in_whole_block]))
+        if is_in_whole_block.all():
+            return block_ranges
+        firsts, stops = self._join_rows_within_limit(rows[~is_in_whole_block], limit_nbytes)
+        return _merge_range_sets(block_ranges, self._ranges_of_runs(firsts, stops))
 
-    def blocks_of(self, rows: Array) -> Array:
-        """Return the block of each row."""
+    def find_blocks(self, rows: Array) -> Array:
+        """Return the block number of each row."""
         return find_parts(rows, self._block_starts)
 
     def block_nbytes(self, blocks: Array) -> Array:
-        """Return the size of each block."""
+        """Return the size of each block in bytes."""
         nbytes: Array = (self._block_stops[blocks] - self._block_starts[blocks]) * self._row_nbytes
         return nbytes
 
     def blocks_to_read_whole(self, rows: Array, *, limit_nbytes: int) -> Array:
         """Return the blocks that are cheaper to read whole than in runs.
 
-        The rows are sorted and needed at about the same time.
+        `rows` are the sorted rows of one window. Memory holds all chosen blocks at the same time, so the condition for
+        a block becomes stricter if the chosen blocks exceed the limit:
 
-        All these blocks are held at the same time, so the choice becomes stricter if they exceed the limit:
-
-        1. Runs plus the cost of their requests take at least 3/4 of the block.
-        2. Above the limit: runs alone, with their gaps, take at least 3/4 of the block.
-        3. Above twice the limit: the needed rows alone take at least 3/4 of the block.
+        1. The runs, plus `REQUEST_NBYTES` for each, are at least 3/4 of the block.
+        2. Above the limit: the runs, including their gaps, are at least 3/4 of the block.
+        3. Above twice the limit: the needed rows are at least 3/4 of the block.
         """
-        blocks = self.blocks_of(rows)
-        used = _distinct(blocks)
+        blocks = self.find_blocks(rows)
+        used_blocks = _drop_duplicates(blocks)
         firsts, stops = self._join_rows(rows, REQUEST_NBYTES)
-        which = np.searchsorted(used, self.blocks_of(firsts))
-        run_nbytes = np.bincount(which, (stops - firsts) * self._row_nbytes, len(used))
-        request_nbytes = np.bincount(which, minlength=len(used)) * REQUEST_NBYTES
-        nbytes = self.block_nbytes(used)
-        # 3/4 is enough, because later groups may also use the block while it is in memory.
+        block_of_run = np.searchsorted(used_blocks, self.find_blocks(firsts))
+        run_nbytes = np.bincount(block_of_run, (stops - firsts) * self._row_nbytes, len(used_blocks))
+        request_nbytes = np.bincount(block_of_run, minlength=len(used_blocks)) * REQUEST_NBYTES
+        nbytes = self.block_nbytes(used_blocks)
+        # 3/4 is enough, because later groups may use the block while it is in memory.
         is_cheaper: Array = (run_nbytes + request_nbytes) * 4 >= nbytes * 3
         if int(nbytes[is_cheaper].sum()) > limit_nbytes:
             is_cheaper = run_nbytes * 4 >= nbytes * 3
         if int(nbytes[is_cheaper].sum()) > 2 * limit_nbytes:
-            rows_in_block = np.bincount(np.searchsorted(used, blocks), minlength=len(used))
+            rows_in_block = np.bincount(np.searchsorted(used_blocks, blocks), minlength=len(used_blocks))
             is_cheaper = rows_in_block * self._row_nbytes * 4 >= nbytes * 3
-        return used[is_cheaper]
+        return used_blocks[is_cheaper]
 
     def block_range(self, block: int) -> ByteRange:
         """Return the byte range of a whole block."""
-        return self._whole_block(block)[0]
+        return self._range_of_block(block)[0]
 
-    def _block_starts_of(self, number: int, count: int) -> Array:
+    def _find_block_starts(self, number: int, count: int) -> Array:
         start = int(self._object_starts[number])
         step = max(1, count) if self._objects[number].nbytes <= BLOCK_NBYTES else self.block_rows
         return np.arange(start, start + count, step)
 
-    def _join_rows_within(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
-        """Join rows to runs, with smaller gaps if the runs exceed the limit.
+    def _join_rows_within_limit(self, rows: Array, limit_nbytes: int) -> tuple[Array, Array]:
+        """Join sorted rows to runs. Return the first and stop row of each run.
 
-        A run includes a gap if reading it is faster than another request.
+        A run bridges gaps up to `REQUEST_NBYTES`, because reading a gap is faster than another request. If the runs
+        exceed the limit, they bridge only smaller gaps.
         """
         if not len(rows):
             return rows, rows
@@ -147,35 +151,35 @@ class RangePlanner:
         return self._join_rows(rows, min(REQUEST_NBYTES, limit_nbytes // len(rows)))
 
     def _join_rows(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
-        """Join sorted, distinct rows to runs across gaps up to `gap_nbytes`.
+        """Join sorted rows to runs that bridge gaps up to `gap_nbytes`.
 
-        This does not use `merge_intervals`: the rows are sorted and do not overlap, and a run ends with its block.
+        A run ends at the end of its block, so `merge_intervals` cannot be used.
         """
-        blocks = self.blocks_of(rows)
+        blocks = self.find_blocks(rows)
         gaps = (rows[1:] - rows[:-1] - 1) * self._row_nbytes
         boundaries = np.flatnonzero((gaps > gap_nbytes) | (blocks[1:] != blocks[:-1])) + 1
         return rows[np.append(0, boundaries)], rows[np.append(boundaries, len(rows)) - 1] + 1
 
-    def _whole_blocks(self, blocks: Array) -> RangeSet:
-        found = [self._whole_block(block) for block in blocks.tolist()]
-        return _range_set(self._block_starts[blocks], self._block_stops[blocks], found)
+    def _ranges_of_blocks(self, blocks: Array) -> RangeSet:
+        ranges = [self._range_of_block(block) for block in blocks.tolist()]
+        return _make_range_set(self._block_starts[blocks], self._block_stops[blocks], ranges)
 
-    def _whole_block(self, block: int) -> tuple[ByteRange, int]:
-        """Return the range of a block, and its first row's offset there."""
-        found = self._block_ranges.get(block)
-        if found is None:
+    def _range_of_block(self, block: int) -> tuple[ByteRange, int]:
+        """Return the byte range of a block, and the offset of its first row in that range."""
+        range_and_offset = self._block_ranges.get(block)
+        if range_and_offset is None:
             first, stop = int(self._block_starts[block]), int(self._block_stops[block])
-            found = self._block_ranges[block] = self._byte_range(first, stop, is_block=True)
-        return found
+            range_and_offset = self._block_ranges[block] = self._byte_range(first, stop, is_block=True)
+        return range_and_offset
 
-    def _row_runs(self, firsts: Array, stops: Array) -> RangeSet:
+    def _ranges_of_runs(self, firsts: Array, stops: Array) -> RangeSet:
         runs = zip(firsts.tolist(), stops.tolist(), strict=True)
-        return _range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
+        return _make_range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
 
     def _byte_range(self, first: int, stop: int, *, is_block: bool) -> tuple[ByteRange, int]:
-        """Return the byte range of rows, and the first row's offset in it.
+        """Return the byte range of rows, and the offset of the first row in that range.
 
-        A small object is read completely, so that its checksum can be verified.
+        The block of a small object is the whole object, so that its MD5 can be verified.
         """
         number = int(np.searchsorted(self._object_starts, first, side="right")) - 1
         offset, start = self.column.offsets[number], int(self._object_starts[number])
@@ -185,30 +189,32 @@ class RangePlanner:
         return ByteRange(number, low, high, cacheable=is_block), 0
 
 
-def _choose_block_rows(rows: Sequence[int], row_nbytes: int) -> int:
+def _choose_block_rows(row_counts: Sequence[int], row_nbytes: int) -> int:
     """Return the number of rows in a block.
 
-    If objects have the same length, blocks divide it evenly. Then a block shuffle splits no block.
+    If all objects but the last have the same number of rows, blocks divide that number evenly where possible. A block
+    shuffle then splits no block.
     """
     max_rows = max(1, BLOCK_NBYTES // max(1, row_nbytes))
-    first = rows[0]
-    if len(rows) == 1 or first <= max_rows or any(count != first for count in rows[:-1]):
+    first = row_counts[0]
+    if len(row_counts) == 1 or first <= max_rows or any(count != first for count in row_counts[:-1]):
         return max_rows
-    divisors = range(-(-first // max_rows), 4 * -(-first // max_rows) + 1)
-    return next((first // divisor for divisor in divisors if first % divisor == 0), max_rows)
+    min_blocks = -(-first // max_rows)  # rounded up
+    block_counts = range(min_blocks, 4 * min_blocks + 1)  # a block is at least about a quarter of BLOCK_NBYTES
+    return next((first // count for count in block_counts if first % count == 0), max_rows)
 
 
-def _distinct(numbers: Array) -> Array:
-    """Remove duplicates of sorted numbers."""
+def _drop_duplicates(numbers: Array) -> Array:
+    """Return sorted numbers without duplicates."""
     return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
 
 
-def _range_set(firsts: Array, stops: Array, found: Sequence[tuple[ByteRange, int]]) -> RangeSet:
-    return RangeSet(firsts, stops, tuple(found_range for found_range, _ in found), tuple(offset for _, offset in found))
+def _make_range_set(firsts: Array, stops: Array, ranges: Sequence[tuple[ByteRange, int]]) -> RangeSet:
+    return RangeSet(firsts, stops, tuple(byte_range for byte_range, _ in ranges), tuple(offset for _, offset in ranges))
 
 
-def _merge_sets(one: RangeSet, two: RangeSet) -> RangeSet:
-    firsts, stops = np.append(one.first_rows, two.first_rows), np.append(one.stop_rows, two.stop_rows)
+def _merge_range_sets(left: RangeSet, right: RangeSet) -> RangeSet:
+    firsts, stops = np.append(left.first_rows, right.first_rows), np.append(left.stop_rows, right.stop_rows)
     order = np.argsort(firsts)
-    ranges, offsets = one.ranges + two.ranges, one.offsets + two.offsets
+    ranges, offsets = left.ranges + right.ranges, left.offsets + right.offsets
     return RangeSet(firsts[order], stops[order], tuple(ranges[i] for i in order), tuple(offsets[i] for i in order))

@@ -25,19 +25,19 @@ __all__ = ["HeldRange", "RangeReader"]
 
 @dataclass(slots=True)
 class HeldRange:
-    """A range in memory or being read.
+    """A byte range that is in memory or being read.
 
-    It stays until its last user releases it.
+    It stays in memory until all groups that use it have released it.
     """
 
     byte_range: ByteRange
-    future: "Future[Array] | None" = None  # None if a cache tier had the bytes at once
+    future: "Future[Array] | None" = None  # None if a cache tier already had the bytes in memory
     data: Array | None = None  # set when the bytes have arrived
-    users: int = 1
-    nbytes: int = 0  # memory that this range takes outside the cache tiers
+    users: int = 1  # groups that use the range
+    nbytes: int = 0  # bytes of memory outside the cache tiers
 
     def array(self) -> Array:
-        """Return the bytes; wait for them if they have not arrived."""
+        """Return the bytes; wait until they have arrived."""
         if self.data is not None:
             return self.data
         assert self.future is not None
@@ -48,10 +48,10 @@ class HeldRange:
 
 
 class RangeReader:
-    """Reads ranges and holds them while groups need them.
+    """Reads byte ranges and holds them while groups use them.
 
-    This is not a cache: a range is dropped with its last user, and the prefetcher keeps the sum within its budget.
-    Blocks that should stay go to a cache tier.
+    This is not a cache: the reader drops a range when the last group releases it. The prefetcher limits the memory of
+    held ranges. Cache tiers keep whole blocks.
     """
 
     def __init__(
@@ -60,103 +60,103 @@ class RangeReader:
         self._store, self._objects, self._tiers = store, objects, tiers
         self.connections, self.counters = connections, store.counters
         self._threads = DaemonThreads(connections)
-        self._held: dict[ByteRange, HeldRange] = {}
+        self._held_ranges: dict[ByteRange, HeldRange] = {}
         self._held_nbytes = 0
-        self.changed = threading.Condition()  # notified when memory is released
+        self.changed = threading.Condition()  # guards held ranges and prefetched groups; notified when either changes
 
     @property
     def held_nbytes(self) -> int:
-        """Memory of all ranges outside the cache tiers, also those being read."""
+        """Bytes of all ranges outside the cache tiers, including those being read."""
         return self._held_nbytes
 
     @property
     def free_tier_nbytes(self) -> int:
-        """Bytes that the cache tiers may still take."""
+        """Bytes that the cache tiers can still store."""
         return sum(tier.free_nbytes for tier in self._tiers)
 
     def has(self, byte_range: ByteRange) -> bool:
-        """Return whether a range is held or cached, so needs no request."""
-        stored = self._objects[byte_range.object_index]
-        return byte_range in self._held or any(tier.contains(stored, byte_range) for tier in self._tiers)
+        """Return whether a range is held or cached, so that it needs no request."""
+        stored_object = self._objects[byte_range.object_index]
+        return byte_range in self._held_ranges or any(tier.contains(stored_object, byte_range) for tier in self._tiers)
 
     def hold(self, ranges: Sequence[ByteRange]) -> list[HeldRange]:
-        """Hold ranges. Request those that no group holds yet."""
+        """Hold ranges, and request those that are neither held nor cached."""
         with self.changed:
-            return [self._hold(byte_range) for byte_range in ranges]
+            return [self._hold_range(byte_range) for byte_range in ranges]
 
     def release(self, ranges: Iterable[HeldRange]) -> None:
-        """Release ranges that were held."""
+        """Release ranges. Drop those that no other group uses."""
         with self.changed:
-            for held in ranges:
-                self._release(held)
+            for held_range in ranges:
+                self._release_range(held_range)
 
     def decisions(self) -> list[Decision]:
-        """Return the state of the tiers, the transferred bytes and the retries, for `explain()`."""
-        found = [decision for tier in self._tiers for decision in tier.decisions()]
+        """Describe the tiers, the traffic and the retries for `explain()`."""
+        decisions = [decision for tier in self._tiers for decision in tier.decisions()]
         counts, causes = self.counters.counts(), self.counters.retry_causes()
-        fetched, cached = format_nbytes(counts["fetched_nbytes"]), format_nbytes(counts["cached_nbytes"])
-        why = f"in {counts['requests']} requests; {cached} of blocks came from the disk cache"
-        found.append(Decision("traffic", f"{fetched} fetched", why))
+        fetched_size, cached_size = format_nbytes(counts["fetched_nbytes"]), format_nbytes(counts["cached_nbytes"])
+        reason = f"in {counts['requests']} requests; {cached_size} of blocks came from the disk cache"
+        decisions.append(Decision("traffic", f"{fetched_size} fetched", reason))
         if causes:
-            why = ", ".join(f"{cause} ({count} times)" for cause, count in causes.items())
-            found.append(Decision("retries", str(counts["retries"]), f"after {why}"))
-        return found
+            reason = ", ".join(f"{cause} ({count} times)" for cause, count in causes.items())
+            decisions.append(Decision("retries", str(counts["retries"]), f"after {reason}"))
+        return decisions
 
     def close(self) -> None:
-        """Cancel requests that have not begun, and close the tiers."""
+        """Cancel queued requests and close the tiers."""
         self._store.close()
         self._threads.close()
         for tier in self._tiers:
             tier.close()
 
-    def _hold(self, byte_range: ByteRange) -> HeldRange:
+    def _hold_range(self, byte_range: ByteRange) -> HeldRange:
         for tier in self._tiers:
             data = tier.get(byte_range)
             if data is not None:
                 return HeldRange(byte_range, data=data)
-        held = self._held.get(byte_range)
-        if held is not None:
-            held.users += 1
-            return held
-        held = self._held[byte_range] = HeldRange(byte_range, nbytes=byte_range.nbytes)
-        self._held_nbytes += held.nbytes
-        held.future = self._threads.submit(partial(self._load, held))
-        return held
+        held_range = self._held_ranges.get(byte_range)
+        if held_range is not None:
+            held_range.users += 1
+            return held_range
+        held_range = self._held_ranges[byte_range] = HeldRange(byte_range, nbytes=byte_range.nbytes)
+        self._held_nbytes += held_range.nbytes
+        held_range.future = self._threads.submit(partial(self._read_range, held_range))
+        return held_range
 
-    def _release(self, held: HeldRange) -> None:
-        if held.future is None:
+    def _release_range(self, held_range: HeldRange) -> None:
+        if held_range.future is None:
             return
-        held.users -= 1
-        if held.users == 0:
-            del self._held[held.byte_range]
-            held.future.cancel()  # has no effect if the request has begun
-            self._drop_memory(held)
+        held_range.users -= 1
+        if held_range.users == 0:
+            del self._held_ranges[held_range.byte_range]
+            held_range.future.cancel()  # has no effect if the read has begun
+            self._drop_memory(held_range)
 
-    def _load(self, held: HeldRange) -> Any:
-        byte_range = held.byte_range
-        stored = self._objects[byte_range.object_index]
+    def _read_range(self, held_range: HeldRange) -> Any:
+        byte_range = held_range.byte_range
+        stored_object = self._objects[byte_range.object_index]
         tiers = self._tiers if byte_range.cacheable else ()
         for tier in tiers:
-            cached = tier.load(stored, byte_range)
+            cached = tier.load(stored_object, byte_range)
             if cached is not None:
                 self.counters.add(cached_nbytes=byte_range.nbytes)
-                return self._move_to_tier(held, cached)
-        data = self._store.read(stored, byte_range.start, byte_range.stop)
+                return self._move_to_tier(held_range, cached)
+        data = self._store.read(stored_object, byte_range.start, byte_range.stop)
         for tier in tiers:
-            cached = tier.put(stored, byte_range, data)
+            cached = tier.put(stored_object, byte_range, data)
             if cached is not None:
-                return self._move_to_tier(held, cached)
-        held.data = np.frombuffer(data, np.uint8)
-        return held.data
+                return self._move_to_tier(held_range, cached)
+        held_range.data = np.frombuffer(data, np.uint8)
+        return held_range.data
 
-    def _move_to_tier(self, held: HeldRange, cached: Array) -> Array:
-        """Replace the memory of a held range by that of the tier."""
-        held.data = cached
+    def _move_to_tier(self, held_range: HeldRange, cached: Array) -> Array:
+        """Use the tier's memory for a held range and drop the range's own memory."""
+        held_range.data = cached
         with self.changed:
-            self._drop_memory(held)
+            self._drop_memory(held_range)
         return cached
 
-    def _drop_memory(self, held: HeldRange) -> None:
-        self._held_nbytes -= held.nbytes
-        held.nbytes = 0
+    def _drop_memory(self, held_range: HeldRange) -> None:
+        self._held_nbytes -= held_range.nbytes
+        held_range.nbytes = 0
         self.changed.notify_all()

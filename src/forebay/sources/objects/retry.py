@@ -1,4 +1,4 @@
-"""Retries with random, growing pauses, and request counters."""
+"""Retries of requests, with random pauses that double each time, and request counters."""
 
 import random
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from forebay.errors import SourceError
-from forebay.sources.objects.store_errors import cause_of, classify
+from forebay.sources.objects.store_errors import classify, describe_cause
 
 __all__ = ["RequestCounters", "Retry"]
 
@@ -18,7 +18,7 @@ _MAX_PAUSE_SECONDS = 8.0
 
 
 class RequestCounters:
-    """Counters of one source. Any thread may call the methods."""
+    """Counts the requests of one source. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,30 +26,30 @@ class RequestCounters:
         self._causes: Counter[str] = Counter()
 
     def add(self, **counts: int) -> None:
-        """Add to counters."""
+        """Add the values to the counters of these names."""
         with self._lock:
             self._counts.update(counts)
 
     def add_retry(self, cause: str) -> None:
-        """Count a failed attempt that is repeated."""
+        """Count a retry after a failed attempt."""
         with self._lock:
             self._counts["retries"] += 1
             self._causes[cause] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return requests, retries, fetched bytes, and bytes of blocks that came from a cache tier."""
+        """Return requests, retries, bytes from the store and bytes from cache tiers."""
         with self._lock:
             names = ("requests", "retries", "fetched_nbytes", "cached_nbytes")
             return {name: self._counts[name] for name in names}
 
     def retry_causes(self) -> dict[str, int]:
-        """Return the causes of retries, the most frequent first."""
+        """Return the number of retries per cause, the most frequent cause first."""
         with self._lock:
             return dict(self._causes.most_common())
 
 
 class Retry:
-    """Repeats a request until it succeeds, fails permanently, or was sent `attempts` times."""
+    """Sends a request until it succeeds, fails permanently or reaches the number of attempts."""
 
     def __init__(self, attempts: int, counters: RequestCounters) -> None:
         self.attempts = attempts
@@ -57,20 +57,23 @@ class Retry:
         self._stopped = threading.Event()
 
     def __call__(self, request: Callable[[], Result], *, attempts: int | None = None) -> Result:
-        """Send a request and return its result."""
-        allowed = attempts or self.attempts
-        for attempt in range(1, allowed):
+        """Send a request and return its result.
+
+        `attempts` replaces the number of attempts for this request.
+        """
+        max_attempts = attempts or self.attempts
+        for attempt in range(1, max_attempts):
             try:
                 return self._send(request)
             except Exception as error:
                 if isinstance(error, SourceError) or not classify(error).is_transient:
                     raise
-                self._counters.add_retry(cause_of(error))
+                self._counters.add_retry(describe_cause(error))
             self._pause(attempt)
         return self._send(request)
 
     def stop(self) -> None:
-        """End all pauses. Requests that fail from now on are not repeated."""
+        """End all pauses. New requests get one attempt."""
         self._stopped.set()
         self.attempts = 1
 
@@ -79,6 +82,6 @@ class Retry:
         return request()
 
     def _pause(self, attempt: int) -> None:
-        """Wait a random time, so that rejected readers do not retry together."""
-        longest = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-        self._stopped.wait(random.uniform(longest / 2, longest))
+        """Wait for a random time, so that rejected requests are not repeated all at once."""
+        max_seconds = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
+        self._stopped.wait(random.uniform(max_seconds / 2, max_seconds))

@@ -1,13 +1,17 @@
-"""Reads of byte ranges from S3 objects that have not changed.
+"""Reads of byte ranges from S3.
 
-If the listing reports an ETag, every request has it as a condition.
+If the listing reports an ETag, every request has an `If-Match` condition, so that S3 rejects a changed object.
 
-s3fs lists objects and finds credentials. botocore, which s3fs installs, reads the ranges in the threads that wait for
-them. One event loop for all reads takes three times the CPU time and is limited to 500 MB/s.
+s3fs lists the objects and finds the credentials. Three clients read ranges:
 
-Plain ranges use `SignedGet`. There are two exceptions. botocore's own client handles what that
-does not support: redirects, access points, customer keys, requester-pays, directory buckets. A session object that the
-user passes is used through s3fs on its event loop, because only that client knows the session's credentials and hooks.
+- `SignedGet` reads most ranges.
+- botocore's client handles requests that `SignedGet` does not support: redirects, access points, customer keys,
+  requester-pays and directory buckets.
+- If the user passes a session object, s3fs reads on its event loop, because only its client knows the session's
+  credentials and hooks.
+
+The first two block the calling thread. Reading all ranges on the event loop of s3fs takes three times the CPU time and
+reaches at most 500 MB/s.
 """
 
 import threading
@@ -25,22 +29,23 @@ from forebay.sources.objects.range_backends import RangeResponse
 from forebay.sources.objects.s3_signed_get import SignedGet
 from forebay.sources.objects.stored_object import StoredObject, is_md5
 
-__all__ = ["S3RangeBackend", "blocking_client", "s3_options"]
+__all__ = ["S3RangeBackend", "make_blocking_client", "make_s3_options"]
 
-_DIRECTORY_BUCKET = "--x-s3"  # suffix; such buckets have session signatures, and their ETags are no checksums
+# Directory buckets use session signatures, and their ETags are not MD5s.
+_DIRECTORY_BUCKET_SUFFIX = "--x-s3"
 _READ_TIMEOUT_SECONDS = 30
-_READ_ARGUMENTS = (
-    "SSECustomer",
-    "RequestPayer",
-    "ExpectedBucketOwner",
-)  # prefixes of arguments for reads
-_EVENT_LOOP_SETTINGS = ("connector_args", "http_session_cls")  # botocore's client does not know them
+# Prefixes of the `s3_additional_kwargs` that `get_object` accepts.
+_READ_ARGUMENT_PREFIXES = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")
+_EVENT_LOOP_SETTINGS = (
+    "connector_args",
+    "http_session_cls",
+)  # settings of aiobotocore; botocore's `Config` rejects them
 
 
-def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
-    """Return s3fs options without its own retries and with enough connections.
+def make_s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
+    """Return s3fs options with enough connections, with timeouts and without retries.
 
-    `Retry` repeats requests instead, so that Forebay can count them.
+    Forebay's `Retry` repeats requests and counts them. Settings of the user take precedence.
     """
     defaults = {
         "max_pool_connections": connections,
@@ -52,94 +57,102 @@ def s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:
 
 
 class S3RangeBackend:
-    """Reads ranges with `If-Match`.
+    """Reads ranges with an `If-Match` condition.
 
-    The reads of s3fs neither pass that condition nor return the response headers.
+    The read methods of s3fs can neither send this condition nor return the response headers.
     """
 
-    def __init__(self, files: Any) -> None:
-        self._files = files
-        files.retries = 1
-        extra = {name: value for name, value in files.s3_additional_kwargs.items() if name.startswith(_READ_ARGUMENTS)}
-        self._extra_arguments = files.req_kw | extra
-        self._has_own_session = files.session is not None
+    def __init__(self, file_system: Any) -> None:
+        self._file_system = file_system
+        file_system.retries = 1
+        extra = {
+            name: value
+            for name, value in file_system.s3_additional_kwargs.items()
+            if name.startswith(_READ_ARGUMENT_PREFIXES)
+        }
+        self._extra_arguments = file_system.req_kw | extra
+        self._has_user_session = file_system.session is not None
         self._client: Any = None
         self._signed_get: Any = None
         self._lock = threading.Lock()
 
-    def read(self, stored: StoredObject, start: int, stop: int) -> RangeResponse:
-        bucket, key, version_id = self._files.split_path(stored.path)
+    def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
+        bucket, key, version_id = self._file_system.split_path(stored_object.path)
         arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **self._extra_arguments}
-        if stored.version:
-            arguments["IfMatch"] = stored.version
+        if stored_object.version:
+            arguments["IfMatch"] = stored_object.version
         if version_id:
             arguments["VersionId"] = version_id
-        if self._has_own_session:
-            headers, data = sync(self._files.loop, self._get_on_event_loop, arguments)
+        if self._has_user_session:
+            headers, data = sync(self._file_system.loop, self._get_on_event_loop, arguments)
         else:
-            headers, data = self._get(arguments)
+            headers, data = self._get_blocking(arguments)
         etag = str(headers.get("ETag") or "")
-        return RangeResponse(data, etag, etag.strip('"') if _is_checksum(bucket, etag, headers) else None)
+        return RangeResponse(data, etag, etag.strip('"') if _is_object_md5(bucket, etag, headers) else None)
 
-    def _get(self, arguments: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+    def _get_blocking(self, arguments: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         client, signed_get = self._blocking_clients()
-        is_directory_bucket = arguments["Bucket"].endswith(_DIRECTORY_BUCKET)
-        found: tuple[Mapping[str, Any], bytes] | None = None if is_directory_bucket else signed_get.get(arguments)
-        if found is not None:
-            return found
+        is_directory_bucket = arguments["Bucket"].endswith(_DIRECTORY_BUCKET_SUFFIX)
+        headers_and_data: tuple[Mapping[str, Any], bytes] | None = None
+        if not is_directory_bucket:
+            headers_and_data = signed_get.get(arguments)
+        if headers_and_data is not None:
+            return headers_and_data
         response = client.get_object(**arguments)
         with closing(response["Body"]) as body:
             return response, body.read()
 
     async def _get_on_event_loop(self, arguments: dict[str, Any]) -> tuple[Any, bytes]:
-        await self._files.set_session()
-        client = await self._files.get_s3(arguments["Bucket"])
+        await self._file_system.set_session()
+        client = await self._file_system.get_s3(arguments["Bucket"])
         response = await client.get_object(**arguments)
         async with response["Body"] as body:
             return response, await body.read()
 
     def _blocking_clients(self) -> tuple[Any, Any]:
-        with self._lock:  # botocore allows several threads to use a client, but not to make one
+        with self._lock:  # a botocore client is thread-safe, but creating one is not
             if self._client is None:
-                self._client, credentials = blocking_client(self._files)
+                self._client, credentials = make_blocking_client(self._file_system)
                 self._signed_get = SignedGet(self._client, credentials)
             return self._client, self._signed_get
 
 
-def blocking_client(files: Any) -> tuple[Any, Any]:
+def make_blocking_client(file_system: Any) -> tuple[Any, Any]:
     """Make a botocore client with the settings of an s3fs file system.
 
-    Return the client and its credentials.
-
-    The credentials are None for anonymous access.
+    Return the client and its credentials, which are None for anonymous access.
     """
-    secrets = {
-        "aws_access_key_id": files.key,
-        "aws_secret_access_key": files.secret,
-        "aws_session_token": files.token,
+    credential_options = {
+        "aws_access_key_id": file_system.key,
+        "aws_secret_access_key": file_system.secret,
+        "aws_session_token": file_system.token,
     }
-    settings = {name: value for name, value in files.config_kwargs.items() if name not in _EVENT_LOOP_SETTINGS}
-    options = {"use_ssl": files.use_ssl, "endpoint_url": files.endpoint_url, **secrets} | files.client_kwargs
-    if files.anon:
-        options = {name: value for name, value in options.items() if name not in secrets}
+    settings = {name: value for name, value in file_system.config_kwargs.items() if name not in _EVENT_LOOP_SETTINGS}
+    options = {
+        "use_ssl": file_system.use_ssl,
+        "endpoint_url": file_system.endpoint_url,
+        **credential_options,
+    } | file_system.client_kwargs
+    if file_system.anon:
+        options = {name: value for name, value in options.items() if name not in credential_options}
         settings["signature_version"] = UNSIGNED
-    session = Session(**files.kwargs)
+    session = Session(**file_system.kwargs)
     client = session.create_client("s3", config=Config(**settings), **options)
-    return client, None if files.anon else _credentials(session, options)
+    return client, None if file_system.anon else _credentials(session, options)
 
 
 def _credentials(session: Session, options: dict[str, Any]) -> Any:
-    """Return the credentials that were passed, or those that the session finds."""
+    """Return the credentials in the options, or those that the session finds."""
     key, secret, token = (
         options.get(f"aws_{name}") for name in ("access_key_id", "secret_access_key", "session_token")
     )
     return Credentials(key, secret, token) if key and secret else session.get_credentials()
 
 
-def _is_checksum(bucket: str, etag: str, headers: Mapping[str, Any]) -> bool:
+def _is_object_md5(bucket: str, etag: str, headers: Mapping[str, Any]) -> bool:
     """Return whether an ETag is the MD5 of the object.
 
-    With KMS or customer keys, it has the form of an MD5 but is none.
+    With KMS or customer keys, the ETag looks like an MD5 but is not one.
     """
-    is_plain = headers.get("ServerSideEncryption") in (None, "AES256") and not headers.get("SSECustomerAlgorithm")
-    return is_plain and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET)
+    has_md5_etag = headers.get("ServerSideEncryption") in (None, "AES256") and not headers.get("SSECustomerAlgorithm")
+    return has_md5_etag and is_md5(etag) and not bucket.endswith(_DIRECTORY_BUCKET_SUFFIX)

@@ -1,8 +1,8 @@
 """Signed GET requests for byte ranges of S3 objects, without the overhead of botocore's client.
 
-URL, credentials, signature and connections come from botocore. This module leaves out what the client repeats for every
-request: it costs 1 ms of CPU time, and the threads wait for each other there. If the response
-is neither the requested range nor a "busy" error, the caller repeats the request with botocore's client.
+The URL, credentials, signature and connections come from botocore. This module skips the other work of botocore's
+client, which takes 1 ms of CPU time per request and makes threads wait for each other. If the response is neither the
+requested range nor a "busy" error, the caller repeats the request with botocore's client.
 
 Measured on 2026-11-17 at commit 1482c34 (`docs/measurements.md`, section "S3 requests"): two ARM cores shared with
 other work, a server on loopback, 5 ms latency, 16 threads. Requests per second relative to this module:
@@ -12,9 +12,9 @@ other work, a server on loopback, 5 ms latency, 16 threads. Requests per second 
     1 MiB      0.53       0.47   1.60
     8 MiB      0.82       0.46   1.06
 
-obstore is faster for small ranges, but cannot replace this module yet. Its responses have no encryption header, so an
-ETag cannot be recognised as an MD5. It raises an error for a redirect to another region, so botocore's client would
-have to stay as well.
+obstore is faster for small ranges, but cannot replace this module yet. Its responses have no encryption header, so
+Forebay cannot know whether an ETag is an MD5. It raises an error for a redirect to another region, so Forebay would
+still need botocore's client.
 """
 
 import re
@@ -29,9 +29,9 @@ from botocore.response import StreamingBody
 
 __all__ = ["SignedGet"]
 
-_REQUEST_HEADERS = {"Range": "Range", "IfMatch": "If-Match"}  # argument of the client -> header
-_SIGNATURES = (None, "s3v4", UNSIGNED)
-_RESPONSE_HEADERS = {  # name in a response of the client -> header
+_REQUEST_HEADERS = {"Range": "Range", "IfMatch": "If-Match"}  # argument of `client.get_object` -> header
+_SIGNATURES = (None, "s3v4", UNSIGNED)  # signature versions that this module supports
+_RESPONSE_HEADERS = {  # key in the response of `client.get_object` -> header
     "ETag": "ETag",
     "ServerSideEncryption": "x-amz-server-side-encryption",
     "SSECustomerAlgorithm": "x-amz-server-side-encryption-customer-algorithm",
@@ -46,26 +46,28 @@ class SignedGet:
         self._client, self._credentials = client, credentials
         self._region = client.meta.region_name
         self._http: Any = getattr(getattr(client, "_endpoint", None), "http_session", None)
-        self._base_urls: dict[str, str | None] = {}  # of each bucket; None if the client must send its requests
+        self._base_urls: dict[
+            str, str | None
+        ] = {}  # bucket -> URL before the key; None if botocore's client must send its requests
 
     def get(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes] | None:
-        """Return headers and bytes like `client.get_object`, or None if the client must send the request."""
+        """Return headers and bytes, or None if botocore's client must send the request."""
         bucket, key = arguments["Bucket"], arguments["Key"]
         if not arguments.keys() <= {"Bucket", "Key", *_REQUEST_HEADERS}:
             return None
-        base = self._base_urls[bucket] if bucket in self._base_urls else self._find_base_url(bucket)
-        if base is None:
+        base_url = self._base_urls[bucket] if bucket in self._base_urls else self._find_base_url(bucket)
+        if base_url is None:
             return None
         headers = {header: arguments[name] for name, header in _REQUEST_HEADERS.items() if name in arguments}
-        response = self._http.send(self._sign(base + quote(key, safe="/~"), headers))
+        response = self._http.send(self._sign(base_url + quote(key, safe="/~"), headers))
         if response.status_code == 429 or response.status_code >= 500:
-            raise _busy_error(response)
+            raise _make_busy_error(response)
         if response.status_code != 206:
             response.raw.drain_conn()
             self._base_urls[bucket] = None
             return None
-        found = {name: response.headers.get(header) for name, header in _RESPONSE_HEADERS.items()}
-        return found, StreamingBody(response.raw, response.headers.get("Content-Length")).read()
+        response_headers = {name: response.headers.get(header) for name, header in _RESPONSE_HEADERS.items()}
+        return response_headers, StreamingBody(response.raw, response.headers.get("Content-Length")).read()
 
     def _sign(self, url: str, headers: dict[str, str]) -> Any:
         request = AWSRequest("GET", url, headers=headers, stream_output=True)
@@ -74,21 +76,21 @@ class SignedGet:
         return request.prepare()
 
     def _find_base_url(self, bucket: str) -> str | None:
-        """Return the part of the client's URLs before the key.
+        """Return the URL of a bucket, as botocore's client uses it, up to the key.
 
-        Return None if the bucket needs special requests.
+        Return None if botocore's client must send the requests for this bucket.
         """
         signature = self._client.meta.config.signature_version
-        is_plain = signature in _SIGNATURES and not bucket.startswith("arn:")
-        base = None
-        if is_plain and self._region not in (None, "aws-global") and self._http is not None:
+        is_supported = signature in _SIGNATURES and not bucket.startswith("arn:")
+        base_url = None
+        if is_supported and self._region not in (None, "aws-global") and self._http is not None:
             url = self._client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"}).partition("?")[0]
-            base = url.removesuffix("k") if url.endswith("/k") else None
-        self._base_urls[bucket] = base
-        return base
+            base_url = url.removesuffix("k") if url.endswith("/k") else None
+        self._base_urls[bucket] = base_url
+        return base_url
 
 
-def _busy_error(response: Any) -> ClientError:
+def _make_busy_error(response: Any) -> ClientError:
     code = _ERROR_CODE.search(response.content)
     error = {"Code": code[1].decode() if code else str(response.status_code)}
     return ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": response.status_code}}, "GetObject")

@@ -1,9 +1,7 @@
-"""An object store: listed once and read in byte ranges.
+"""Listing of an object store, and verified reads of byte ranges.
 
-Every response is checked against the listing.
-
-A response must have the requested length and come from the listed version. A truncated response is requested again. A
-changed object raises an error with its URL.
+A response must have the requested length and the version in the listing. The store requests a truncated response again.
+For a changed object it raises an error with the URL.
 """
 
 import hashlib
@@ -16,12 +14,12 @@ from forebay.errors import FrameworkError, SourceChangedError, SourceError, Stor
 from forebay.sources.objects.range_backends import FsspecRangeBackend, HttpRangeBackend, RangeBackend
 from forebay.sources.objects.redact import Redactor
 from forebay.sources.objects.retry import RequestCounters, Retry
-from forebay.sources.objects.store_errors import StoreFault, cause_of, classify
-from forebay.sources.objects.stored_object import StoredObject, md5_of, version_of
+from forebay.sources.objects.store_errors import StoreFault, classify, describe_cause
+from forebay.sources.objects.stored_object import StoredObject, find_md5, find_version
 
 __all__ = ["ObjectStore"]
 
-_LIST_ATTEMPTS = 4  # fewer than for reads: with a wrong host name the user should not wait long
+_LIST_ATTEMPTS = 4  # fewer than for reads, so that a wrong host name fails soon
 _ADVICE = {
     StoreFault.MISSING: "the bucket or object does not exist. Check the URL and the name of the bucket",
     StoreFault.EXPIRED: "the credentials have expired. Renew them and create the pipeline again",
@@ -39,42 +37,44 @@ _ADVICE = {
 
 
 class ObjectStore:
-    """The objects of one kind of URL."""
+    """Lists and reads the objects of one fsspec protocol, such as `s3` or `https`."""
 
     def __init__(self, url: str, options: Mapping[str, Any], *, attempts: int, connections: int) -> None:
         self.counters = RequestCounters()
-        self._md5s: dict[str, str] = {}  # MD5s of whole objects, found in responses
+        self._md5s: dict[str, str] = {}  # path -> MD5 of the whole object, from response headers
         self.redact = Redactor(options)
         self._retry = Retry(attempts, self.counters)
         self.protocol = url.partition("://")[0]
-        self._files, self._ranges = self._open(url, dict(options), connections)
+        self._file_system, self._backend = self._open(url, dict(options), connections)
 
     def list_objects(self, url: str) -> list[StoredObject]:
-        """Return the object of a URL, or all objects that a glob matches."""
+        """Return the object at a URL, or all objects that a glob matches."""
         try:
-            return self._retry(lambda: self._list(url), attempts=_LIST_ATTEMPTS)
+            return self._retry(lambda: self._request_listing(url), attempts=_LIST_ATTEMPTS)
         except Exception as error:
-            self._raise(error, "cannot list", self.redact(url))
+            self._raise_store_error(error, "cannot list", self.redact(url))
 
-    def read(self, stored: StoredObject, start: int, stop: int) -> bytes:
-        """Return the bytes from `start` to `stop` of the listed version."""
+    def read(self, stored_object: StoredObject, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop` (exclusive) of the listed version."""
         try:
-            return self._retry(lambda: self._read(stored, start, stop))
+            return self._retry(lambda: self._request_range(stored_object, start, stop))
         except SourceError:
             raise
         except Exception as error:
             if classify(error) in (StoreFault.CHANGED, StoreFault.MISSING):
-                raise self._changed_error(stored, "the listed object does not exist any more") from self._shown(error)
-            self._raise(error, f"cannot read bytes {start} to {stop} of", stored.url)
+                raise self._changed_error(
+                    stored_object, "the listed object does not exist any more"
+                ) from self._error_to_chain(error)
+            self._raise_store_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
 
-    def check_md5(self, stored: StoredObject, found: str) -> None:
-        """Raise an error if an object's MD5 differs from the reported one.
+    def check_md5(self, stored_object: StoredObject, actual: str) -> None:
+        """Raise an error if the MD5 of the bytes differs from the one that the store reports.
 
-        Stores that report no MD5 are not checked.
+        Do nothing if the store reports none.
         """
-        expected = self._md5s.get(stored.path, stored.md5)
-        if expected is not None and found != expected:
-            raise EOFError(f"the bytes of {stored.url} have the MD5 {found}, but the store reports {expected}")
+        expected = self._md5s.get(stored_object.path, stored_object.md5)
+        if expected is not None and actual != expected:
+            raise EOFError(f"the bytes of {stored_object.url} have the MD5 {actual}, but the store reports {expected}")
 
     def close(self) -> None:
         """End all pauses between attempts."""
@@ -84,11 +84,12 @@ class ObjectStore:
         protocol = self.protocol.rpartition("::")[2]
         try:
             if protocol in ("s3", "s3a"):
-                from forebay.sources.objects.s3 import S3RangeBackend, s3_options  # other stores need no botocore
+                # Imported here, because other stores need no botocore.
+                from forebay.sources.objects.s3 import S3RangeBackend, make_s3_options
 
-                files = _open_file_system(url, s3_options(options, connections))
-                return files, S3RangeBackend(files)
-            files = _open_file_system(url, options)
+                file_system = _open_file_system(url, make_s3_options(options, connections))
+                return file_system, S3RangeBackend(file_system)
+            file_system = _open_file_system(url, options)
         except ImportError as error:
             raise FrameworkError(
                 f"{protocol}:// needs a package that is not installed: {error}. "
@@ -96,17 +97,19 @@ class ObjectStore:
                 name=protocol,
             ) from error
         except Exception as error:
-            self._raise(error, "cannot open", self.redact(url))
-        return files, HttpRangeBackend(files) if protocol in ("http", "https") else FsspecRangeBackend(files)
+            self._raise_store_error(error, "cannot open", self.redact(url))
+        if protocol in ("http", "https"):
+            return file_system, HttpRangeBackend(file_system)
+        return file_system, FsspecRangeBackend(file_system)
 
-    def _list(self, url: str) -> list[StoredObject]:
-        path = self._files._strip_protocol(url)
+    def _request_listing(self, url: str) -> list[StoredObject]:
+        path = self._file_system._strip_protocol(url)
         if not self._is_glob(path):
-            return [self._stored_object(self._files.info(path))]
-        found = self._files.glob(path, detail=True)
-        if not found and self._files.exists(path):  # the name of an object may contain brackets
-            found = {path: self._files.info(path)}
-        return [self._stored_object(info) for info in found.values() if info["type"] == "file"]
+            return [self._make_stored_object(self._file_system.info(path))]
+        infos = self._file_system.glob(path, detail=True)
+        if not infos and self._file_system.exists(path):  # brackets may be part of an object's name
+            infos = {path: self._file_system.info(path)}
+        return [self._make_stored_object(info) for info in infos.values() if info["type"] == "file"]
 
     def _is_glob(self, path: str) -> bool:
         """Return whether a path has wildcards.
@@ -116,59 +119,60 @@ class ObjectStore:
         query = "?" if self.protocol in ("http", "https") else "?versionId="
         return bool(has_magic(path.partition(query)[0]))
 
-    def _stored_object(self, info: Mapping[str, Any]) -> StoredObject:
-        url = self.redact(self._files.unstrip_protocol(info["name"]))
+    def _make_stored_object(self, info: Mapping[str, Any]) -> StoredObject:
+        url = self.redact(self._file_system.unstrip_protocol(info["name"]))
         if info["type"] != "file":
             raise SourceError(f"{url} is a folder. Pass a glob of its objects, like {url.rstrip('/') + '/*.npy'!r}.")
         if info.get("size") is None:
             raise SourceError(f"{url} has no known length, so byte ranges of it cannot be read. Download it first.")
-        return StoredObject(url, self._path(info), int(info["size"]), version_of(info), md5_of(info))
+        return StoredObject(url, self._file_system_path(info), int(info["size"]), find_version(info), find_md5(info))
 
-    def _path(self, info: Mapping[str, Any]) -> str:
-        """Return the path for the file system.
+    def _file_system_path(self, info: Mapping[str, Any]) -> str:
+        """Return the path of an object for fsspec.
 
-        If the user's URL has a version, s3fs needs it in the path.
+        A version-aware s3fs expects the version id in the path.
         """
-        version = info.get("VersionId") if getattr(self._files, "version_aware", False) else None
+        version = info.get("VersionId") if getattr(self._file_system, "version_aware", False) else None
         return f"{info['name']}?versionId={version}" if version else str(info["name"])
 
-    def _read(self, stored: StoredObject, start: int, stop: int) -> bytes:
-        response = self._ranges.read(stored, start, stop)
-        if stored.version and response.version != stored.version:
-            versions = f"its version was {stored.version} and is now {response.version or 'unknown'}"
-            raise self._changed_error(stored, versions)
+    def _request_range(self, stored_object: StoredObject, start: int, stop: int) -> bytes:
+        response = self._backend.read(stored_object, start, stop)
+        if stored_object.version and response.version != stored_object.version:
+            versions = f"its version was {stored_object.version} and is now {response.version or 'unknown'}"
+            raise self._changed_error(stored_object, versions)
         if len(response.data) > stop - start:
             raise StoreError(
-                f"{stored.url} returned {len(response.data)} bytes instead of {stop - start}: its server does not "
-                "support byte ranges. Download it first."
+                f"{stored_object.url} returned {len(response.data)} bytes instead of {stop - start}: its server does "
+                "not support byte ranges. Download it first."
             )
         if len(response.data) != stop - start:
             raise EOFError(f"the response has {len(response.data)} bytes instead of {stop - start}")
         if response.md5 is not None:
-            self._md5s[stored.path] = response.md5
-        if stop - start == stored.nbytes:
-            self.check_md5(stored, hashlib.md5(response.data, usedforsecurity=False).hexdigest())
+            self._md5s[stored_object.path] = response.md5
+        if stop - start == stored_object.nbytes:
+            self.check_md5(stored_object, hashlib.md5(response.data, usedforsecurity=False).hexdigest())
         self.counters.add(fetched_nbytes=stop - start)
         return response.data
 
-    def _raise(self, error: Exception, action: str, url: str) -> NoReturn:
-        """Raise an error with the message of the store and advice."""
+    def _raise_store_error(self, error: Exception, action: str, url: str) -> NoReturn:
+        """Raise a `StoreError` with the message of the store and advice."""
         if isinstance(error, SourceError):
             raise error
-        message = self.redact(f"{cause_of(error)}: {error}".strip())
-        raise StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.") from self._shown(error)
+        message = self.redact(f"{describe_cause(error)}: {error}".strip())
+        raise StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.") from self._error_to_chain(error)
 
-    def _shown(self, error: Exception) -> Exception | None:
-        """Return the error to chain, or None if it would show a secret."""
+    def _error_to_chain(self, error: Exception) -> Exception | None:
+        """Return the error as the cause to chain, or None if it contains a secret."""
         return error if self.redact.is_clean(error) else None
 
-    def _changed_error(self, stored: StoredObject, how: str) -> SourceChangedError:
+    def _changed_error(self, stored_object: StoredObject, reason: str) -> SourceChangedError:
         return SourceChangedError(
-            f"{stored.url} was replaced or deleted during a read: {how}. Do not change objects while a feed reads "
-            "them. Create the pipeline again."
+            f"{stored_object.url} was replaced or deleted during a read: {reason}. Do not change objects while a feed "
+            "reads them. Create the pipeline again."
         )
 
 
 def _open_file_system(url: str, options: dict[str, Any]) -> Any:
-    # fsspec shares its instances by default. A shared one keeps old listings and would pass our settings to others.
+    # By default, fsspec shares a file system between callers. A shared one would return old listings, and other users
+    # of it would get our settings.
     return url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)[0]

@@ -1,7 +1,7 @@
-"""Classification of store errors: whether to retry, and what to tell the user.
+"""Classification of store errors, for retries and error messages.
 
-Stores raise errors of several libraries: botocore, aiohttp, file systems of fsspec, sockets. The classification uses
-their status, their code, their class name and their built-in base classes. It imports none of these libraries.
+Stores raise errors of several libraries: botocore, aiohttp, file systems of fsspec, sockets. This module imports none
+of them. It looks at the HTTP status, the error code, the class name and the built-in base classes of an error.
 """
 
 import socket
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-__all__ = ["StoreFault", "cause_of", "classify"]
+__all__ = ["StoreFault", "classify", "describe_cause"]
 
 _BUSY_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+# Parts of class names.
 _CONNECTION_ERRORS = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")
 _BODY_ERRORS = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")
 _STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")
@@ -37,27 +38,25 @@ class StoreFault(Enum):
 
 
 def classify(error: BaseException) -> StoreFault:
-    """Return the kind of an error. The causes of the error count too."""
-    chain = list(_chain(error))
-    code = next(filter(None, map(_code, chain)), "")
-    status = next(filter(None, map(_status, chain)), 0)
+    """Return the kind of an error, from the error itself and its causes."""
+    chain = list(_error_chain(error))
+    code = next(filter(None, map(_error_code, chain)), "")
+    status = next(filter(None, map(_http_status, chain)), 0)
     if "Expired" in code or any("Expired" in type(link).__name__ for link in chain):
         return StoreFault.EXPIRED
-    if any(_has_name(link, ("NoCredentials", "CredentialRetrieval")) for link in chain):
+    if any(_has_name_part(link, ("NoCredentials", "CredentialRetrieval")) for link in chain):
         return StoreFault.NO_CREDENTIALS
-    if any(_has_name(link, _BODY_ERRORS) for link in chain):  # aiohttp adds a status that the server did not send
+    # Test this before the status, because aiohttp sets a status that the server did not send.
+    if any(_has_name_part(link, _BODY_ERRORS) for link in chain):
         return StoreFault.TRUNCATED
     return _classify_status(status, code) or _classify_type(chain)
 
 
-def cause_of(error: BaseException) -> str:
-    """Return a short name of the cause.
-
-    This is the status and the code, or the class of the error.
-    """
-    chain = list(_chain(error))
-    status = next(filter(None, map(_status, chain)), 0)
-    code = next(filter(None, map(_code, chain)), "")
+def describe_cause(error: BaseException) -> str:
+    """Return a short description: HTTP status and error code, or the class name."""
+    chain = list(_error_chain(error))
+    status = next(filter(None, map(_http_status, chain)), 0)
+    code = next(filter(None, map(_error_code, chain)), "")
     if status and classify(error) is not StoreFault.TRUNCATED:
         return f"{status} {code}".strip() if code != str(status) else code
     return type(error).__name__
@@ -83,18 +82,18 @@ def _classify_type(chain: list[BaseException]) -> StoreFault:
     if any(isinstance(link, EOFError) for link in chain):
         return StoreFault.TRUNCATED
     unreachable = ConnectionRefusedError | socket.gaierror
-    if any(isinstance(link, unreachable) or _has_name(link, _CONNECTION_ERRORS) for link in chain):
+    if any(isinstance(link, unreachable) or _has_name_part(link, _CONNECTION_ERRORS) for link in chain):
         return StoreFault.UNREACHABLE
-    if any(isinstance(link, TimeoutError | ConnectionError) or _has_name(link, _STREAM_ERRORS) for link in chain):
+    if any(isinstance(link, TimeoutError | ConnectionError) or _has_name_part(link, _STREAM_ERRORS) for link in chain):
         return StoreFault.TRUNCATED
     return StoreFault.PERMANENT
 
 
-def _has_name(error: BaseException, names: tuple[str, ...]) -> bool:
-    return any(name in type(error).__name__ for name in names)
+def _has_name_part(error: BaseException, parts: tuple[str, ...]) -> bool:
+    return any(part in type(error).__name__ for part in parts)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -103,17 +102,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _code(error: BaseException) -> str:
+def _error_code(error: BaseException) -> str:
     response: Any = getattr(error, "response", None)
-    found = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
-    return str(found)
+    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+    return str(code)
 
 
-def _status(error: BaseException) -> int:
-    """Return the HTTP status: in the response (botocore), as `status` (aiohttp) or as `code` (gcsfs)."""
+def _http_status(error: BaseException) -> int:
+    """Return the HTTP status, or 0.
+
+    It is in `response` (botocore), `status` (aiohttp) or `code` (gcsfs).
+    """
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
-        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     else:
-        found = getattr(error, "status", None) or getattr(error, "code", None) or 0
-    return int(found) if isinstance(found, int) or str(found).isdecimal() else 0
+        status = getattr(error, "status", None) or getattr(error, "code", None) or 0
+    return int(status) if isinstance(status, int) or str(status).isdecimal() else 0

@@ -1,4 +1,4 @@
-"""One object of a store as it was listed, and a byte range of it."""
+"""Records of an object in a store and of a byte range in it."""
 
 import base64
 import hashlib
@@ -8,67 +8,68 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-__all__ = ["ByteRange", "StoredObject", "combined_version", "is_md5", "md5_of", "version_of"]
+__all__ = ["ByteRange", "StoredObject", "combine_versions", "find_md5", "find_version", "is_md5"]
 
+# Keys of `info` in fsspec. The first key with a value gives the version.
 _VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "updated", "mtime", "created")
-_MD5_KEYS = ("md5Hash", "content_md5")  # of Google and Azure, in base64
+_MD5_KEYS = ("md5Hash", "content_md5")  # Google Cloud Storage and Azure; base64 or bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What the listing reports about an object."""
+    """An object as the listing reports it."""
 
-    url: str  # for users and error messages, without credentials
-    path: str  # for the file system
+    url: str  # for error messages, without credentials
+    path: str  # for fsspec
     nbytes: int
-    version: str  # ETag, generation or time; it changes with the object. "" if the store reports none
+    version: str  # ETag, generation or modification time; "" if the store reports none
     md5: str | None = None  # in hex, if the store reports it
 
 
 class ByteRange(NamedTuple):
-    """Some bytes of one object.
+    """The bytes from `start` to `stop` (exclusive) of one object.
 
     It is a tuple, because hot paths use it as a dictionary key and tuples hash fast.
     """
 
-    object_index: int
+    object_index: int  # in the list of objects of the source
     start: int
     stop: int
     cacheable: bool  # True for a whole block, which cache tiers may hold
 
     @property
     def nbytes(self) -> int:
-        """Length of the range."""
+        """Length of the range in bytes."""
         return self.stop - self.start
 
 
-def version_of(info: Mapping[str, Any]) -> str:
-    """Return a value that changes with the content of an object, or ""."""
-    found = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
-    # A listing may report a time as a number, and a request for one object as a date.
-    return str(found.timestamp() if isinstance(found, datetime) else found)
+def find_version(info: Mapping[str, Any]) -> str:
+    """Return a text that changes when the object changes, or ""."""
+    version = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
+    # For a time, a listing may report a number, and a request for a single object a `datetime`.
+    return str(version.timestamp() if isinstance(version, datetime) else version)
 
 
-def combined_version(objects: Iterable[StoredObject]) -> str:
-    """Return a value that changes with the content of any of the objects."""
-    text = "\n".join(f"{stored.url} {stored.nbytes} {stored.version}" for stored in objects)
+def combine_versions(objects: Iterable[StoredObject]) -> str:
+    """Return a hash that changes when any of the objects changes."""
+    text = "\n".join(f"{stored_object.url} {stored_object.nbytes} {stored_object.version}" for stored_object in objects)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def md5_of(info: Mapping[str, Any]) -> str | None:
-    """Return the MD5 that a listing reports, or None.
+def find_md5(info: Mapping[str, Any]) -> str | None:
+    """Return the MD5 that a listing reports, in hex, or None.
 
-    An ETag may be an MD5 too, but only the headers of a response tell.
+    ETags are ignored: only the headers of a response show whether an ETag is an MD5.
     """
-    found = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
-    if found is None:
+    md5 = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
+    if md5 is None:
         return None
-    return bytes(found).hex() if isinstance(found, bytes | bytearray) else base64.b64decode(found).hex()
+    return bytes(md5).hex() if isinstance(md5, bytes | bytearray) else base64.b64decode(md5).hex()
 
 
 def is_md5(etag: str) -> bool:
     """Return whether an ETag has the form of an MD5.
 
-    The ETag of a multipart upload has another form.
+    The ETag of a multipart upload does not.
     """
     return re.fullmatch(r'"?[0-9a-f]{32}"?', etag) is not None
