@@ -1,1 +1,1 @@
-"""Measurements: this machine (probe), Forebay against its peers (bench), and simulated clusters (simulate)."""
+"""Measurements of this machine (`probe`), comparisons with other loaders (`bench`), simulated clusters (`simulate`)."""

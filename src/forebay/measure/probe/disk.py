@@ -1,6 +1,6 @@
-"""Read speed of the disk: an unnamed temporary file, read with and without the page cache.
+"""Read speed of the disk, measured on a temporary file with and without the page cache.
 
-An unnamed file needs no clean-up. It disappears when the process ends, for any reason.
+The file has no name, so the kernel deletes it whenever the process ends.
 """
 
 import os
@@ -19,17 +19,20 @@ from forebay.sources.direct.page_cache import cached_share
 
 __all__ = ["filesystem_of", "measure_disk"]
 
-FILE_NBYTES = 256 << 20
-WRITE_SECONDS = 2.0
-READ_SECONDS = 1.0  # limit of one pass over the file; a slow disk is not read to the end
-PASSES_SECONDS = 1.5  # limit of all passes
+FILE_NBYTES = 256 << 20  # largest size of the test file
+WRITE_SECONDS = 2.0  # no further block of the file is written after this time
+READ_SECONDS = 1.0  # time limit of one pass; on a slow disk, a pass stops before the end of the file
+PASSES_SECONDS = 1.5  # no further pass without the page cache starts after this time
 FREE_SPACE_DIVISOR = 4  # the file takes at most a quarter of the free space
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
-_MAX_CACHED_SHARE = 0.05  # of the pages; with a larger share, the page cache would be measured
+_MAX_CACHED_SHARE = 0.05  # of the file's pages; above it, a read would measure the page cache instead of the disk
 
 
 def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, list[str]]:
-    """Measure in the first folder that is on a disk; also return what could not be measured."""
+    """Measure the first folder that is on a disk.
+
+    The second result contains a message if the speed without the page cache could not be measured.
+    """
     folder = next((folder for folder in folders if filesystem_of(folder) not in MEMORY_FILESYSTEMS), folders[0])
     with tempfile.TemporaryFile(dir=folder) as temporary:
         file = temporary.fileno()
@@ -37,24 +40,30 @@ def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, 
         cached = measure_median(lambda: _read(file, buffer))
         uncached = _measure_uncached(file, buffer)
     ceilings = DiskCeilings(str(folder), filesystem_of(folder), uncached, cached)
-    return ceilings, [] if uncached else [_why_not_uncached(ceilings)]
+    return ceilings, [] if uncached else [_missing_speed_message(ceilings)]
 
 
 def filesystem_of(folder: Path) -> str:
-    """Return the file system type from the list of mounts, or an empty string without such a list."""
+    """Return the type of the folder's file system, or an empty string if the system lists no mounts."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
         return ""
-    real = folder.resolve()
-    parents = [
-        (len(point), order, kind) for order, (_, point, kind, *_) in enumerate(mounts) if real.is_relative_to(point)
+    resolved = folder.resolve()
+    matches = [
+        (len(point), position, filesystem)
+        for position, (_, point, filesystem, *_) in enumerate(mounts)
+        if resolved.is_relative_to(point)
     ]
-    return max(parents)[2] if parents else ""
+    # The longest mount point is the nearest one. Of two mounts on one point, the later one hides the earlier one.
+    return max(matches)[2] if matches else ""
 
 
 def _write(file: int, nbytes: int) -> None:
-    """Write and flush block by block: the page cache cannot drop pages that are not on the disk yet."""
+    """Write random blocks to the file for at most `WRITE_SECONDS`, and flush each block.
+
+    The kernel can drop a page from the page cache only after it has written the page to the disk.
+    """
     block = np.random.default_rng(0).bytes(SLOT_NBYTES)  # random, so that no file system can compress it
     written, deadline = 0, time.perf_counter() + WRITE_SECONDS
     while written == 0 or (written + len(block) <= nbytes and time.perf_counter() < deadline):
@@ -63,6 +72,7 @@ def _write(file: int, nbytes: int) -> None:
 
 
 def _measure_uncached(file: int, buffer: Array) -> float | None:
+    """Return bytes per second without the page cache, or None if the page cache keeps the file."""
     if not _drop_from_page_cache(file):
         return None
 
@@ -74,7 +84,7 @@ def _measure_uncached(file: int, buffer: Array) -> float | None:
 
 
 def _drop_from_page_cache(file: int) -> bool:
-    """Drop the file from the page cache, and return whether that succeeded."""
+    """Drop the file from the page cache, and return whether the kernel did so."""
     if not hasattr(os, "posix_fadvise"):
         return False
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -82,7 +92,7 @@ def _drop_from_page_cache(file: int) -> bool:
 
 
 def _read(file: int, buffer: Array) -> float:
-    """Read sequentially until the end of the file or of the time, and return bytes per second."""
+    """Read the file sequentially for at most `READ_SECONDS`, and return bytes per second."""
     block, total = buffer[:SLOT_NBYTES].data, 0
     start = time.perf_counter()
     while time.perf_counter() - start < READ_SECONDS and (read := os.preadv(file, [block], total)):
@@ -90,7 +100,7 @@ def _read(file: int, buffer: Array) -> float:
     return total / (time.perf_counter() - start)
 
 
-def _why_not_uncached(ceilings: DiskCeilings) -> str:
+def _missing_speed_message(ceilings: DiskCeilings) -> str:
     if ceilings.filesystem in MEMORY_FILESYSTEMS:
         return f"disk: {ceilings.folder} is in memory. Set TMPDIR to a folder on a disk."
     return f"disk: the page cache keeps the files of {ceilings.folder}, so only the page cache was measured."

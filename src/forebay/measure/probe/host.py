@@ -1,4 +1,4 @@
-"""Speed of host memory: copies by several threads, and rows gathered as a feed gathers them."""
+"""Speed of host memory: copies by several threads, and gathers of rows as in a feed."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +12,12 @@ from forebay.sources.arrays import make_gather
 
 __all__ = ["measure_host", "thread_counts"]
 
-FILLS = 2  # of the slot of a thread, per sample
-MAX_GATHER_THREADS = WINDOW_NBYTES // SLOT_NBYTES  # the target has this many slots; a feed uses no more threads
+FILLS = 2  # how often a thread fills its slot in one sample
+MAX_GATHER_THREADS = WINDOW_NBYTES // SLOT_NBYTES  # each thread needs its own slot in the target buffer
 
 
 def measure_host(buffers: Buffers, cores: int) -> HostCeilings:
+    """Measure copies and gathers with different numbers of threads."""
     with ThreadPoolExecutor(max_workers=cores, thread_name_prefix="forebay-probe") as pool:
         copies = tuple(CopySpeed(threads, _measure_copy(buffers, threads, pool)) for threads in thread_counts(cores))
         gathers = tuple(
@@ -35,6 +36,7 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
+    """Return bytes per second of all threads together; each thread copies its part of every window."""
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
@@ -52,7 +54,8 @@ def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -
 
 
 def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
-    rows, slots = buffers.rows(row_nbytes), list(_slots(buffers, row_nbytes, threads))
+    """Return bytes per second of all threads together; each thread gathers random rows into its slot."""
+    rows, slots = buffers.rows(row_nbytes), list(_split_target(buffers, row_nbytes, threads))
     gather, random = make_gather(rows), np.random.default_rng(0)
 
     def fill(slot: Array, batches: Array) -> None:
@@ -60,15 +63,16 @@ def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: Threa
             gather(indices, slot)
 
     def sample() -> float:
-        # New row numbers each time, or the rows would come from the CPU cache.
+        # Every sample reads other rows, because the CPU cache may contain the rows of the last sample.
         indices = random.integers(len(rows), size=(threads, FILLS, len(slots[0])))
         return measure_rate(indices.size * row_nbytes, lambda: list(pool.map(fill, slots, indices)))
 
     return measure_median(sample)
 
 
-def _slots(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:
+def _split_target(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:
+    """Yield one slot per thread: a part of the target buffer, as an array of rows."""
     count = SLOT_NBYTES // row_nbytes
-    for slot in range(threads):
-        start = slot * SLOT_NBYTES
+    for number in range(threads):
+        start = number * SLOT_NBYTES
         yield buffers.target[start : start + count * row_nbytes].reshape(count, row_nbytes)

@@ -1,4 +1,4 @@
-"""Measure all ceilings of this machine, and report what could not be measured and why."""
+"""Measurement of all ceilings of this machine, with a message for each missing one."""
 
 import tempfile
 import time
@@ -18,12 +18,12 @@ from forebay.measure.probe.timing import Buffers
 __all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
 ReportProgress: TypeAlias = Callable[[str], None]
-DISK_FOLDERS = (Path("/var/tmp"),)  # survives a restart, so it is on a disk; /tmp is often in memory
+DISK_FOLDERS = (Path("/var/tmp"),)  # its files survive a restart, so it is on a disk; /tmp is often in memory
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeilings:
-    """The ceilings, and messages about what could not be measured."""
+    """The ceilings, and one message for each ceiling that could not be measured."""
 
     host: HostCeilings
     disk: DiskCeilings | None
@@ -32,24 +32,29 @@ class MeasuredCeilings:
 
 
 def measure_machine(*, report: ReportProgress = lambda line: None) -> Probe:
-    """Measure this machine, which should be idle; `report` receives a line of progress at a time."""
+    """Measure all ceilings of this machine, which should run nothing else.
+
+    `report` is called with each line of progress.
+    """
     start, hardware = time.perf_counter(), Hardware.detect()
-    found = measure_ceilings(hardware, report)
+    measured = measure_ceilings(hardware, report)
     return Probe(
         hardware=hardware,
         measured_at=datetime.now(UTC).replace(microsecond=0),
         seconds=time.perf_counter() - start,
-        host=found.host,
-        disk=found.disk,
-        device=found.device,
-        missing=found.missing,
+        host=measured.host,
+        disk=measured.disk,
+        device=measured.device,
+        missing=measured.missing,
     )
 
 
 def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeilings:
-    """Measure for a few seconds, with at most 512 MiB of host memory and as much device memory."""
+    """Measure for a few seconds, with at most 512 MiB of host memory and 512 MiB of device memory."""
     buffers = Buffers.for_memory(hardware.memory_nbytes)
-    tempfile.gettempdir()  # its first call writes a test file, which a later interrupt could leave behind
+    # The first call writes a test file. Make this call now: an interrupt during it would leave the file behind, and
+    # users interrupt long measurements.
+    tempfile.gettempdir()
     report("measuring memory ...")
     host = measure_host(buffers, hardware.cores)
     report("measuring the disk ...")
@@ -70,9 +75,9 @@ def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCei
     if are_gpus_hidden():
         return None, ["GPU: CUDA_VISIBLE_DEVICES hides all GPUs. Unset it."]
     if not is_cuda_installed():
-        return None, [_why_no_cuda()]
+        return None, [_missing_cuda_message()]
     report("measuring the GPU ...")
-    # Imported here because it needs cuda-bindings, which may be missing or broken.
+    # This module imports cuda-bindings, which may be broken.
     try:
         from forebay.measure.probe.cuda.measure import measure_device
 
@@ -81,7 +86,8 @@ def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCei
         return None, [f"GPU: {str(error).rstrip('.')}."]
 
 
-def _why_no_cuda() -> str:
+def _missing_cuda_message() -> str:
+    """Say whether this machine has no GPU, or has one that needs another package."""
     with Nvml() as nvml:
         names = nvml.gpu_names
     if not names and not has_binding():

@@ -1,1 +1,1 @@
-"""Measurement of a GPU. These modules need cuda-bindings and are imported only if it is installed."""
+"""Measurement of a GPU. The probe imports these modules only if cuda-bindings is installed."""

@@ -1,4 +1,4 @@
-"""Speed and latency of the link: copies in each direction, page-locking, small copies and kernel launches."""
+"""Speed and latency of the link between host and GPU."""
 
 import ctypes
 import time
@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 SMALL_NBYTES, SCALAR_NBYTES = 4096, 4
-REPEATS = 200  # of a small operation, per sample
+REPEATS = 200  # small operations per sample
 
 
 def measure_upload(rig: Rig) -> float:
-    """Return bytes per second from the host, page-locked or not."""
+    """Return bytes per second of copies to the device, from page-locked or pageable memory."""
 
     def move() -> None:
         rig.upload()
@@ -35,7 +35,7 @@ def measure_upload(rig: Rig) -> float:
 
 
 def measure_download(rig: Rig) -> float:
-    """Return bytes per second to the host, page-locked or not."""
+    """Return bytes per second of copies to the host, into page-locked or pageable memory."""
 
     def move() -> None:
         rig.download(rig.stream)
@@ -45,7 +45,10 @@ def measure_download(rig: Rig) -> float:
 
 
 def measure_both_ways(rig: Rig) -> float:
-    """Return bytes per second of both directions together, which needs page-locked memory on both sides."""
+    """Return the total bytes per second of copies in both directions at the same time.
+
+    Source and target must be page-locked; otherwise the copies run one after the other.
+    """
 
     def move() -> None:
         rig.upload()
@@ -56,7 +59,7 @@ def measure_both_ways(rig: Rig) -> float:
 
 
 def measure_page_lock(rig: Rig) -> float:
-    """Return bytes per second of page-locking allocated memory, without the time to unlock it."""
+    """Return bytes per second of page-locking, without the time to unlock."""
 
     def sample() -> float:
         start = time.perf_counter()
@@ -67,7 +70,7 @@ def measure_page_lock(rig: Rig) -> float:
 
 
 def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
-    """Return PCIe generation and width during copies, because an idle link may reduce them."""
+    """Return PCIe generation and width, read during copies because an idle link may reduce them."""
     domain, bus, device = (rig.device.attribute(f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE"))
     with Nvml() as nvml:
         rig.upload()
@@ -77,23 +80,23 @@ def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
 
 
 def measure_small_copy(rig: Rig) -> float:
-    """Return seconds per 4 KiB copy to the device in a queue of copies."""
-    return _seconds_each(lambda: rig.stream.upload(rig.inbound, rig.source, SMALL_NBYTES), finish=rig.stream.wait)
+    """Return seconds per copy of 4 KiB to the device, with many copies queued."""
+    return _seconds_per_call(lambda: rig.stream.upload(rig.inbound, rig.source, SMALL_NBYTES), finish=rig.stream.wait)
 
 
 def measure_readback(rig: Rig) -> float:
-    """Return seconds to copy 4 bytes to the host and wait for them, as when a script reads a loss."""
+    """Return seconds to copy 4 bytes to the host and wait, as when a script reads a loss."""
 
     def read() -> None:
         rig.stream.download(rig.target, rig.outbound, SCALAR_NBYTES)
         rig.stream.wait()
 
-    return _seconds_each(read)
+    return _seconds_per_call(read)
 
 
 def measure_launch(rig: Rig) -> float:
-    """Return seconds per empty kernel in a queue of kernels."""
-    return _seconds_each(_make_launch(rig), finish=rig.stream.wait)
+    """Return seconds per empty kernel, with many kernels queued."""
+    return _seconds_per_call(_make_launch(rig), finish=rig.stream.wait)
 
 
 def measure_launch_and_wait(rig: Rig) -> float:
@@ -104,7 +107,7 @@ def measure_launch_and_wait(rig: Rig) -> float:
         launch()
         rig.stream.wait()
 
-    return _seconds_each(run)
+    return _seconds_per_call(run)
 
 
 class _EmptyKernelJob(ctypes.Structure):
@@ -118,7 +121,9 @@ def _make_launch(rig: Rig) -> Callable[[], None]:
     return lambda: kernel.launch(rig.stream, job, blocks=1, threads=32)
 
 
-def _seconds_each(operation: Callable[[], None], *, finish: Callable[[], None] = lambda: None) -> float:
+def _seconds_per_call(operation: Callable[[], None], *, finish: Callable[[], None] = lambda: None) -> float:
+    """Return the seconds per call of `operation`, including one call of `finish` after all calls."""
+
     def sample() -> float:
         start = time.perf_counter()
         for _ in range(REPEATS):

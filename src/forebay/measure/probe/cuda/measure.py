@@ -1,4 +1,7 @@
-"""Measure all ceilings of the first GPU. A failed measurement is reported and does not stop the others."""
+"""Measurement of all ceilings of the first GPU.
+
+Some measurements may fail. They leave a message and do not stop the others.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,12 +18,12 @@ T = TypeVar("T")
 
 
 def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
-    """Measure the GPU that frameworks call the first; also return what could not be measured."""
+    """Measure GPU 0, and return its ceilings and a message for each missing one."""
     device = Device(0)
-    free_nbytes, total_nbytes = device.memory()  # before this function allocates any
+    free_nbytes, total_nbytes = device.memory()  # read before this function allocates device memory
     missing: list[str] = []
     with open_rig(device, buffers) as rig:
-        # Pageable copies come first, because page-locking changes this memory.
+        # Measure pageable copies first, because the next measurements page-lock the same memory.
         pageable_upload, pageable_download = link.measure_upload(rig), link.measure_download(rig)
         page_lock = link.measure_page_lock(rig)
         with page_locked(rig, buffers.source, buffers.target):
@@ -39,18 +42,21 @@ def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
                 page_lock_bytes_per_second=page_lock,
                 small_copy_seconds=link.measure_small_copy(rig),
                 readback_seconds=link.measure_readback(rig),
-                launch_seconds=_try("launches", link.measure_launch, rig, missing),
-                launch_and_wait_seconds=_try("launches", link.measure_launch_and_wait, rig, missing),
-                pull=_try("rows read by the GPU", rows.measure_pull, rig, missing),
-                batched_copy=_try("rows by batched copies", rows.measure_batched_copy, rig, missing),
+                launch_seconds=_measure_optional("launches", link.measure_launch, rig, missing),
+                launch_and_wait_seconds=_measure_optional("launches", link.measure_launch_and_wait, rig, missing),
+                pull=_measure_optional("rows read by the GPU", rows.measure_pull, rig, missing),
+                batched_copy=_measure_optional("rows by batched copies", rows.measure_batched_copy, rig, missing),
             )
     return ceilings, list(dict.fromkeys(missing))
 
 
-def _try(what: str, measure: Callable[[Rig], T], rig: Rig, missing: list[str]) -> T | None:
-    """Measure what needs the run-time compiler or a recent driver, which some machines do not have."""
+def _measure_optional(subject: str, measure: Callable[[Rig], T], rig: Rig, missing: list[str]) -> T | None:
+    """Return a measurement, or None if it fails; then add a message to `missing`.
+
+    Optional measurements need the run-time compiler or a recent driver, which some machines do not have.
+    """
     try:
         return measure(rig)
     except (AttributeError, OSError, RuntimeError) as error:
-        missing.append(f"{what}: {str(error).rstrip('.')}.")
+        missing.append(f"{subject}: {str(error).rstrip('.')}.")
         return None

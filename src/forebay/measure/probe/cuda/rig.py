@@ -1,4 +1,4 @@
-"""The rig of the GPU measurements: two streams and two device buffers, released at the end."""
+"""The rig of the GPU measurements: the streams and buffers that all of them share."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,12 +11,12 @@ __all__ = ["Rig", "open_rig", "page_locked"]
 
 
 class Rig:
-    """One device with streams and buffers, and the host memory of the other measurements."""
+    """A device with two streams, two device buffers of one window each, and the host buffers."""
 
     def __init__(self, device: Device, buffers: Buffers, cleanup: ExitStack) -> None:
         self.device, self.buffers = device, buffers
-        self.source, self.target = address_of(buffers.source), address_of(buffers.target)
-        self.inbound, self.outbound = (self._allocate_buffer(cleanup) for _ in range(2))
+        self.source, self.target = address_of(buffers.source), address_of(buffers.target)  # host addresses
+        self.inbound, self.outbound = (self._allocate_buffer(cleanup) for _ in range(2))  # device addresses
         self.stream, self.other_stream = (self._open_stream(cleanup) for _ in range(2))
 
     def upload(self) -> None:
@@ -25,7 +25,7 @@ class Rig:
             self.stream.upload(self.inbound, self.source + offset, WINDOW_NBYTES)
 
     def download(self, stream: Stream) -> None:
-        """Queue copies of as many bytes to the host."""
+        """Queue copies of the same number of bytes to the host, window by window into the same target."""
         for _ in range(0, len(self.buffers.source), WINDOW_NBYTES):
             stream.download(self.target, self.outbound, WINDOW_NBYTES)
 
@@ -47,13 +47,14 @@ class Rig:
 
 @contextmanager
 def open_rig(device: Device, buffers: Buffers) -> Iterator[Rig]:
+    """Make a rig, and release its streams and device buffers at the end."""
     with device, ExitStack() as cleanup:
         yield Rig(device, buffers, cleanup)
 
 
 @contextmanager
 def page_locked(rig: Rig, *arrays: Array) -> Iterator[None]:
-    """Page-lock the arrays; wait for pending copies before unlocking them."""
+    """Page-lock the arrays; at the end, wait for all copies and unlock the arrays."""
     with ExitStack() as cleanup:
         for array in arrays:
             rig.device.page_lock(address_of(array), array.nbytes)

@@ -1,4 +1,4 @@
-"""Speed of shuffled rows from page-locked memory: pulled by a kernel, or copied by one DMA per row."""
+"""Speed of shuffled rows from page-locked memory, read by a kernel or by DMA."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from forebay.measure.probe.timing import ROW_NBYTES, WINDOW_NBYTES, measure_medi
 
 __all__ = ["PullTarget", "measure_batched_copy", "measure_pull", "open_pull_target", "pull_rows"]
 
-FILLS = 2  # of each of the two targets, per sample
-MAX_COPIES = 8192  # a small DMA takes as long as a larger one: enough to measure, without a long wait
+FILLS = 2  # how often a sample fills each of the two targets
+MAX_COPIES = 8192  # rows per sample; a DMA of a short row takes as long as that of a longer one, so more would be slow
 
 
 def measure_pull(rig: Rig) -> RowSpeeds:
@@ -30,22 +30,25 @@ def measure_pull(rig: Rig) -> RowSpeeds:
 
 
 def measure_batched_copy(rig: Rig) -> RowSpeeds:
-    """Measure one DMA per row, with many of them queued in one call."""
+    """Measure one DMA per row; one driver call queues many of them."""
     copies = BatchCopy()
     return RowSpeeds(tuple(RowSpeed(row_nbytes, _measure_copy(rig, copies, row_nbytes)) for row_nbytes in ROW_NBYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class PullTarget:
-    """A device buffer of the rig, with the workspace of the kernels."""
+    """A device buffer of the rig, with the stream and the workspace of the kernels that fill it."""
 
     stream: Stream
-    pointer: int
+    pointer: int  # address of the device buffer
     workspace: KernelWorkspace
 
 
 def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, indices: Array) -> None:
-    """Queue these rows of the source into the target; small rows in the order of their addresses."""
+    """Queue kernels that copy the rows at `indices` from the source to the target.
+
+    As in a feed, short rows are sorted by address first.
+    """
     count, rows = len(indices), len(rig.buffers.source) // row_nbytes
     extents = RowExtents.from_table(np.array([[0, rig.source, row_nbytes]]), row_nbytes=row_nbytes, rows=rows)
     destination = Destination(target.pointer, count, count * row_nbytes, row_nbytes)
@@ -61,7 +64,7 @@ def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, in
 
 @contextmanager
 def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Iterator[PullTarget]:
-    """Open a target for at most this many rows."""
+    """Allocate the workspace of a target for at most `rows` rows, and free it at the end."""
     with ExitStack() as cleanup:
         memory = rig.device.allocate(KernelWorkspace.nbytes(rows, [1]))
         cleanup.callback(rig.device.free, memory)
@@ -72,13 +75,16 @@ def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Itera
 
 
 def _measure_pull(rig: Rig, mover: RowMover, row_nbytes: int) -> float:
-    """Fill two targets in turn, as a feed does: row numbers of one are copied while the other is filled."""
+    """Return bytes per second of kernels that fill two targets in turn, as in a feed.
+
+    Row indices for one target are copied while a kernel fills the other target.
+    """
     count = WINDOW_NBYTES // row_nbytes
     with (
-        open_pull_target(rig, rig.stream, rig.inbound, count) as one,
-        open_pull_target(rig, rig.other_stream, rig.outbound, count) as other,
+        open_pull_target(rig, rig.stream, rig.inbound, count) as first,
+        open_pull_target(rig, rig.other_stream, rig.outbound, count) as second,
     ):
-        targets = (one, other) * FILLS
+        targets = (first, second) * FILLS
 
         def fill(batches: Array) -> None:
             for target, indices in zip(targets, batches, strict=True):
@@ -89,6 +95,7 @@ def _measure_pull(rig: Rig, mover: RowMover, row_nbytes: int) -> float:
 
 
 def _measure_copy(rig: Rig, copies: BatchCopy, row_nbytes: int) -> float:
+    """Return bytes per second of one call that copies many rows."""
     count = min(MAX_COPIES, WINDOW_NBYTES // row_nbytes)
     targets = (np.arange(count) * row_nbytes + rig.inbound).astype(np.uint64)
     lengths = np.full(count, row_nbytes, np.uint64)
@@ -100,10 +107,11 @@ def _measure_copy(rig: Rig, copies: BatchCopy, row_nbytes: int) -> float:
 
 
 def _measure_speed(rig: Rig, row_nbytes: int, shape: tuple[int, ...], move: Callable[[Array], None]) -> float:
+    """Return bytes per second of `move`, which receives random row indices of this shape."""
     random, rows = np.random.default_rng(0), len(rig.buffers.source) // row_nbytes
 
     def sample() -> float:
-        indices = random.integers(rows, size=shape)  # new ones each time, or rows would come from a cache
+        indices = random.integers(rows, size=shape)  # new for every sample, because a cache may contain the last rows
         start = time.perf_counter()
         move(indices)
         rig.wait()
