@@ -35,14 +35,14 @@ def test_workers_needed_are_those_that_keep_gpus_busy():
     workers = next(part for part in outcome.parts if part.name == "workers")
     assert workers.needed == pytest.approx(20)
     enough = scenario(gpus=2, workers=20, maps=Maps("host", 1e-3))
-    assert assess(enough, steps=60).fed_share == pytest.approx(1.0)
+    assert assess(enough, steps=60).full_speed_share == pytest.approx(1.0)
 
 
 def test_lost_hours_and_compute_hours_add_up_to_the_epoch():
     training = Training(100, 0.01, compute_jitter=0.1, all_reduce_seconds=0.002)
     outcome = assess(scenario(hosts=4, training=training, source="disk", disk_bytes_per_second=5e7), steps=60)
     lost = outcome.gpu_hours_lost_to_feeding + outcome.gpu_hours_lost_to_each_other
-    assert outcome.gpu_hours - lost == pytest.approx(outcome.gpu_hours * outcome.fed_share * outcome.unfed.busy_share)
+    assert outcome.gpu_hours - lost == pytest.approx(outcome.gpu_hours * outcome.full_speed_share * outcome.always_ready.busy_share)
     assert outcome.run.steps_per_epoch == 2500
     assert outcome.gpu_hours == pytest.approx(4 * 2500 * outcome.run.step_seconds / 3600)
 

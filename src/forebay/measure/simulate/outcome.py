@@ -1,4 +1,4 @@
-"""The outcome of a scenario: its bottleneck, the gain of doubling each part, and the GPU hours lost."""
+"""The outcome of a scenario: the bottleneck, the step time with each part doubled, and the GPU hours lost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ __all__ = ["COMPUTE", "PREFETCH", "ScenarioOutcome", "ScenarioPart", "assess", "
 
 COMPUTE = "training.compute_seconds"
 PREFETCH = "training.prefetch"
-MIN_GAIN = 0.03  # share of a step that a bottleneck must save when it is doubled
-MIN_BUSY_SHARE = 0.1  # doubling a part that is less busy saves almost nothing
-LOWER_IS_FASTER = (COMPUTE, "remote.seconds_per_batch")
+MIN_GAIN = 0.03  # share of the step time that doubling a part must save, or the busiest part is the bottleneck
+MIN_BUSY_SHARE = 0.1  # of the time; doubling a part that is busy for less saves almost nothing
+LOWER_IS_FASTER = (COMPUTE, "remote.seconds_per_batch")  # parameters that are halved to double the capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class ScenarioPart:
     """One server of the route, the GPUs, or the slots."""
 
     name: str
-    parameter: str
+    parameter: str  # "section.field" of the scenario that sets the capacity of the part
     value: float  # of the parameter
     needed: float  # value of the parameter with which GPUs never wait for this part; 0 if unknown
-    busy_share: float  # of its channels
+    busy_share: float  # share of time in which the channels of the part are busy, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class ScenarioOutcome:
     """A simulated run, the same run with batches that are always ready, and the use of each part."""
 
     run: SimulatedRun
-    unfed: SimulatedRun
-    parts: tuple[ScenarioPart, ...]  # the busiest first
-    doubled_seconds: Mapping[str, float]  # time of a step with the parameter doubled; only parameters of busy parts
+    always_ready: SimulatedRun
+    parts: tuple[ScenarioPart, ...]  # from the busiest to the least busy; the slots are last
+    doubled_seconds: Mapping[str, float]  # parameter -> step time with doubled capacity; only busy parts and slots
 
     @property
     def bottleneck(self) -> ScenarioPart:
-        """Return the part whose doubling saves most; if no doubling saves enough, the busiest part."""
+        """Return the part whose doubling saves most, or the busiest part if this saves too little."""
         seconds, best = min(
             (self.doubled_seconds[part.parameter], part.name)
             for part in self.parts
@@ -49,9 +49,9 @@ class ScenarioOutcome:
         return next(part for part in self.parts if part.name == name)
 
     @property
-    def fed_share(self) -> float:
+    def full_speed_share(self) -> float:
         """Return the speed as a share of the speed with batches that are always ready."""
-        return min(1.0, self.unfed.step_seconds / self.run.step_seconds)
+        return min(1.0, self.always_ready.step_seconds / self.run.step_seconds)
 
     @property
     def epoch_hours(self) -> float:
@@ -64,57 +64,62 @@ class ScenarioOutcome:
 
     @property
     def gpu_hours_lost_to_feeding(self) -> float:
-        return self.gpu_hours * (1 - self.fed_share)
+        """Return the GPU hours spent waiting for batches."""
+        return self.gpu_hours * (1 - self.full_speed_share)
 
     @property
     def gpu_hours_lost_to_each_other(self) -> float:
         """Return the GPU hours spent waiting for the slowest rank and for the all-reduce."""
-        return self.gpu_hours * self.fed_share * (1 - self.unfed.busy_share)
+        return self.gpu_hours * self.full_speed_share * (1 - self.always_ready.busy_share)
 
 
 def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
-    """Simulate a scenario, and again with each busy part doubled, and with the slots doubled."""
+    """Simulate a scenario as it is, with batches always ready, and with each busy part doubled."""
     steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)
-    unfed = simulate(scenario, steps=steps, seed=seed, fed=False)
-    parts = sorted([*_server_parts(run, unfed), _gpu_part(run)], key=lambda part: part.busy_share, reverse=True)
+    always_ready = simulate(scenario, steps=steps, seed=seed, always_ready=True)
+    parts = sorted([*_server_parts(run, always_ready), _gpu_part(run)], key=lambda part: part.busy_share, reverse=True)
     parts.append(ScenarioPart("slots", PREFETCH, scenario.slots, 0.0, 0.0))
     parameters = {part.parameter for part in parts if part.busy_share >= MIN_BUSY_SHARE or part.parameter == PREFETCH}
     doubled_seconds = {
         parameter: simulate(with_doubled(scenario, parameter), steps=steps, seed=seed).step_seconds
         for parameter in parameters
     }
-    return ScenarioOutcome(run, unfed, tuple(parts), doubled_seconds)
+    return ScenarioOutcome(run, always_ready, tuple(parts), doubled_seconds)
 
 
 def with_doubled(scenario: Scenario, parameter: str) -> Scenario:
-    """Return the scenario with twice the capacity of one part. Doubling the slots also doubles batches in flight."""
+    """Return the scenario with twice the capacity of one part.
+
+    Doubling the slots also doubles the batches that remote workers have at the same time.
+    """
     if parameter == PREFETCH:
         training = replace(scenario.training, prefetch=2 * scenario.slots)
         remote = replace(scenario.remote, in_flight=2 * scenario.batches_in_flight)
         return replace(scenario, training=training, remote=remote)
     factor = 1 / 2 if parameter in LOWER_IS_FASTER else 2
     section, _, field = parameter.partition(".")
-    part, value = getattr(scenario, section), parameter_value(scenario, parameter)
-    doubled: Any = round(value * factor) if isinstance(value, int) else value * factor
-    return replace(scenario, **{section: replace(part, **{field: doubled})})
+    description, value = getattr(scenario, section), parameter_value(scenario, parameter)
+    changed: Any = round(value * factor) if isinstance(value, int) else value * factor
+    return replace(scenario, **{section: replace(description, **{field: changed})})
 
 
 def parameter_value(scenario: Scenario, parameter: str) -> Any:
+    """Return the value of a parameter such as "host.workers"."""
     section, _, field = parameter.partition(".")
     return getattr(getattr(scenario, section), field)
 
 
-def _server_parts(run: SimulatedRun, unfed: SimulatedRun) -> Iterator[ScenarioPart]:
+def _server_parts(run: SimulatedRun, always_ready: SimulatedRun) -> Iterator[ScenarioPart]:
     for stage in run.route.stages:
         value, busy_seconds = parameter_value(run.scenario, stage.parameter), _busy_seconds(stage, run.scenario)
-        needed = 0.0 if stage.parameter in LOWER_IS_FASTER else value * busy_seconds / unfed.step_seconds
+        needed = 0.0 if stage.parameter in LOWER_IS_FASTER else value * busy_seconds / always_ready.step_seconds
         busy_share = min(1.0, busy_seconds / run.step_seconds)
         yield ScenarioPart(stage.server.name, stage.parameter, value, needed, busy_share)
 
 
 def _busy_seconds(stage: RouteStage, scenario: Scenario) -> float:
-    """Return how long each channel is busy in a step. Every batch needs the same time on a server."""
+    """Return how many seconds of a step each channel of a server is busy, on average."""
     return stage.seconds * scenario.gpus / stage.server.total_channels
 
 

@@ -1,7 +1,8 @@
-"""The route of a batch to a GPU: the servers it passes, and how long each one takes for it.
+"""The route of a batch to a GPU: the servers that process it, and their time per batch.
 
-Rows of an object store come over connections and the network; cached rows come from the disk of the host. Maps run on
-workers of the host, or on remote nodes, which then read the store themselves. Host memory, switch and link come last.
+Rows of an object store cross the network over several connections. The host reads cached rows from its disk. Maps run
+on workers of the host or on remote nodes. Remote nodes read the store themselves. At the end of the route, a batch
+passes host memory, the PCIe switch and the link.
 """
 
 import math
@@ -19,16 +20,17 @@ __all__ = ["Route", "RouteStage", "jitter_factors", "plan_route"]
 
 @dataclass(frozen=True, slots=True)
 class RouteStage:
-    """A server, and how long it is busy with one batch."""
+    """A server, and how long it takes for one batch."""
 
     server: Server
-    parameter: str  # the field of the scenario that determines the capacity of the server
-    seconds: float  # of one channel, for one batch
-    jitter: float = 0.0
-    latency_seconds: float = 0.0  # additional delay that keeps no channel busy
-    latency_jitter: float = 0.0
+    parameter: str  # "section.field" of the scenario that sets the capacity of the server
+    seconds: float  # mean time that one channel is busy with one batch
+    jitter: float = 0.0  # standard deviation of `seconds`, as a share of it
+    latency_seconds: float = 0.0  # mean additional delay, in which no channel is busy
+    latency_jitter: float = 0.0  # standard deviation of `latency_seconds`, as a share of it
 
     def serve(self, ready: Array, random: np.random.Generator) -> Array:
+        """Return when each batch leaves the stage, from the times at which the batches arrive."""
         seconds = self.seconds * jitter_factors(random, self.jitter, len(ready))
         ends = self.server.serve(ready, seconds)
         if not self.latency_seconds:
@@ -38,7 +40,7 @@ class RouteStage:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Branches that read in parallel, then stages in sequence."""
+    """Branches that read parts of a batch at the same time, then stages in sequence."""
 
     branches: tuple[tuple[RouteStage, ...], ...]
     sequence: tuple[RouteStage, ...]
@@ -49,14 +51,20 @@ class Route:
             yield from branch
         yield from self.sequence
 
-    def pass_through(self, read_from: Array, slot_from: Array, random: np.random.Generator) -> Array:
-        """Return the arrival times of batches, given when reading may start and when their slots are free."""
-        read_ends = [_pass_stages(branch, read_from, random) for branch in self.branches]
-        return _pass_stages(self.sequence, np.maximum.reduce([slot_from, *read_ends]), random)
+    def pass_through(self, read_start: Array, slot_free_at: Array, random: np.random.Generator) -> Array:
+        """Return the time at which the batch of each rank arrives.
+
+        Reading starts at `read_start`. The stages in sequence also need the slot, which is free at `slot_free_at`.
+        """
+        read_ends = [_pass_stages(branch, read_start, random) for branch in self.branches]
+        return _pass_stages(self.sequence, np.maximum.reduce([slot_free_at, *read_ends]), random)
 
 
 def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Array:
-    """Draw log-normal factors with mean 1 and this standard deviation; like real delays, they are skewed to slow."""
+    """Draw log-normal factors with mean 1 and standard deviation `jitter`.
+
+    Like real delays, a few of them are much longer than the mean.
+    """
     if not jitter:
         return np.ones(count)
     sigma = math.sqrt(math.log1p(jitter**2))
@@ -64,14 +72,14 @@ def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Ar
 
 
 def plan_route(scenario: Scenario) -> Route:
-    """Plan the route of a scenario without servers that are infinitely fast."""
+    """Return the route of a scenario. It omits servers that cause no delay."""
     branches = tuple(branch for branch in _read_branches(scenario) if branch)
     return Route(branches, tuple(_map_stages(scenario)) + tuple(_device_stages(scenario)))
 
 
 def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
     data, host, nbytes = scenario.data, scenario.host, scenario.stored_batch_nbytes
-    per_host = _byte_servers(scenario.hosts)
+    per_host = _stage_maker(scenario.hosts)
     disk_share = {"disk": 1.0, "store": data.cached_share, "memory": 0.0}[data.source]
     yield tuple(per_host("disk", "host.disk_bytes_per_second", host.disk_bytes_per_second, nbytes * disk_share))
     if data.source == "store":
@@ -79,18 +87,18 @@ def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
 
 
 def _store_stages(scenario: Scenario, nbytes: float) -> Iterator[RouteStage]:
-    # Connections come last, so that a late reply delays its own batch and not the network.
-    store, remote, shared = scenario.store, scenario.remote, _byte_servers(1)
+    # The connections are the last stage, so that a late reply delays only its own batch, not the network.
+    store, remote, shared = scenario.store, scenario.remote, _stage_maker(1)
     yield from shared("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
     if scenario.maps.where == "remote":
         parameter, rate = "remote.network_bytes_per_second", remote.nodes * remote.network_bytes_per_second
-        readers, servers, name = remote.nodes, shared, "network into nodes"
+        readers, make_stage, name = remote.nodes, shared, "network into nodes"
     else:
         parameter, rate = "host.network_bytes_per_second", scenario.host.network_bytes_per_second
-        readers, servers, name = 1, _byte_servers(scenario.hosts), "network into hosts"
-    yield from servers(name, parameter, rate, nbytes)
+        readers, make_stage, name = 1, _stage_maker(scenario.hosts), "network into hosts"
+    yield from make_stage(name, parameter, rate, nbytes)
     rate = readers * store.reader_bytes_per_second
-    yield from servers("connections", "store.connections", rate, nbytes, store.latency_seconds, store.jitter)
+    yield from make_stage("connections", "store.connections", rate, nbytes, store.latency_seconds, store.jitter)
 
 
 def _map_stages(scenario: Scenario) -> Iterator[RouteStage]:
@@ -103,22 +111,24 @@ def _map_stages(scenario: Scenario) -> Iterator[RouteStage]:
 
 def _remote_stages(scenario: Scenario) -> Iterator[RouteStage]:
     host, remote = scenario.host, scenario.remote
-    shared, per_host = _byte_servers(1), _byte_servers(scenario.hosts)
+    shared, per_host = _stage_maker(1), _stage_maker(scenario.hosts)
     if remote.seconds_per_batch:
         trainer = Server("trainer's process", scenario.gpus)
         yield RouteStage(trainer, "remote.seconds_per_batch", remote.seconds_per_batch)
-    inward, parameter = scenario.device_batch_nbytes, "remote.network_bytes_per_second"
+    mapped_nbytes, parameter = scenario.device_batch_nbytes, "remote.network_bytes_per_second"
     rate = remote.nodes * remote.network_bytes_per_second
-    if scenario.data.source != "store":
-        outward = scenario.stored_batch_nbytes
+    if scenario.data.source != "store":  # the host sends its rows to the nodes
+        stored_nbytes = scenario.stored_batch_nbytes
         yield from per_host(
-            "network out of hosts", "host.network_bytes_per_second", host.network_bytes_per_second, outward
+            "network out of hosts", "host.network_bytes_per_second", host.network_bytes_per_second, stored_nbytes
         )
-        yield from shared("network into nodes", parameter, rate, outward)
+        yield from shared("network into nodes", parameter, rate, stored_nbytes)
     workers = Server("remote workers", 1, remote.nodes * remote.workers)
     yield _worker_stage(scenario, workers, "remote.nodes")
-    yield from shared("network out of nodes", parameter, rate, inward)
-    yield from per_host("network into hosts", "host.network_bytes_per_second", host.network_bytes_per_second, inward)
+    yield from shared("network out of nodes", parameter, rate, mapped_nbytes)
+    yield from per_host(
+        "network into hosts", "host.network_bytes_per_second", host.network_bytes_per_second, mapped_nbytes
+    )
 
 
 def _worker_stage(scenario: Scenario, workers: Server, parameter: str) -> RouteStage:
@@ -129,10 +139,10 @@ def _worker_stage(scenario: Scenario, workers: Server, parameter: str) -> RouteS
 
 def _device_stages(scenario: Scenario) -> Iterator[RouteStage]:
     host, nbytes = scenario.host, scenario.device_batch_nbytes
-    per_host, per_rank = _byte_servers(scenario.hosts), _byte_servers(scenario.gpus)
+    per_host, per_rank = _stage_maker(scenario.hosts), _stage_maker(scenario.gpus)
     memory_nbytes = _memory_traffic_nbytes(scenario)
     yield from per_host("memory", "host.memory_bytes_per_second", host.memory_bytes_per_second, memory_nbytes)
-    per_switch = _byte_servers(scenario.gpus // host.gpus_per_switch)
+    per_switch = _stage_maker(scenario.gpus // host.gpus_per_switch)
     yield from per_switch("switch", "host.switch_bytes_per_second", host.switch_bytes_per_second, nbytes)
     yield from per_rank("link", "host.link_bytes_per_second", host.link_bytes_per_second, nbytes, host.link_seconds)
 
@@ -140,8 +150,8 @@ def _device_stages(scenario: Scenario) -> Iterator[RouteStage]:
 def _memory_traffic_nbytes(scenario: Scenario) -> int:
     """Return how many bytes of host memory are read and written for one batch.
 
-    A GPU that pulls the rows reads them once. Otherwise a batch is written on arrival, read and written on its way
-    into a slot, and read by the link.
+    A GPU that pulls rows reads them once. Otherwise the host writes a batch on arrival, reads it and writes it into a
+    slot, and the link reads the slot. If remote nodes map rows of the host, the host also copies the rows to send.
     """
     stored, device = scenario.stored_batch_nbytes, scenario.device_batch_nbytes
     if scenario.maps.where == "remote":
@@ -156,10 +166,10 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
     return ready
 
 
-def _byte_servers(copies: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes the stage of servers that move bytes.
+def _stage_maker(copies: int) -> Callable[..., Iterator[RouteStage]]:
+    """Return a function that makes stages, each with `copies` equal servers that move bytes.
 
-    It makes no stage if no bytes move, or if the server causes no delay.
+    The function yields one stage, or none if no bytes move or the servers cause no delay.
     """
 
     def make_stage(

@@ -1,6 +1,6 @@
-"""The description of a training run on a cluster, as far as data loading is concerned.
+"""Scenarios: descriptions of a training run on a cluster and of its data.
 
-A speed of infinitely many bytes per second means that the part causes no delay. The simulation leaves it out.
+A speed may be infinite. Then this part causes no delay, and the simulation omits it.
 """
 
 import math
@@ -19,13 +19,13 @@ MAP_LOCATIONS = ("nowhere", "host", "remote")
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The rows: their size in storage, and their size on the way to the device."""
+    """The rows: their number, their source, and their size."""
 
     rows: int
-    row_nbytes: int
-    fed_row_nbytes: int = 0  # after the map; 0 means as stored
-    source: str = "memory"  # memory of the training host, its disk, or an object store
-    cached_share: float = 0.0  # share of the rows of a store that the disk of the host already contains
+    row_nbytes: int  # bytes of a row in the source
+    fed_row_nbytes: int = 0  # bytes of a row after the maps; 0 means the same as row_nbytes
+    source: str = "memory"  # "memory" or "disk" of the training host, or "store": an object store
+    cached_share: float = 0.0  # share of the rows of a store that the disk of the host has cached
 
     def __post_init__(self) -> None:
         _check("data", self, above_zero=("rows", "row_nbytes"))
@@ -35,7 +35,7 @@ class Data:
 
     @property
     def device_row_nbytes(self) -> int:
-        """Return the bytes of a row on its way to the device."""
+        """Return the bytes of a row that are copied to the device."""
         return self.fed_row_nbytes or self.row_nbytes
 
 
@@ -44,10 +44,10 @@ class Training:
     """A training step: every GPU computes on its own batch, then all GPUs wait for each other."""
 
     batch_rows: int  # per GPU
-    compute_seconds: float
+    compute_seconds: float  # per step
     compute_jitter: float = 0.0  # standard deviation as a share of compute_seconds
-    all_reduce_seconds: float = 0.0  # only the time that is not hidden behind compute
-    prefetch: int = 0  # batches in preparation or ready, besides the one in use; 0 means as a feed plans it
+    all_reduce_seconds: float = 0.0  # per step; only the part that does not overlap with compute
+    prefetch: int = 0  # batches per GPU that are ready or in preparation; 0 means as many as a feed plans
 
     def __post_init__(self) -> None:
         _check("training", self, above_zero=("batch_rows",))
@@ -57,10 +57,10 @@ class Training:
 class Maps:
     """The maps that run on CPUs."""
 
-    where: str = "nowhere"
+    where: str = "nowhere"  # "nowhere": there is no map; "host": workers of the training host; "remote": other machines
     seconds_per_row: float = 0.0
-    seconds_per_batch: float = 0.0  # in addition to the rows: worker time for receiving and returning a batch
-    jitter: float = 0.0  # standard deviation of the time of a batch, as a share of it
+    seconds_per_batch: float = 0.0  # worker time to receive and return a batch, in addition to seconds_per_row
+    jitter: float = 0.0  # standard deviation of the worker time per batch, as a share of it
 
     def __post_init__(self) -> None:
         _check("maps", self)
@@ -72,18 +72,18 @@ class Host:
     """One machine with GPUs that train."""
 
     gpus: int = 1
-    workers: int = 1  # batches that are mapped at the same time
+    workers: int = 1  # each maps one batch at a time
     link_bytes_per_second: float = math.inf  # per GPU
-    link_seconds: float = 0.0  # latency of a copy
+    link_seconds: float = 0.0  # latency of a copy to a GPU
     gpus_per_switch: int = 1
     switch_bytes_per_second: float = math.inf  # shared by the GPUs behind one switch or socket
     memory_bytes_per_second: float = math.inf  # reads and writes together
     disk_bytes_per_second: float = math.inf
     network_bytes_per_second: float = math.inf  # in each direction
-    taking_seconds: float = 0.0  # time of the training loop to take a ready batch
+    taking_seconds: float = 0.0  # time that the training loop needs to take a ready batch
 
     def __post_init__(self) -> None:
-        _check("host", self, above_zero=("gpus", "workers", "gpus_per_switch", *_speeds(self)))
+        _check("host", self, above_zero=("gpus", "workers", "gpus_per_switch", *_speed_names(self)))
         if self.gpus % self.gpus_per_switch:
             raise ScenarioError(
                 f"host.gpus_per_switch is {self.gpus_per_switch}, but host.gpus is {self.gpus}. "
@@ -93,22 +93,25 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An object store that all hosts or remote nodes read."""
+    """An object store from which all hosts, or all remote nodes, read."""
 
-    bytes_per_second: float = math.inf  # of the store in total
+    bytes_per_second: float = math.inf  # to all readers together
     connections: int = 16  # per host or remote node
     connection_bytes_per_second: float = math.inf
     request_nbytes: int = 8 << 20
-    latency_seconds: float = 0.0  # until the first byte of a reply
-    jitter: float = 0.0  # standard deviation of the slowest request of a batch, as a share of the latency
-    ahead_nbytes: int = 256 << 20  # prefetched for one GPU before a slot is free
+    latency_seconds: float = 0.0  # from a request to the first byte of its reply
+    jitter: float = 0.0  # standard deviation of the latency of a batch's slowest request, as a share of latency_seconds
+    ahead_nbytes: int = 256 << 20  # bytes that a host prefetches for each GPU before a slot is free
 
     def __post_init__(self) -> None:
-        _check("store", self, above_zero=("connections", "request_nbytes", *_speeds(self)))
+        _check("store", self, above_zero=("connections", "request_nbytes", *_speed_names(self)))
 
     @property
     def reader_bytes_per_second(self) -> float:
-        """Return the speed of all connections of one reader. A connection sends one request at a time."""
+        """Return bytes per second over all connections of one host or remote node.
+
+        A connection sends the next request after the reply to the last one.
+        """
         request_seconds = self.latency_seconds + self.request_nbytes / self.connection_bytes_per_second
         return self.connections * self.request_nbytes / request_seconds if request_seconds else math.inf
 
@@ -120,16 +123,16 @@ class Remote:
     nodes: int = 1
     workers: int = 1  # per node
     network_bytes_per_second: float = math.inf  # per node, in each direction
-    in_flight: int = 0  # batches per GPU on remote workers at the same time; 0 means as a feed plans it, two per worker
-    seconds_per_batch: float = 0.0  # time of the training process to send a batch and receive it
+    in_flight: int = 0  # batches per GPU that remote workers have at the same time; 0 means as a feed: two per worker
+    seconds_per_batch: float = 0.0  # time that the training process needs to send a batch and receive the result
 
     def __post_init__(self) -> None:
-        _check("remote", self, above_zero=("nodes", "workers", *_speeds(self)))
+        _check("remote", self, above_zero=("nodes", "workers", *_speed_names(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A complete description, with the number of hosts."""
+    """A training run on `hosts` equal hosts."""
 
     data: Data
     training: Training
@@ -150,7 +153,7 @@ class Scenario:
 
     @property
     def slots(self) -> int:
-        """Return the number of batches per GPU in preparation or ready, besides the one in use."""
+        """Return the number of batches per GPU that are ready or in preparation."""
         if self.training.prefetch:
             return self.training.prefetch
         in_preparation = {
@@ -168,7 +171,8 @@ class Scenario:
     @property
     def prefetched_batches(self) -> int:
         """Return the number of batches per GPU that the host reads from a store before their slots are free."""
-        if self.data.source != "store" or self.maps.where == "remote":  # remote nodes read only what is in flight
+        # Remote nodes do not prefetch: they read only the batches that they map.
+        if self.data.source != "store" or self.maps.where == "remote":
             return 0
         return self.store.ahead_nbytes // self.stored_batch_nbytes
 
@@ -181,22 +185,23 @@ class Scenario:
         return self.training.batch_rows * self.data.device_row_nbytes
 
 
-def _speeds(part: Any) -> tuple[str, ...]:
-    return tuple(known.name for known in fields(part) if known.name.endswith("bytes_per_second"))
+def _speed_names(section: Any) -> tuple[str, ...]:
+    """Return the names of the fields in bytes per second."""
+    return tuple(item.name for item in fields(section) if item.name.endswith("bytes_per_second"))
 
 
-def _check(section: str, part: Any, above_zero: tuple[str, ...] = ()) -> None:
-    """Check that numbers are not negative. Only speeds may be infinite."""
-    for known in fields(part):
-        value, name = getattr(part, known.name), f"{section}.{known.name}"
+def _check(section_name: str, section: Any, above_zero: tuple[str, ...] = ()) -> None:
+    """Check that no number is negative, and that only speeds are infinite."""
+    for item in fields(section):
+        value, name = getattr(section, item.name), f"{section_name}.{item.name}"
         if isinstance(value, str):
             continue
-        if math.isnan(value) or value < 0 or (value == math.inf and known.name not in _speeds(part)):
+        if math.isnan(value) or value < 0 or (value == math.inf and item.name not in _speed_names(section)):
             raise ScenarioError(f"{name} is {value}. Give a finite number that is not negative.")
-        if value == 0 and known.name in above_zero:
+        if value == 0 and item.name in above_zero:
             raise ScenarioError(f"{name} is 0. Give a number above 0, or omit the field.")
 
 
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ScenarioError(f"{name} is {value!r}. Choose one of {', '.join(known)}.")
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ScenarioError(f"{name} is {value!r}. Choose one of {', '.join(choices)}.")

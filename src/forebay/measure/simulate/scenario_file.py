@@ -1,4 +1,4 @@
-"""Scenarios in TOML: files of users and built-in ones, with changes such as `section.field=value`."""
+"""Reading of scenarios: built-in ones or TOML files of users, with changed values or probed speeds."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario
 __all__ = ["SCENARIOS", "builtin_scenarios", "probed_speeds", "read_scenario", "with_probed_speeds"]
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-_KIND_NAMES = {str: "a string", float: "a number", int: "a whole number"}
+_TYPE_NAMES = {str: "a string", float: "a number", int: "a whole number"}
 SECTIONS = {"data": Data, "training": Training, "maps": Maps, "host": Host, "store": Store, "remote": Remote}
 
 
@@ -23,7 +23,10 @@ def builtin_scenarios() -> list[str]:
 
 
 def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
-    """Read a TOML file or a built-in scenario, and apply changes: `section.field=value` or `hosts=value`."""
+    """Read a built-in scenario or a TOML file, and apply changes.
+
+    A change is `section.field=value` or `hosts=value`.
+    """
     path = SCENARIOS / f"{name}.toml" if name in builtin_scenarios() else Path(name)
     if not path.exists():
         raise ScenarioError(
@@ -35,16 +38,16 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
             _apply_change(document, change)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path} is not TOML: {error}.") from error
-    return _scenario(document)
+    return _make_scenario(document)
 
 
 def with_probed_speeds(scenario: Scenario, probe: Probe) -> Scenario:
-    """Return the scenario with the speeds of the disk and the link that were measured on this machine."""
+    """Return the scenario with the probed speeds of the disk and the link."""
     return replace(scenario, host=replace(scenario.host, **probed_speeds(probe)))
 
 
 def probed_speeds(probe: Probe) -> dict[str, Any]:
-    """Return the probed speeds that a scenario can use, by the field names of `Host`."""
+    """Return the probed speeds of the disk and the link, by the field names of `Host`."""
     speeds: dict[str, Any] = {}
     if probe.disk and probe.disk.disk_bytes_per_second:
         speeds["disk_bytes_per_second"] = probe.disk.disk_bytes_per_second
@@ -60,52 +63,54 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
         raise ScenarioError(
             f"{change!r} is not a change. Write SECTION.FIELD=VALUE; a section is one of {', '.join(SECTIONS)}."
         )
-    part = document.setdefault(section, {}) if section else document
-    part[field] = _value(text.strip())
+    table = document.setdefault(section, {}) if section else document
+    table[field] = _parse_value(text.strip())
 
 
-def _value(text: str) -> Any:
-    """Parse a TOML value. A string needs no quotes here."""
+def _parse_value(text: str) -> Any:
+    """Parse a TOML value; text that is not TOML is a string, so that strings need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _scenario(document: Mapping[str, Any]) -> Scenario:
+def _make_scenario(document: Mapping[str, Any]) -> Scenario:
     unknown = set(document) - set(SECTIONS) - {"hosts", "title"}
     if unknown:
         raise ScenarioError(f"a scenario has no {sorted(unknown)}. Use only {', '.join(SECTIONS)}, hosts and title.")
     missing = [section for section in ("data", "training") if section not in document]
     if missing:
         raise ScenarioError(f"the scenario has no [{missing[0]}]. Describe the data and the training step.")
-    parts = {section: _part(section, document[section]) for section in SECTIONS if section in document}
+    sections = {name: _make_section(name, document[name]) for name in SECTIONS if name in document}
     return Scenario(
-        **parts, hosts=_convert("hosts", document.get("hosts", 1), int), title=str(document.get("title", ""))
+        **sections, hosts=_convert("hosts", document.get("hosts", 1), int), title=str(document.get("title", ""))
     )
 
 
-def _part(section: str, given: Any) -> Any:
-    if not isinstance(given, Mapping):
-        raise ScenarioError(f"{section} is {given!r}. Make it a table, [{section}].")
-    kind = SECTIONS[section]
-    types = {known.name: known.type for known in fields(kind)}
-    unknown = sorted(set(given) - set(types))
+def _make_section(section: str, values: Any) -> Any:
+    """Make the dataclass of a section from a table of the document."""
+    if not isinstance(values, Mapping):
+        raise ScenarioError(f"{section} is {values!r}. Make it a table, [{section}].")
+    section_class = SECTIONS[section]
+    types = {item.name: item.type for item in fields(section_class)}
+    unknown = sorted(set(values) - set(types))
     if unknown:
         raise ScenarioError(f"[{section}] has no field {unknown[0]!r}. Use only {', '.join(types)}.")
+    converted = {name: _convert(f"{section}.{name}", value, types[name]) for name, value in values.items()}
     try:
-        return kind(**{name: _convert(f"{section}.{name}", value, types[name]) for name, value in given.items()})
+        return section_class(**converted)
     except TypeError as error:
         raise ScenarioError(f"[{section}] is incomplete: {error}. Add the missing fields.") from error
 
 
-def _convert(name: str, value: Any, kind: Any) -> Any:
+def _convert(name: str, value: Any, field_type: Any) -> Any:
     """Convert a value to the type of the field. A whole number may be written as 1e9."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is str and isinstance(value, str):
+    if field_type is str and isinstance(value, str):
         return value
-    if kind is float and is_number:
+    if field_type is float and is_number:
         return float(value)
-    if kind is int and is_number and value == value // 1:
+    if field_type is int and is_number and value == value // 1:
         return int(value)
-    raise ScenarioError(f"{name} is {value!r}. Give {_KIND_NAMES[kind]}.")
+    raise ScenarioError(f"{name} is {value!r}. Give {_TYPE_NAMES[field_type]}.")

@@ -1,9 +1,9 @@
-"""A server processes batches one at a time per channel: a disk, a link, a switch, a pool of workers.
+"""Servers: resources such as a disk, a link or a pool of workers, which process batches.
 
-The simulation has no event queue. A server processes the batches of a step in their order of arrival, and the batches
-of one step after those of the step before. Therefore the end of each batch follows from the ends of earlier batches:
-by Lindley's recursion for one channel, by that of Kiefer and Wolfowitz for several. A thousand hosts then need only a
-few arrays.
+The simulation has no event queue. A server processes the batches of a step in the order of their arrival, and all of
+them before the batches of the next step. So the end of each batch can be computed from the ends of earlier batches:
+with Lindley's recursion for one channel, and with the recursion of Kiefer and Wolfowitz for several channels. The
+simulation of a thousand hosts then needs only a few arrays.
 """
 
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ __all__ = ["Server"]
 
 @dataclass(slots=True)
 class Server:
-    """Several equal servers side by side; each one serves an equal number of consecutive ranks."""
+    """A number of equal servers, called copies. Each copy serves the same number of consecutive ranks."""
 
     name: str
     copies: int
     channels: int = 1  # batches that one copy processes at the same time
     busy_seconds: float = field(default=0.0, init=False)  # sum over all channels
-    _free_at: Array = field(init=False)
-    _heaps: list[list[float]] = field(init=False)
+    _free_at: Array = field(init=False)  # one channel: when each copy is free
+    _heaps: list[list[float]] = field(init=False)  # several channels: when each channel of each copy is free
 
     def __post_init__(self) -> None:
         self._free_at = np.zeros((self.copies, 1))
@@ -36,7 +36,10 @@ class Server:
         return self.copies * self.channels
 
     def serve(self, ready: Array, seconds: Array) -> Array:
-        """Return when each batch ends, given when it is ready and how long it takes; one batch per rank, in order."""
+        """Return the time at which each batch is finished, in the order of the ranks.
+
+        `ready` contains the time at which each rank's batch arrives, and `seconds` how long its processing takes.
+        """
         self.busy_seconds += float(seconds.sum())
         arrivals, services = ready.reshape(self.copies, -1), seconds.reshape(self.copies, -1)
         if arrivals.shape[1] == 1:
@@ -48,22 +51,27 @@ class Server:
         return ends.reshape(-1)
 
     def _serve_sorted(self, arrivals: Array, services: Array) -> Array:
+        """Return the ends of batches that are sorted by arrival; there is one row per copy."""
         if self.channels == 1:
             return self._serve_with_one_channel(arrivals, services)
         rows = zip(self._heaps, arrivals.tolist(), services.tolist(), strict=True)
         return np.array([_serve_with_channels(heap, *row) for heap, *row in rows])
 
     def _serve_with_one_channel(self, arrivals: Array, services: Array) -> Array:
-        """Start each batch when it has arrived and the one before has ended."""
-        total_services = np.cumsum(services, axis=1)
-        delays = np.maximum.accumulate(np.maximum(arrivals - (total_services - services), self._free_at), axis=1)
-        ends: Array = total_services + delays
+        """Start each batch when it has arrived and the previous batch has ended."""
+        # Lindley: with the cumulated services S, end[i] = S[i] + max(free_at, arrival[j] - S[j - 1] for all j <= i).
+        cumulated = np.cumsum(services, axis=1)
+        delays = np.maximum.accumulate(np.maximum(arrivals - (cumulated - services), self._free_at), axis=1)
+        ends: Array = cumulated + delays
         self._free_at = ends[:, -1:]
         return ends
 
 
 def _serve_with_channels(heap: list[float], arrivals: list[float], services: list[float]) -> list[float]:
-    """Give each batch to the channel that is free first; the heap contains when each channel is free."""
+    """Assign each batch to the channel that is free first, and return the ends.
+
+    The heap contains the time at which each channel is free.
+    """
     ends = []
     for arrival, service in zip(arrivals, services, strict=True):
         end = max(arrival, heap[0]) + service

@@ -1,7 +1,8 @@
-"""Training steps of all ranks: batches travel as slots become free, and every step waits for the slowest GPU.
+"""Simulation of the training steps of all ranks; each step ends with the slowest GPU.
 
-A batch may be made when the training loop takes the batch that is as many positions earlier as there are slots. It may
-be read from a store somewhat earlier. This is all the back-pressure: nothing is made without a free slot.
+Every batch needs a slot. With n slots, the preparation of a batch starts when the training loop takes the batch n
+positions earlier. The host may read a batch from a store earlier, by `prefetched_batches` positions. Nothing else
+limits how early a batch is prepared.
 """
 
 from collections.abc import Iterator
@@ -17,33 +18,33 @@ from forebay.measure.simulate.scenario import Scenario
 __all__ = ["WARM_UP", "SimulatedRun", "StepTimes", "default_steps", "simulate"]
 
 MIN_STEPS, MAX_STEPS = 300, 1500
-WINDOWS = 10  # times the number of batches that travel at the same time, so that one late reply does not decide
-WARM_UP = 1 / 3  # of the steps: at the start all slots are free, and these batches must be used up first
+STEPS_PER_PREPARED_BATCH = 10  # with fewer steps, one late reply would change the mean step time too much
+WARM_UP = 1 / 3  # share of the steps that are not counted: at first, the loop uses up batches from initially free slots
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When each rank received its batch, when it had computed, and when the step ended."""
+    """The times of one step, in seconds since the start of the run."""
 
-    received: Array
-    computed: Array
-    ended: float
+    received: Array  # when each rank took its batch
+    computed: Array  # when each rank finished its computation
+    ended: float  # after the all-reduce of all ranks
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """The mean of the steps after the warm-up."""
+    """The result of a simulation."""
 
     scenario: Scenario
     route: Route
-    steps: int
-    step_seconds: float
-    compute_seconds: float  # per step and GPU
-    seconds: float  # of all steps
+    steps: int  # including the warm-up
+    step_seconds: float  # mean of the steps after the warm-up
+    compute_seconds: float  # per step and GPU, mean of the steps after the warm-up
+    seconds: float  # of all steps together
 
     @property
     def busy_share(self) -> float:
-        """Return the share of time in which GPUs compute. Else they wait for batches or for other GPUs."""
+        """Return the share of the step time in which a GPU computes instead of waiting."""
         return self.compute_seconds / self.step_seconds if self.step_seconds else 0.0
 
     @property
@@ -52,41 +53,43 @@ class SimulatedRun:
 
 
 def default_steps(scenario: Scenario) -> int:
-    """Return how many steps it takes until their time is steady."""
-    return min(MAX_STEPS, max(MIN_STEPS, WINDOWS * (scenario.slots + scenario.prefetched_batches)))
+    """Return enough steps for a stable mean step time."""
+    return min(MAX_STEPS, max(MIN_STEPS, STEPS_PER_PREPARED_BATCH * (scenario.slots + scenario.prefetched_batches)))
 
 
-def simulate(scenario: Scenario, *, steps: int | None = None, seed: int = 0, fed: bool = True) -> SimulatedRun:
-    """Run the scenario for some steps; with `fed=False`, all batches are always ready."""
+def simulate(
+    scenario: Scenario, *, steps: int | None = None, seed: int = 0, always_ready: bool = False
+) -> SimulatedRun:
+    """Simulate some steps of the scenario; with `always_ready`, no step waits for a batch."""
     steps = default_steps(scenario) if steps is None else steps
     if steps < 3 or seed < 0:
         raise ScenarioError(f"steps={steps} with seed={seed} is not possible. Give at least 3 steps and a seed >= 0.")
-    route = plan_route(scenario) if fed else Route((), ())
-    done = list(_run_steps(scenario, route, steps, seed))
+    route = Route((), ()) if always_ready else plan_route(scenario)
+    step_times = list(_run_steps(scenario, route, steps, seed))
     warm_up = max(1, round(steps * WARM_UP))
-    counted = done[warm_up:]
+    counted = step_times[warm_up:]
     return SimulatedRun(
         scenario,
         route,
         steps,
-        step_seconds=(done[-1].ended - done[warm_up - 1].ended) / len(counted),
+        step_seconds=(step_times[-1].ended - step_times[warm_up - 1].ended) / len(counted),
         compute_seconds=float(np.mean([step.computed - step.received for step in counted])),
-        seconds=done[-1].ended,
+        seconds=step_times[-1].ended,
     )
 
 
 def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Iterator[StepTimes]:
     training, ranks = scenario.training, scenario.gpus
-    # Two generators, so that the jitter of the GPUs does not depend on the route.
+    # The GPUs have their own generator, so that their jitter does not depend on the route.
     route_random, compute_random = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
     received, arrived, ended = list[Array](), list[Array](), np.zeros(ranks)
     for number in range(steps):
-        slot_from = _times_of(received, number - scenario.slots, ranks)
-        read_from = _times_of(received, number - scenario.slots - scenario.prefetched_batches, ranks)
-        if scenario.maps.where == "remote":  # wait until fewer batches are in flight than allowed
-            in_flight_until = _times_of(arrived, number - scenario.batches_in_flight, ranks)
-            read_from = slot_from = np.maximum(slot_from, in_flight_until)
-        arrived.append(route.pass_through(read_from, slot_from, route_random))
+        slot_free_at = _times_of(received, number - scenario.slots, ranks)
+        read_start = _times_of(received, number - scenario.slots - scenario.prefetched_batches, ranks)
+        if scenario.maps.where == "remote":  # start only when an earlier batch has returned from the remote workers
+            returned_at = _times_of(arrived, number - scenario.batches_in_flight, ranks)
+            read_start = slot_free_at = np.maximum(slot_free_at, returned_at)
+        arrived.append(route.pass_through(read_start, slot_free_at, route_random))
         received.append(np.maximum(arrived[-1], ended) + scenario.host.taking_seconds)
         factors = jitter_factors(compute_random, training.compute_jitter, ranks)
         computed = received[-1] + training.compute_seconds * factors
@@ -96,5 +99,5 @@ def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Itera
 
 
 def _times_of(times: list[Array], number: int, ranks: int) -> Array:
-    """Return the times of a step; zero for steps before the first one."""
+    """Return the time of each rank in this step, or zeros if the number is negative."""
     return times[number] if number >= 0 else np.zeros(ranks)
