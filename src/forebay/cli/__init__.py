@@ -1,1 +1,1 @@
-"""The command line: `forebay COMMAND`, one module per command."""
+"""The commands of `forebay`, one module each."""

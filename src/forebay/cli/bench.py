@@ -1,6 +1,6 @@
 """`forebay bench`: compare Forebay with tf.data, DataLoader, Grain and others on this machine.
 
-By default it measures batches on the CPU. `--device cuda` measures how batches reach a GPU.
+By default it measures loaders that deliver batches in host memory. `--device cuda` measures batches on a GPU.
 """
 
 import argparse
@@ -25,14 +25,15 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 NAME = "bench"
 HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)"
 
-GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)  # 6 minutes in total: GPU time is expensive
+# All GPU cases together take 6 minutes, because GPU time is expensive.
+GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)
 QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)
-QUICK_FACTOR = 10  # divides the number of rows
+QUICK_FACTOR = 10  # --quick divides the number of rows by this
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="where batches must arrive (default: cpu)"
+        "--device", choices=("cpu", "cuda"), default="cpu", help="memory in which batches must arrive (default: cpu)"
     )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case; repeatable")
     parser.add_argument(
@@ -44,8 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run only contenders with NAME in their name, and the baseline; repeatable",
     )
     parser.add_argument("--quick", action="store_true", help="use less data and less time, for a first impression")
-    parser.add_argument("--repeats", type=_positive, metavar="N", help="number of rounds; the table shows medians")
-    parser.add_argument("--targets", action="store_true", help="also show the project's targets and if they are met")
+    parser.add_argument(
+        "--repeats", type=_parse_positive, metavar="N", help="number of rounds; the table shows medians"
+    )
+    parser.add_argument(
+        "--targets", action="store_true", help="also show the project's targets and whether they are met"
+    )
     parser.add_argument("--list", action="store_true", help="list cases and contenders without measuring")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the results to FILE as JSON")
@@ -54,34 +59,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        known = GPU_CASES if arguments.device == "cuda" else CASES
-        cases = select_cases(known, case_names=arguments.case, contenders=arguments.contender)
+        all_cases = GPU_CASES if arguments.device == "cuda" else CASES
+        cases = select_cases(all_cases, case_names=arguments.case, contenders=arguments.contender)
         results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
     except (OSError, ValueError) as error:
         prefix = f"{arguments.show} is not a file of bench results: " if arguments.show else ""
         _report_progress(f"forebay bench: {prefix}{error}")
         return 2
     if arguments.list:
-        return _list(cases)
+        return _list_cases(cases)
     if results is None and arguments.device == "cuda" and not gpu_facts():
         _report_progress("forebay bench: CUDA finds no usable GPU. Omit --device to measure on the CPU.")
         return 2
-    return _report(results or _measure(cases, arguments), arguments)
+    return _print_results(results or _measure(cases, arguments), arguments)
 
 
 def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:
-    full = GPU_SETTINGS if arguments.device == "cuda" else RunSettings()
-    settings = QUICK_SETTINGS if arguments.quick else full
+    default_settings = GPU_SETTINGS if arguments.device == "cuda" else RunSettings()
+    settings = QUICK_SETTINGS if arguments.quick else default_settings
     if arguments.repeats:
         settings = RunSettings(settings.seconds, settings.warm_up_seconds, arguments.repeats)
     selected = [with_fewer_rows(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
-    with _writable(arguments.save):
+    with _reserve_file(arguments.save):
         return run_cases(selected, settings, device=arguments.device, quick=arguments.quick, report=_report_progress)
 
 
 @contextmanager
-def _writable(file: Path | None) -> Iterator[None]:
-    """Fail before ten minutes of measuring if the file cannot be written; leave no empty file after an interrupt."""
+def _reserve_file(file: Path | None) -> Iterator[None]:
+    """Create the file before the measurement, so that a bad path fails at once.
+
+    If the measurement fails or is interrupted, the new file is removed.
+    """
     if file is None:
         yield
         return
@@ -95,19 +103,20 @@ def _writable(file: Path | None) -> Iterator[None]:
         raise
 
 
-def _report(results: BenchResults, arguments: argparse.Namespace) -> int:
-    data = to_json(results)
+def _print_results(results: BenchResults, arguments: argparse.Namespace) -> int:
+    """Print and save the results; return 2 if no loader could be measured."""
+    document = to_json(results)
     if arguments.json:
-        print_json(data)
+        print_json(document)
     else:
         for part in render(results, targets=arguments.targets):
             result_console().print(part)
     if arguments.save:  # after printing, so that a full disk does not lose the results
-        arguments.save.write_text(json.dumps(data, indent=2) + "\n")
+        arguments.save.write_text(json.dumps(document, indent=2) + "\n")
     return 0 if any(row.status == "measured" for row in results.rows) else 2
 
 
-def _list(cases: list[Case]) -> int:
+def _list_cases(cases: list[Case]) -> int:
     for case in cases:
         result_console().print(f"{case.name}: {case.title}", style="bold")
         for entry in case.entries:
@@ -115,7 +124,7 @@ def _list(cases: list[Case]) -> int:
     return 0
 
 
-def _positive(text: str) -> int:
+def _parse_positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)

@@ -1,4 +1,4 @@
-"""`forebay demo`: make data, load it in four ways, and show the speeds and the feed's plan."""
+"""`forebay demo`: compare four loaders on generated data, and show the plan of a feed."""
 
 import argparse
 import tempfile
@@ -18,11 +18,11 @@ from forebay.core.spec import Array, format_nbytes
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "demo"
-HELP = "make data, load it with NumPy and with Forebay, and compare the speeds (a few seconds)"
+HELP = "make data, load it with NumPy and with Forebay, and compare their speeds (a few seconds)"
 
-ROWS, WIDTH, BATCH = 200_000, 100, 32
-LOOP_ROWS = 20_000  # a loop over all rows would take too long
-REPEATS = 5
+ROWS, WIDTH, BATCH = 200_000, 100, 32  # rows, numbers per row, rows per batch
+LOOP_ROWS = 20_000  # rows of the Python loop, which would take too long for all rows
+REPEATS = 5  # epochs of each loader; the table shows medians
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"rows_per_second": speeds, "choices": decisions})
     else:
-        _show(data.nbytes, speeds, decisions)
+        _print_results(data.nbytes, speeds, decisions)
     return 0
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Measure rows per second of each loader, in turn, so that other load affects all of them alike."""
+    """Return the rows per second of each loader, and the decisions of a feed.
+
+    The loaders run in turn, so that other load on the machine affects all of them equally.
+    """
     with (
         fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory,
         fb.from_files(path).shuffle(seed=0).batch(BATCH).feed("numpy") as mapped,
@@ -67,13 +70,14 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
 
 
 def _stack_rows(data: Array) -> Iterator[Any]:
-    """Load row by row, as a loader does with a dataset that has `__getitem__`."""
+    """Yield batches that are stacked row by row, as loaders of `__getitem__` datasets do."""
     order = np.random.default_rng(1).permutation(len(data))[:LOOP_ROWS]
     for start in range(0, len(order), BATCH):
         yield np.stack([data[row] for row in order[start : start + BATCH]])
 
 
 def _index_batches(data: Array) -> Iterator[Any]:
+    """Yield batches, each by one NumPy index operation."""
     order = np.random.default_rng(1).permutation(len(data))
     for start in range(0, len(order), BATCH):
         yield data[order[start : start + BATCH]]
@@ -86,9 +90,9 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
     return rows / (time.perf_counter() - start)
 
 
-def _show(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
-    out = result_console()
-    out.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data, rows per second:\n")
+def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
+    console = result_console()
+    console.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data, rows per second:\n")
     slowest = min(speeds.values())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -96,11 +100,11 @@ def _show(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]
     table.add_column(justify="right", style="bold")
     for name, speed in speeds.items():
         table.add_row(name, f"{speed:,.0f}", f"{speed / slowest:.1f} x")
-    out.print(table)
-    out.print("\n[bold]Why[/]: the plan of the feed from memory\n")
+    console.print(table)
+    console.print("\n[bold]Why[/]: the plan of the feed from memory\n")
     table = Table(box=None, pad_edge=False, show_header=False)
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
-    out.print(table)
-    out.print("\nEach epoch contains every row once. Only the seed determines the order. Memory is reused.")
-    out.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")
+    console.print(table)
+    console.print("\nEach epoch contains every row once. Only the seed determines the order. Memory is reused.")
+    console.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")

@@ -1,4 +1,4 @@
-"""`forebay doctor train.py`: profile a training script, and report its bottlenecks and their cures."""
+"""`forebay doctor train.py`: profile a training script, and report bottlenecks and cures."""
 
 import argparse
 import sys
@@ -67,16 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.usage = "forebay doctor [options] script [arguments]\n       forebay doctor --compare A.json B.json"
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module, as in python -m")
-    parser.add_argument("--stop", action="store_true", help="end the script after the profiled steps")
+    parser.add_argument("--stop", action="store_true", help="end the script when enough steps are profiled")
     parser.add_argument(
         "--steps",
-        type=_at_least(FEWEST_STEPS + 1),
+        type=_parse_at_least(FEWEST_STEPS + 1),
         default=50,
         metavar="N",
-        help="steady steps to profile (default: 50)",
+        help="steps to profile after the warm-up (default: 50)",
     )
     parser.add_argument(
-        "--warm-up", type=_at_least(1), default=10, metavar="N", help="steps before the profiled ones (default: 10)"
+        "--warm-up",
+        type=_parse_at_least(1),
+        default=10,
+        metavar="N",
+        help="steps to skip before profiling (default: 10)",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one self-contained HTML file")
     parser.add_argument(
@@ -129,11 +133,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    given = [f"--{name}" for name in OUTPUTS if getattr(arguments, name)] + (
-        [arguments.script] * bool(arguments.script)
-    )
-    if given:
-        raise CaptureError(f"--compare only reads two files. Omit {', '.join(given)}.")
+    superfluous = [f"--{name}" for name in OUTPUTS if getattr(arguments, name)]
+    if arguments.script:
+        superfluous.append(arguments.script)
+    if superfluous:
+        raise CaptureError(f"--compare only reads two files. Omit {', '.join(superfluous)}.")
     before, after = arguments.compare
     comparison = compare(_read_document(before), _read_document(after))
     result_console().print(render_comparison(comparison, (before, after), width=result_console().width))
@@ -141,23 +145,23 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _read_document(path: str) -> Document:
-    """Read a diagnosis, or diagnose a capture."""
+    """Return the JSON document in a file of --json, or diagnose a capture."""
     return to_document(diagnose(Capture.load(path))) if _is_capture(path) else read_document(path)
 
 
 def _diagnose(capture: Capture, arguments: argparse.Namespace) -> Diagnosis:
-    shown = capture.without_text() if arguments.no_source else capture
-    return diagnose(shown, device=arguments.device, link=arguments.link)
+    reported_capture = capture.without_text() if arguments.no_source else capture
+    return diagnose(reported_capture, device=arguments.device, link=arguments.link)
 
 
 def _rank_captures(arguments: argparse.Namespace) -> list[str]:
-    """Return the captures of the ranks of one run, if the user gave several captures."""
-    given = [arguments.script, *arguments.arguments] if arguments.script else []
-    return given if len(given) > 1 and all(map(_is_capture, given)) else []
+    """Return the paths of several captures; empty if the user passed anything else."""
+    paths = [arguments.script, *arguments.arguments] if arguments.script else []
+    return paths if len(paths) > 1 and all(map(_is_capture, paths)) else []
 
 
 def _compare_ranks(arguments: argparse.Namespace) -> int:
-    """Print a table of all ranks and the diagnosis of the slowest one, and write files for that rank."""
+    """Print a table of all ranks, then report on the slowest rank."""
     if arguments.capture:
         raise CaptureError("--capture writes one run, but several captures are given. Omit --capture.")
     captures = [Capture.load(path) for path in _rank_captures(arguments)]
@@ -183,6 +187,7 @@ def _load_or_record(arguments: argparse.Namespace) -> Capture:
 
 
 def _check_script(script: str, *, module: bool) -> None:
+    """Raise CaptureError if the script or module does not exist."""
     path = Path(script)
     if module:
         if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:
@@ -190,14 +195,18 @@ def _check_script(script: str, *, module: bool) -> None:
     elif path.is_dir():
         raise CaptureError(f"{script} is a directory. Pass the script in it, or -m and the name of a module.")
     elif not path.is_file():
-        near = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], n=1)
-        hint = f"Did you mean {path.with_name(near[0])}?" if near else "Pass its path, or -m and the name of a module."
+        similar = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], n=1)
+        hint = (
+            f"Did you mean {path.with_name(similar[0])}?"
+            if similar
+            else "Pass its path, or -m and the name of a module."
+        )
         raise CaptureError(f"there is no script {script!r}. {hint}")
 
 
 def _is_capture(path: str) -> bool:
     with suppress(OSError), Path(path).open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"  # the first bytes of gzip; a script never starts with them
+        return file.read(2) == b"\x1f\x8b"  # captures are gzip files, which start with these bytes
     return False
 
 
@@ -209,10 +218,12 @@ def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
     return 1 if severities & failing else 0
 
 
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
+def _parse_at_least(minimum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that rejects numbers below `minimum`."""
+
+    def parse(text: str) -> int:
         if not text.isdigit() or int(text) < minimum:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {minimum}")
         return int(text)
 
-    return whole_number
+    return parse

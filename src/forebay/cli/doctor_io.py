@@ -1,4 +1,4 @@
-"""Runs and output files of `forebay doctor`."""
+"""`forebay doctor`: runs of the script, and the files that it writes."""
 
 import argparse
 import json
@@ -33,9 +33,9 @@ OUTPUTS = ("capture", "json", "html", "trace")  # options that name a file to wr
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Check that all files can be written before the script runs, and make their paths absolute.
+    """Check the paths of the output files before the script runs, and make them absolute.
 
-    The script may run for an hour, and may change its working directory.
+    The script may run for hours before a bad path fails, and it may change the working directory.
     """
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
@@ -53,7 +53,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the file names, because all ranks of a run receive the same options."""
+    """Add the rank to the file names. All ranks receive the same options."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
@@ -61,7 +61,7 @@ def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
 
 
 def write_outputs(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: RankComparison | None = None) -> bool:
-    """Write all requested files, and return whether all of them were written."""
+    """Write the requested files, and return whether all of them could be written."""
     writers: dict[str, Callable[[Path], None]] = {
         "capture": diagnosis.view.capture.save,
         "json": lambda path: _save_json(diagnosis, path, ranks),
@@ -86,6 +86,7 @@ _HOW_TO_OPEN = {"html": " (open it in a browser)", "trace": " (open it in ui.per
 
 
 def print_status(text: str, *, style: str) -> None:
+    """Print one line to stderr."""
     # soft_wrap keeps long paths on one line, so that they can be copied.
     error_console().print(f"forebay doctor: {text}", style=style, markup=False, soft_wrap=True)
 
@@ -95,12 +96,15 @@ def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -
 
 
 def profile(arguments: argparse.Namespace) -> Capture:
-    """Profile the script; with --verify in a subprocess, because the second run needs the memory of the first."""
+    """Profile the script.
+
+    With --verify this happens in a subprocess, because the second run needs the memory of the first.
+    """
     return (profile_in_subprocess if arguments.verify else profile_run)(_run_request(arguments))
 
 
 def verify_cure(diagnosis: Diagnosis, arguments: argparse.Namespace, report: Callable[[str], None]) -> Diagnosis:
-    """Run the script again with its main cure emulated, and add the result to the diagnosis."""
+    """Run the script again with its main cure emulated, and add the result."""
 
     def begin(kind: EmulationKind) -> None:
         report(f"running the script again, which also writes its files again: {kind.description}")

@@ -1,6 +1,6 @@
-"""`forebay COMMAND`: run a command and turn errors into an exit code.
+"""`forebay COMMAND`: run a command and turn exceptions into exit codes.
 
-Exit codes are 0 for success, 1 for findings at or above `--fail-on`, 2 for an error, and 130 for an interrupt.
+The exit code is 0 for success, 2 for an error and 130 for an interrupt. `forebay doctor --fail-on` also returns 1.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COMMANDS = ("doctor", "demo", "probe", "plan", "bench", "scale", "info")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     commands = {name: importlib.import_module(f"forebay.cli.{name}") for name in COMMANDS}
-    parsed = _parser(commands).parse_args(arguments)
+    parsed = _make_parser(commands).parse_args(arguments)
     try:
         return int(commands[parsed.command].run(parsed))
     except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
+def _make_parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forebay",
         description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find input bottlenecks.",

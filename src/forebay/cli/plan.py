@@ -1,4 +1,4 @@
-"""`forebay plan DATA --batch N`: show the plan of a feed, and measure its speed on this machine."""
+"""`forebay plan DATA --batch N`: show the plan of a feed and measure its speed."""
 
 import argparse
 import time
@@ -15,10 +15,10 @@ from forebay.pipeline.options import FeedOptions
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "plan"
-HELP = "show how a feed of this data runs on this machine, and how fast"
+HELP = "show the plan of a feed of this data, and measure its speed on this machine"
 
-TRIAL_SECONDS = 1.0
-WARM_UP_SECONDS = 0.2
+TRIAL_SECONDS = 1.0  # duration of the measurement
+WARM_UP_SECONDS = 0.2  # before the measurement
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     with _make_pipeline(arguments).feed(arguments.to, **options) as feed:
         rows_per_second = _measure(feed)
         if arguments.json:
-            print_json(_document(feed, rows_per_second))
+            print_json(_to_document(feed, rows_per_second))
         else:
-            _show(feed, rows_per_second)
+            _print_plan(feed, rows_per_second)
     return 0
 
 
@@ -62,7 +62,7 @@ def _make_pipeline(arguments: argparse.Namespace) -> fb.Pipeline:
 
 
 def _measure(feed: Feed) -> float:
-    """Return rows per second over one second of epochs, after a warm-up; the last epoch may be incomplete."""
+    """Return the rows per second of the feed, measured for TRIAL_SECONDS after a warm-up."""
     _run_for(feed, WARM_UP_SECONDS)
     rows, seconds = 0, 0.0
     while seconds < TRIAL_SECONDS:
@@ -72,7 +72,7 @@ def _measure(feed: Feed) -> float:
 
 
 def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
-    """Run one epoch or until the time is up; return the rows and the seconds."""
+    """Run one epoch for at most `seconds`; return its rows and seconds."""
     rows, start = 0, time.perf_counter()
     for batch in feed:
         rows += len(feed.structure.flatten_like(batch)[0])
@@ -81,7 +81,7 @@ def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
     return rows, time.perf_counter() - start
 
 
-def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
+def _to_document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
     plan, row_nbytes = feed.plan, sum(spec.nbytes for spec in feed.specs)
     return {
         "rows_per_second": rows_per_second,
@@ -95,17 +95,17 @@ def _document(feed: Feed, rows_per_second: float) -> dict[str, Any]:
     }
 
 
-def _show(feed: Feed, rows_per_second: float) -> None:
-    out, document = result_console(), _document(feed, rows_per_second)
+def _print_plan(feed: Feed, rows_per_second: float) -> None:
+    console, document = result_console(), _to_document(feed, rows_per_second)
     fields = ", ".join(f"{name} {spec}" for name, spec in document["fields"].items())
     length = "an unknown number of" if feed.batches is None else f"{feed.batches:,}"
     batches = "batch" if feed.batches == 1 else "batches"
-    out.print(f"{length} {batches} of {feed.plan.input.batch_rows} rows: {fields}", markup=False)
+    console.print(f"{length} {batches} of {feed.plan.input.batch_rows} rows: {fields}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("decision", "choice", "why"):
         table.add_column(column)
     for decision in feed.plan.decisions:
         table.add_row(decision.name, decision.choice, decision.why)
-    out.print(table)
+    console.print(table)
     speed = f"{rows_per_second:,.0f} rows/s, {format_nbytes(document['bytes_per_second'])}/s"
-    out.print(f"Measured for {TRIAL_SECONDS:.0f} s with an idle consumer: [bold]{speed}[/]")
+    console.print(f"Measured for {TRIAL_SECONDS:.0f} s with a consumer that only takes batches: [bold]{speed}[/]")

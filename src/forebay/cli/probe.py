@@ -15,7 +15,7 @@ from forebay.measure.probe.measure import measure_machine
 __all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
 
 NAME = "probe"
-HELP = "measure memory, disk, GPU link and kernel launches of this machine (once, in about 10 seconds)"
+HELP = "measure memory, disk, GPU link and kernel launches of this machine (10 seconds; results are saved)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,27 +37,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def render(probe: Probe, *, cached: bool) -> Iterator[RenderableType]:
-    """Yield the report: hardware, tables of measurements, and a list of failed measurements."""
-    yield from _heading(probe, cached)
+    """Yield the parts of the report: hardware, tables, and a list of failed measurements."""
+    yield from _render_heading(probe, cached)
     yield Text("\nCopies in host memory, GB/s", style="bold")
-    yield _copy_table(probe)
+    yield _make_copy_table(probe)
     yield Text("\nShuffled rows, GB/s, by row size in bytes", style="bold")
-    yield _row_table(probe)
+    yield _make_row_table(probe)
     if probe.device:
         yield Text("\nCopies over the link, GB/s", style="bold")
-        yield _link_table(probe.device)
+        yield _make_link_table(probe.device)
         yield Text("\nLatencies, microseconds", style="bold")
-        yield _latency_table(probe.device)
+        yield _make_latency_table(probe.device)
     if probe.disk:
-        yield Text(f"\nFile reads in {probe.disk.folder} {_parenthesized(probe.disk.filesystem)}, GB/s", style="bold")
-        yield _two_column_table(("from disk", _gb(probe.disk.disk_bytes_per_second)),
-                     ("from page cache", _gb(probe.disk.page_cache_bytes_per_second)))  # fmt: skip
+        yield Text(
+            f"\nFile reads in {probe.disk.folder} {_put_in_parentheses(probe.disk.filesystem)}, GB/s", style="bold"
+        )
+        yield _make_two_column_table(("from disk", _format_gb_per_second(probe.disk.disk_bytes_per_second)),
+                     ("from page cache", _format_gb_per_second(probe.disk.page_cache_bytes_per_second)))  # fmt: skip
     if probe.missing:
         yield Text("\nNot measured", style="bold")
         yield from (Text(line, style="yellow") for line in probe.missing)
 
 
-def _heading(probe: Probe, cached: bool) -> Iterator[Text]:
+def _render_heading(probe: Probe, cached: bool) -> Iterator[Text]:
     hardware, device = probe.hardware, probe.device
     yield Text(f"{hardware.cpu}, {hardware.cores} cores, {format_nbytes(hardware.memory_nbytes)}")
     if device:
@@ -71,80 +73,80 @@ def _heading(probe: Probe, cached: bool) -> Iterator[Text]:
         yield Text("These are saved results. Run `forebay probe --fresh` to measure again.", style="dim")
 
 
-def _copy_table(probe: Probe) -> Table:
-    table = _table("threads", *(str(copy.threads) for copy in probe.host.copies))
-    table.add_row("memcpy", *(_gb(copy.bytes_per_second) for copy in probe.host.copies))
+def _make_copy_table(probe: Probe) -> Table:
+    table = _make_table("threads", *(str(copy.threads) for copy in probe.host.copies))
+    table.add_row("memcpy", *(_format_gb_per_second(copy.bytes_per_second) for copy in probe.host.copies))
     return table
 
 
-def _row_table(probe: Probe) -> Table:
+def _make_row_table(probe: Probe) -> Table:
     gathers = probe.host.gathers
-    table = _table("", *(f"{point.row_nbytes:,}" for point in gathers[0].rows.points))
+    table = _make_table("", *(f"{point.row_nbytes:,}" for point in gathers[0].rows.points))
     for gather in gathers:
-        table.add_row(f"CPU, {gather.threads} thread{'s' if gather.threads > 1 else ''}", *_speeds(gather.rows))
+        table.add_row(f"CPU, {gather.threads} thread{'s' if gather.threads > 1 else ''}", *_format_speeds(gather.rows))
     if probe.device and probe.device.pull:
-        table.add_row("GPU, kernel", *_speeds(probe.device.pull))
+        table.add_row("GPU, kernel", *_format_speeds(probe.device.pull))
     if probe.device and probe.device.batched_copy:
-        table.add_row("GPU, DMA per row", *_speeds(probe.device.batched_copy))
+        table.add_row("GPU, DMA per row", *_format_speeds(probe.device.batched_copy))
     return table
 
 
-def _link_table(device: DeviceCeilings) -> Table:
-    table = _table("", "page-locked", "pageable")
+def _make_link_table(device: DeviceCeilings) -> Table:
+    table = _make_table("", "page-locked", "pageable")
     table.add_row(
         "host to device",
-        _gb(device.host_to_device_bytes_per_second),
-        _gb(device.pageable_host_to_device_bytes_per_second),
+        _format_gb_per_second(device.host_to_device_bytes_per_second),
+        _format_gb_per_second(device.pageable_host_to_device_bytes_per_second),
     )
     table.add_row(
         "device to host",
-        _gb(device.device_to_host_bytes_per_second),
-        _gb(device.pageable_device_to_host_bytes_per_second),
+        _format_gb_per_second(device.device_to_host_bytes_per_second),
+        _format_gb_per_second(device.pageable_device_to_host_bytes_per_second),
     )
-    table.add_row("both at once, total", _gb(device.both_ways_bytes_per_second), "")
-    table.add_row("page-locking", _gb(device.page_lock_bytes_per_second), "")
+    table.add_row("both at once, total", _format_gb_per_second(device.both_ways_bytes_per_second), "")
+    table.add_row("page-locking", _format_gb_per_second(device.page_lock_bytes_per_second), "")
     return table
 
 
-def _latency_table(device: DeviceCeilings) -> Table:
-    return _two_column_table(
-        ("4 KiB to device, queued", _us(device.small_copy_seconds)),
-        ("4 bytes from device, with wait", _us(device.readback_seconds)),
-        ("empty kernel, queued", _us(device.launch_seconds)),
-        ("empty kernel, with wait", _us(device.launch_and_wait_seconds)),
+def _make_latency_table(device: DeviceCeilings) -> Table:
+    return _make_two_column_table(
+        ("4 KiB to device, queued", _format_microseconds(device.small_copy_seconds)),
+        ("4 bytes from device, with wait", _format_microseconds(device.readback_seconds)),
+        ("empty kernel, queued", _format_microseconds(device.launch_seconds)),
+        ("empty kernel, with wait", _format_microseconds(device.launch_and_wait_seconds)),
     )
 
 
-def _table(*columns: str) -> Table:
+def _make_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", no_wrap=True)
     return table
 
 
-def _two_column_table(*pairs: tuple[str, str]) -> Table:
-    table = _table("", "")
+def _make_two_column_table(*pairs: tuple[str, str]) -> Table:
+    table = _make_table("", "")
     table.show_header = False
     for name, value in pairs:
         table.add_row(name, value)
     return table
 
 
-def _speeds(speeds: RowSpeeds) -> Iterator[str]:
-    return (_gb(point.bytes_per_second) for point in speeds.points)
+def _format_speeds(speeds: RowSpeeds) -> Iterator[str]:
+    return (_format_gb_per_second(point.bytes_per_second) for point in speeds.points)
 
 
-def _gb(bytes_per_second: float | None) -> str:
+def _format_gb_per_second(bytes_per_second: float | None) -> str:
     if bytes_per_second is None:
         return "-"
     return f"{bytes_per_second / 1e9:.1f}" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e9:.2f}"
 
 
-def _us(seconds: float | None) -> str:
+def _format_microseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
-def _parenthesized(text: str) -> str:
+def _put_in_parentheses(text: str) -> str:
     return f"({text})" if text else ""
 
 

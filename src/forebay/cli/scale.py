@@ -1,4 +1,4 @@
-"""`forebay scale SCENARIO`: simulate a feed on a cluster, with its bottleneck and the GPU hours lost."""
+"""`forebay scale SCENARIO`: simulate a feed on a cluster, its bottleneck and lost GPU hours."""
 
 import argparse
 from typing import Any
@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     probe = _load_probe() if arguments.probed else None
     outcome = assess(_load_scenario(arguments, probe), steps=arguments.steps, seed=arguments.seed)
     if arguments.json:
-        print_json(_document(outcome, probe))
+        print_json(_to_document(outcome, probe))
     else:
-        _show(outcome)
+        _print_outcome(outcome)
         if probe is not None:
             result_console().print(_probe_note(probe), markup=False)
     return 0
@@ -68,16 +68,16 @@ def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenar
 
 
 def _probe_note(probe: Probe) -> str:
-    """Say which speeds come from the probe, and which from the scenario."""
+    """Return a sentence with the speeds that the probe and the scenario provide."""
     speeds = probed_speeds(probe)
     sources = [
-        f"{name} {_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
+        f"{name} {_format_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
         for name, field in (("disk", "disk_bytes_per_second"), ("link", "link_bytes_per_second"))
     ]
     return f"Speeds from the probe of this machine: {', '.join(sources)}."
 
 
-def _document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any]:
+def _to_document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any]:
     run = outcome.run
     return {
         "title": run.scenario.title,
@@ -85,21 +85,21 @@ def _document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any]:
         "hosts": run.scenario.hosts,
         "gpus": run.scenario.gpus,
         "step_seconds": run.step_seconds,
-        "unfed_step_seconds": outcome.unfed.step_seconds,
+        "unfed_step_seconds": outcome.always_ready.step_seconds,
         "busy_share": run.busy_share,
         "bottleneck": outcome.bottleneck.name,
         "epoch_hours": outcome.epoch_hours,
         "gpu_hours": outcome.gpu_hours,
         "gpu_hours_lost_to_feeding": outcome.gpu_hours_lost_to_feeding,
         "gpu_hours_lost_to_each_other": outcome.gpu_hours_lost_to_each_other,
-        "parts": [_part_document(outcome, part) for part in outcome.parts],
+        "parts": [_part_to_document(outcome, part) for part in outcome.parts],
     }
 
 
-def _part_document(outcome: ScenarioOutcome, part: ScenarioPart) -> dict[str, Any]:
+def _part_to_document(outcome: ScenarioOutcome, part: ScenarioPart) -> dict[str, Any]:
     return {
         "name": part.name,
-        "knob": part.parameter,  # the key of version 0.1
+        "knob": part.parameter,  # Forebay 0.1 defined this key
         "value": part.value,
         "needed": part.needed,
         "busy_share": part.busy_share,
@@ -107,51 +107,51 @@ def _part_document(outcome: ScenarioOutcome, part: ScenarioPart) -> dict[str, An
     }
 
 
-def _show(outcome: ScenarioOutcome) -> None:
-    out, run, scenario = result_console(), outcome.run, outcome.run.scenario
+def _print_outcome(outcome: ScenarioOutcome) -> None:
+    console, run, scenario = result_console(), outcome.run, outcome.run.scenario
     gpus = f"{scenario.gpus:,} GPU{'s' if scenario.gpus > 1 else ''}"
-    out.print(f"{scenario.title or 'scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
-    out.print(
-        f"Step time [bold]{_seconds(run.step_seconds)}[/]; {_seconds(outcome.unfed.step_seconds)} if batches were "
-        f"always ready. GPUs compute [bold]{run.busy_share:.0%}[/] of the time."
+    console.print(f"{scenario.title or 'scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
+    console.print(
+        f"Step time [bold]{_format_seconds(run.step_seconds)}[/]; "
+        f"{_format_seconds(outcome.always_ready.step_seconds)} if batches were always ready. GPUs compute [bold]{run.busy_share:.0%}[/] of the time."
     )
     slots = format_nbytes(scenario.slots * scenario.device_batch_nbytes * scenario.host.gpus)
-    out.print(f"Bottleneck: [bold]{outcome.bottleneck.name}[/]. Slots use {slots} of memory per host.")
-    out.print(_part_table(outcome))
-    out.print(
-        f"An epoch takes {_seconds(outcome.epoch_hours * 3600)}, or {outcome.gpu_hours:,.1f} GPU hours. GPUs wait "
-        f"{outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches and "
+    console.print(f"Bottleneck: [bold]{outcome.bottleneck.name}[/]. Slots use {slots} of memory per host.")
+    console.print(_make_part_table(outcome))
+    console.print(
+        f"An epoch takes {_format_seconds(outcome.epoch_hours * 3600)}, or {outcome.gpu_hours:,.1f} GPU hours. "
+        f"GPUs wait {outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches and "
         f"{outcome.gpu_hours_lost_to_each_other:,.1f} for other GPUs."
     )
 
 
-def _part_table(outcome: ScenarioOutcome) -> Table:
+def _make_part_table(outcome: ScenarioOutcome) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for position, column in enumerate(("part", "has", "needs", "busy", "step if doubled")):
         table.add_column(column, justify="right" if position else "left", no_wrap=True)
     for part in outcome.parts:
-        needed = _amount(part, part.needed) if part.needed else ""
+        needed = _format_amount(part, part.needed) if part.needed else ""
         busy = f"{part.busy_share:.0%}" if part.busy_share else ""
         doubled_seconds = outcome.doubled_seconds.get(part.parameter)
-        doubled = "" if doubled_seconds is None else _seconds(doubled_seconds)
-        table.add_row(part.name, _amount(part, part.value), needed, busy, doubled)
+        doubled = "" if doubled_seconds is None else _format_seconds(doubled_seconds)
+        table.add_row(part.name, _format_amount(part, part.value), needed, busy, doubled)
     return table
 
 
-def _amount(part: ScenarioPart, value: float) -> str:
+def _format_amount(part: ScenarioPart, value: float) -> str:
     if part.parameter.endswith("bytes_per_second"):
-        return _speed(value)
+        return _format_speed(value)
     if part.parameter.endswith(("compute_seconds", "seconds_per_batch")):
-        return _seconds(value)
+        return _format_seconds(value)
     amount = f"{value:,.1f}".removesuffix(".0")
     return f"{amount} nodes" if part.parameter == "remote.nodes" else amount
 
 
-def _speed(bytes_per_second: float) -> str:
+def _format_speed(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:,.1f} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.2f} MB/s"
 
 
-def _seconds(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     for smallest, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if seconds >= smallest:
             return f"{seconds / smallest:,.2f} {unit}"
