@@ -1,5 +1,6 @@
-"""Emulates a cure while a script runs: calls of one line are replaced, and all other calls run as written.
+"""Emulation of cures: replaces the calls of one target line while the script runs.
 
-`batches` and `transfers` hold what each kind of emulation does. One module for each framework says which of its calls
-are replaced. Emulations lie below the hooks, so the hooks still record the calls of the script and find its steps.
+All other calls run as written. `batches` and `transfers` implement the kinds of emulation. One module per framework
+lists the calls to replace. The hooks wrap the replaced calls, so they still record the calls of the script and find its
+steps.
 """

@@ -1,4 +1,4 @@
-"""Emulates a resident batch: a loader returns its first batch again and again."""
+"""Emulation of resident batches: a loader returns its first batch again and again."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice, repeat
@@ -10,63 +10,67 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 __all__ = ["MAX_BATCHES", "ResidentBatches"]
 
-MAX_BATCHES = 400  # of a loader of unknown length: more than the measurement needs, but not endless
+MAX_BATCHES = 400  # per epoch of a loader of unknown length; the measurement needs fewer
 
 
 class ResidentBatches:
-    """Decides for every batch whether to replace it."""
+    """Replaces the batches of the target line by the first batch of their owner, such as a dataset."""
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
-        self._kept: dict[Hashable, Any] = {}  # first batch of each owner
-        self._left: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # iterator -> batches it has yet to return
-        self.leaf_ids: set[int] = set()  # ids of the arrays in the kept batches
-        self.replaced = 0
+        self._first_batches: dict[Hashable, Any] = {}  # owner -> first batch
+        self._remaining: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # iterator -> batches that it still returns
+        self.leaf_ids: set[int] = set()  # ids of the arrays in the first batches
+        self.replaced = 0  # number of replaced batches
 
-    def applies(self) -> bool:
-        """Whether the emulated line takes a batch, and its batch must be resident."""
+    def should_replace(self) -> bool:
+        """Whether the target line makes the current call, and the emulation makes batches resident."""
         return self._emulation.kind is EmulationKind.RESIDENT and self._target.is_calling()
 
     def next_batch(
         self,
-        take: Callable[[], Any],
+        take_batch: Callable[[], Any],
         iterator: Any,
         owner: Hashable,
         *,
         length: Callable[[], int | None],
         end: Callable[[], Exception] = StopIteration,
     ) -> Any:
-        """Return the first batch of `owner`, as often as the iterator has batches; then raise `end()`."""
-        if not self.applies():
-            return take()
-        left = self._left.get(iterator)
-        if left is None:  # read once, because the length may need an operation of the framework
-            left = length() or MAX_BATCHES
-        if left == 0:
-            del self._left[iterator]  # a loader may use the iterator for another epoch
+        """Return the next batch of `iterator`: the first batch of `owner`, or `take_batch()` on other lines.
+
+        After `length()` batches, raise `end()`. If the length is unknown, that is after MAX_BATCHES.
+        """
+        if not self.should_replace():
+            return take_batch()
+        remaining = self._remaining.get(iterator)
+        if remaining is None:  # read the length once, because it may need an operation of the framework
+            remaining = length() or MAX_BATCHES
+        if remaining == 0:
+            del self._remaining[iterator]  # a loader may use the same iterator for another epoch
             raise end()
-        if owner in self._kept:
+        if owner in self._first_batches:
             self.replaced += 1
         else:
-            self._keep(owner, take())
-        self._left[iterator] = left - 1
-        return self._kept[owner]
+            self._store_first(owner, take_batch())
+        self._remaining[iterator] = remaining - 1
+        return self._first_batches[owner]
 
     def repeat_first(self, batches: Iterator[Any], owner: Hashable, length: int | None) -> Iterator[Any]:
-        """Yield the first batch of a generator `length` times."""
-        for batch in islice(batches, 0 if owner in self._kept else 1):
-            self._keep(owner, batch)
-        if owner in self._kept:
-            for batch in repeat(self._kept[owner], length or MAX_BATCHES):
+        """Yield the first batch of `owner` `length` times; if its first batch is not known, read it from `batches`."""
+        for batch in islice(batches, 0 if owner in self._first_batches else 1):
+            self._store_first(owner, batch)
+        if owner in self._first_batches:
+            for batch in repeat(self._first_batches[owner], length or MAX_BATCHES):
                 self.replaced += 1
                 yield batch
 
-    def _keep(self, owner: Hashable, batch: Any) -> None:
-        self._kept[owner] = batch
+    def _store_first(self, owner: Hashable, batch: Any) -> None:
+        self._first_batches[owner] = batch
         self.leaf_ids |= {id(leaf) for leaf in _leaves_of(batch)}
 
 
 def _leaves_of(batch: Any) -> Iterator[Any]:
+    """Yield the arrays in a nest of dicts, lists and tuples."""
     if isinstance(batch, Mapping):
         batch = tuple(batch.values())
     if not isinstance(batch, list | tuple):

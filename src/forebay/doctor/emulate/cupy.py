@@ -1,4 +1,4 @@
-"""Emulations for CuPy: which of its calls upload, read or wait, and how each is replaced."""
+"""Emulations for CuPy: its calls that upload, read back or wait, and their replacements."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -12,27 +12,34 @@ from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
+# Methods that read a value back to the host.
 _READS = (
     *("get", "item", "tolist", "__bool__", "__float__", "__int__", "__complex__", "__repr__", "__str__"),
     "__format__",
 )
+# Functions that convert host data to CuPy arrays.
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
+# Classes in `cupy.cuda` with a method `synchronize`.
 _WAITS = ("Stream", "ExternalStream", "Event")
 
 Function = Callable[..., Any]  # a function of CuPy
-MakeHook = Callable[[Emulator, Function], Function]
+MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> hook
 
 
 def install(emulator: Emulator) -> None:
-    for owner, name, make in _CALLS[emulator.kind]:
-        emulator.patches.replace(owner, name, partial(make, emulator), api=name)
+    """Replace the calls that this kind of emulation needs."""
+    for owner, name, make_hook in _CALLS[emulator.kind]:
+        emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 
 
 def wait() -> None:
+    """Wait until the device has finished all queued work."""
     cupy.cuda.runtime.deviceSynchronize()
 
 
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
+    """Return a hook that reuses the result of an earlier conversion."""
+
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         run_original = partial(convert, data, *options, **kwargs)
         if hasattr(data, "__cuda_array_interface__"):
@@ -42,31 +49,32 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
     return hook
 
 
-def _reuse_set(emulator: Emulator, put: Function) -> Function:
-    """Skip `array.set(data)` if the array holds the data already."""
+def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
+    """Return a hook that skips `array.set(data)` if the array already holds the data."""
 
     def hook(array: Any, data: Any, *options: Any, **kwargs: Any) -> None:
         def run_original() -> bool:
-            put(array, data, *options, **kwargs)
+            set_values(array, data, *options, **kwargs)
             return True
 
-        emulator.uploads.upload(run_original, data, put, id(array))
+        emulator.uploads.upload(run_original, data, set_values, id(array))
 
     return hook
 
 
 def _convert_prepared(emulator: Emulator, convert: Function) -> Function:
-    """Convert data that was page-locked or narrowed before."""
+    """Return a hook that converts data that was page-locked or narrowed before."""
 
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         prepare = _PREPARATIONS[emulator.kind]
-        sent = emulator.prepared.substitute(data, prepare) if type(data) is np.ndarray else data
-        return convert(sent, *options, **kwargs)
+        prepared = emulator.prepared.substitute(data, prepare) if type(data) is np.ndarray else data
+        return convert(prepared, *options, **kwargs)
 
     return hook
 
 
-def _lock(data: Any) -> Any:
+def _page_lock(data: Any) -> Any:
+    """Return a copy of the data in page-locked memory."""
     memory = cupy.cuda.alloc_pinned_memory(data.nbytes)
     locked = np.frombuffer(memory, data.dtype, data.size).reshape(data.shape)
     locked[...] = data
@@ -74,13 +82,16 @@ def _lock(data: Any) -> Any:
 
 
 def _narrow(data: Any) -> Any:
+    """Return float64 data as float32, other data unchanged."""
     return data.astype("float32") if data.dtype == "float64" else data
 
 
-_PREPARATIONS = {EmulationKind.LOCK: _lock, EmulationKind.NARROW: _narrow}
+_PREPARATIONS = {EmulationKind.LOCK: _page_lock, EmulationKind.NARROW: _narrow}
 
 
 def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:
+    """Return a hook that starts each upload one step early."""
+
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         run_original = partial(convert, data, *options, **kwargs)
         if type(data) is not np.ndarray:
@@ -91,15 +102,18 @@ def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:
 
 
 def _start_copy(convert: Function) -> Function:
-    """Copy on a separate stream; the stream that takes the array waits for the copy."""
+    """Start an upload on a separate stream; return a function that returns the array.
+
+    The function makes the current stream wait for the upload.
+    """
     with _copy_stream():
-        array, arrived = convert(), cupy.cuda.Event()
-        arrived.record()
-    return partial(_take, array, arrived)
+        array, copy_done = convert(), cupy.cuda.Event()
+        copy_done.record()
+    return partial(_take_array, array, copy_done)
 
 
-def _take(array: Any, arrived: Any) -> Any:
-    cupy.cuda.get_current_stream().wait_event(arrived)
+def _take_array(array: Any, copy_done: Any) -> Any:
+    cupy.cuda.get_current_stream().wait_event(copy_done)
     return array
 
 
@@ -109,6 +123,8 @@ def _copy_stream() -> Any:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
+    """Return a hook that skips most read-backs."""
+
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
 
@@ -116,12 +132,15 @@ def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
 
 
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
+    """Return a hook that skips waits."""
+
     def hook(*args: Any, **kwargs: Any) -> Any:
         return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
 
     return hook
 
 
+# Owner, name and hook of each call to replace.
 _UPLOADS: list[tuple[Any, str, MakeHook]] = [(cupy, name, _reuse_conversion) for name in _CONVERSIONS]
 _UPLOADS += [(cupy.ndarray, "set", _reuse_set)]
 _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {

@@ -1,4 +1,4 @@
-"""An emulation from start to stop: installed below the hooks when frameworks are imported, and removed again."""
+"""The emulator: replaces framework calls when frameworks are imported, and restores them at the end."""
 
 import importlib
 import sys
@@ -15,11 +15,15 @@ from forebay.doctor.model.emulation import Emulation
 
 __all__ = ["FRAMEWORKS", "Emulator"]
 
+# Framework -> our module that lists the calls to replace.
 FRAMEWORKS = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 
 
 class Emulator:
-    """Start it before the hooks, so that it lies below them."""
+    """Runs one emulation between `start` and `stop`.
+
+    Start the emulator before the session, so that the hooks wrap the replaced calls.
+    """
 
     def __init__(self, emulation: Emulation) -> None:
         target = TargetLine(emulation.file, emulation.number)
@@ -34,32 +38,33 @@ class Emulator:
         self._imports = PostImportActions({name: partial(self._install, name) for name in FRAMEWORKS})
 
     def start(self) -> None:
+        """Replace calls of loaded frameworks now, and of other frameworks when they are imported."""
         self._imports.install()
 
     def stop(self) -> None:
-        """Remove everything. It is safe to call this twice."""
+        """Restore all replaced calls. It is safe to call this twice."""
         self._imports.remove()
         self.patches.restore()
 
     @property
     def replaced(self) -> int:
-        """The number of calls that were not made as written."""
+        """The number of calls that did not run as written."""
         parts = (self.batches, self.uploads, self.reads, self.prepared, self.prefetch)
         return sum(part.replaced for part in parts)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be installed."""
+        """Sentences about calls that could not be replaced."""
         return tuple(self.patches.ledger.notes)
 
     def wait(self) -> None:
-        """Wait until the devices have done everything that the script has queued."""
+        """Wait until the devices have finished all queued work."""
         for module in [sys.modules[name] for name in FRAMEWORKS.values() if name in sys.modules]:
-            with suppress(Exception):  # another version, or nothing to wait for
+            with suppress(Exception):  # an unsupported version of the framework
                 self._target.bypass(module.wait)
 
     def _install(self, name: str) -> None:
-        """Install the emulation for a framework. The script must not see an error of ours, so it becomes a note."""
+        """Replace the calls of a framework. An error becomes a note, because it must not reach the script."""
         try:
             importlib.import_module(FRAMEWORKS[name]).install(self)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Emulations for JAX: which of its calls upload, read or wait, and how each is replaced. Jitted code stays jitted."""
+"""Emulations for JAX: its calls that upload, read back or wait, and their replacements."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,31 +18,33 @@ from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
+# Methods that read a value back to the host.
 _READS = (
     *("item", "tolist", "tobytes", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__array__"),
     *("__format__", "__repr__", "__str__"),
 )
 
 Function = Callable[..., Any]  # a function of JAX
-MakeHook = Callable[[Emulator, Function], Function]
+MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> hook
 
 _asarray = jnp.asarray  # the original, before any hook
 
 
 def install(emulator: Emulator) -> None:
-    for owner, name, make in _CALLS.get(emulator.kind, ()):
-        emulator.patches.replace(owner, name, partial(make, emulator), api=name)
+    """Replace the calls that this kind of emulation needs."""
+    for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
+        emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 
 
 def wait() -> None:
-    """Wait for all arrays, if JAX is in use; asking for arrays earlier would start the device."""
+    """Wait for all arrays, if JAX has initialised its devices. `live_arrays` would initialise them."""
     for array in jax.live_arrays() if xla_bridge.backends_are_initialized() else ():
         if not array.is_deleted():
             array.block_until_ready()
 
 
 def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
-    """Convert or put arrays that were narrowed before or that are uploaded one step early."""
+    """Return a hook that uploads arrays narrowed before, or starts uploads one step early."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not np.ndarray or is_tracing():
@@ -54,30 +56,37 @@ def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
 
 
 def _narrow(data: Any) -> Any:
+    """Return float64 data as float32, other data unchanged."""
     return data.astype("float32") if data.dtype == "float64" else data
 
 
 def _start_upload(upload: Function) -> Function:
-    """JAX uploads asynchronously, and a computation on the array waits for it."""
+    """Start an upload; return a function that returns the array.
+
+    JAX uploads asynchronously. A computation on the array waits for the upload.
+    """
     array = upload()
     return lambda: array
 
 
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
-    """Replace `jnp.asarray` and `jnp.array`."""
+    """Return a hook for `jnp.asarray` or `jnp.array` that reuses the result of an earlier conversion."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         run_original = partial(convert, *args, **kwargs)
         if not args or isinstance(args[0], jax.Array) or is_tracing():
             return run_original()
         data, *options = args
-        return emulator.uploads.upload(run_original, data, convert, *options, *kwargs.items(), may_keep=_is_usable)
+        return emulator.uploads.upload(run_original, data, convert, *options, *kwargs.items(), is_reusable=_is_usable)
 
     return hook
 
 
 def _reuse_put(emulator: Emulator, put: Function) -> Function:
-    """Replace `jax.device_put`, if the whole tree goes to one place."""
+    """Return a hook for `jax.device_put` that reuses earlier uploads, leaf by leaf.
+
+    Calls with a tree of devices run as written.
+    """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or is_tracing() or isinstance(args[1] if len(args) > 1 else None, dict | list | tuple):
@@ -88,7 +97,7 @@ def _reuse_put(emulator: Emulator, put: Function) -> Function:
             run_original = partial(put, leaf, *options, **kwargs)
             if isinstance(leaf, jax.Array):
                 return run_original()
-            return emulator.uploads.upload(run_original, leaf, put, *options, *kwargs.items(), may_keep=_is_usable)
+            return emulator.uploads.upload(run_original, leaf, put, *options, *kwargs.items(), is_reusable=_is_usable)
 
         return jax.tree_util.tree_map(put_leaf, tree)
 
@@ -96,7 +105,10 @@ def _reuse_put(emulator: Emulator, put: Function) -> Function:
 
 
 def _replace_jit(emulator: Emulator, jit: Function) -> Function:
-    """Make a `jit` whose functions get JAX arrays instead of NumPy arrays. Without a function it is a decorator."""
+    """Return a hook for `jax.jit`. Its jitted functions receive replaced NumPy arguments.
+
+    `jax.jit` without a function returns a decorator, so the hook wraps the decorator.
+    """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         jitted = jit(*args, **kwargs)
@@ -108,7 +120,7 @@ def _replace_jit(emulator: Emulator, jit: Function) -> Function:
 
 
 class _EmulatedJit(FunctionProxy):
-    """Replaces a jitted function."""
+    """A jitted function whose NumPy arguments are replaced before the call."""
 
     def __init__(self, original: Any, emulator: Emulator) -> None:
         super().__init__(original)
@@ -117,25 +129,27 @@ class _EmulatedJit(FunctionProxy):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if is_tracing() or not has_host_array(jax.tree_util.tree_leaves((args, kwargs))):
             return self._original(*args, **kwargs)
-        given, named = jax.tree_util.tree_map(self._replace_leaf, (args, kwargs))
-        return self._original(*given, **named)
+        new_args, new_kwargs = jax.tree_util.tree_map(self._replace_leaf, (args, kwargs))
+        return self._original(*new_args, **new_kwargs)
 
     def _replace_leaf(self, leaf: Any) -> Any:
-        """Return the array on the device, if its upload may be skipped; otherwise the argument."""
+        """Return an array on the device if the upload of the leaf is replaced; otherwise the leaf, perhaps narrowed."""
         if type(leaf) is not np.ndarray:
             return leaf
         leaf = self._emulator.prepared.substitute(leaf, _narrow)
-        if not self._emulator.uploads.applies(leaf):
+        if not self._emulator.uploads.should_replace(leaf):
             return leaf
-        return self._emulator.uploads.upload(partial(_asarray, leaf), leaf, "jit", may_keep=_is_usable)
+        return self._emulator.uploads.upload(partial(_asarray, leaf), leaf, "jit", is_reusable=_is_usable)
 
 
 def _is_usable(array: Any) -> bool:
-    """Whether the array still has memory; a jitted function may have taken it by donation."""
+    """Whether this is a JAX array that still has memory. A jitted function deletes donated arguments."""
     return isinstance(array, ArrayImpl) and not array.is_deleted()
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
+    """Return a hook that skips most read-backs."""
+
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
 
@@ -143,7 +157,7 @@ def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
 
 
 def _skip_device_get(emulator: Emulator, get: Function) -> Function:
-    """Replace `jax.device_get` for each leaf of a tree."""
+    """Return a hook for `jax.device_get` that skips most read-backs, leaf by leaf."""
 
     def hook(tree: Any) -> Any:
         def get_leaf(leaf: Any) -> Any:
@@ -155,12 +169,15 @@ def _skip_device_get(emulator: Emulator, get: Function) -> Function:
 
 
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
+    """Return a hook that skips waits and returns its first argument."""
+
     def hook(*args: Any) -> Any:
         return emulator.reads.wait(partial(wait, *args), "block_until_ready", args[0] if args else None)
 
     return hook
 
 
+# Owner, name and hook of each call to replace.
 _UPLOADS: list[tuple[Any, str, MakeHook]] = [
     (jnp, "asarray", _reuse_conversion),
     (jnp, "array", _reuse_conversion),

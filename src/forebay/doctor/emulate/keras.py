@@ -1,4 +1,8 @@
-"""Emulations for Keras: batches that `fit` takes, on any backend. Uploads and reads belong to the backend."""
+"""Emulation for Keras: replaces the batches of `fit` on the JAX and TensorFlow backends.
+
+The module of the backend replaces uploads and read-backs. With PyTorch, `fit` takes its batches from a DataLoader,
+which `emulate.torch` replaces.
+"""
 
 import sys
 from collections.abc import Callable
@@ -26,32 +30,34 @@ _ADAPTERS = (
     tf_dataset_adapter.TFDatasetAdapter,
 )
 
-PREFETCH_BATCHES = 2
-_UNKNOWN_LENGTH = -2  # of a tf.data dataset; -1 is an endless dataset
+PREFETCH_BATCHES = 2  # batches that the replaced pipeline prefetches
+_UNKNOWN_LENGTH = -2  # cardinality of a tf.data dataset of unknown length; -1: endless
 
 Function = Callable[..., Any]  # a function of Keras
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the batches of `fit`. With PyTorch they come from a DataLoader, which the PyTorch module replaces."""
+    """Replace the functions from which `fit` takes its batches."""
     if emulator.kind is not EmulationKind.RESIDENT:
         return
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
     if keras.backend.backend() == "jax" and trainer is not None:
-        make = partial(_replace_iterator, emulator)
-        emulator.patches.replace(trainer.JAXEpochIterator, "_get_iterator", make, api="fit")
+        make_hook = partial(_replace_iterator, emulator)
+        emulator.patches.replace(trainer.JAXEpochIterator, "_get_iterator", make_hook, api="fit")
     for adapter in _ADAPTERS if keras.backend.backend() == "tensorflow" else ():
         emulator.patches.replace(adapter, "get_tf_dataset", partial(_replace_dataset, emulator), api="fit")
 
 
 def wait() -> None:
-    """Nothing to do: the module of the backend waits."""
+    """Do nothing: the module of the backend waits."""
 
 
 def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
+    """Return a hook that returns an iterator that repeats the first batch."""
+
     def hook(epoch: Any) -> Any:
         batches, adapter = get_iterator(epoch), epoch.data_adapter
-        if not emulator.batches.applies():
+        if not emulator.batches.should_replace():
             return batches
         return emulator.batches.repeat_first(iter(batches), id(adapter), adapter.num_batches)
 
@@ -59,12 +65,15 @@ def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
 
 
 def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
-    """Let the pipeline itself repeat its first batch, because a compiled function takes the batches."""
+    """Return a hook that returns a dataset that repeats its first batch.
+
+    A compiled function takes the batches, so the dataset itself must repeat them.
+    """
 
     def hook(adapter: Any) -> Any:
         dataset = get_dataset(adapter)
-        if not emulator.batches.applies() or not hasattr(dataset, "take"):
-            return dataset  # not the emulated line, or a distributed dataset
+        if not emulator.batches.should_replace() or not hasattr(dataset, "take"):
+            return dataset  # another line makes the call, or the dataset is distributed
         emulator.batches.replaced += 1
         return dataset.take(1).cache().repeat(_length_of(dataset)).prefetch(PREFETCH_BATCHES)
 
@@ -72,6 +81,6 @@ def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
 
 
 def _length_of(dataset: Any) -> int:
-    """Return the number of batches in the form that `repeat` takes."""
+    """Return the argument of `repeat`: the number of batches, or -1 for an endless dataset."""
     count = int(dataset.cardinality())
     return count if count > 0 else MAX_BATCHES if count == _UNKNOWN_LENGTH else -1

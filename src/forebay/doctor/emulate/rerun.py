@@ -1,4 +1,4 @@
-"""Runs the script again with a cure emulated, until enough steps were timed."""
+"""Runs the script again with an emulated cure, until enough steps were timed."""
 
 import sys
 from collections.abc import Callable
@@ -19,7 +19,10 @@ StepEnd = tuple[str, str, str, int]  # kind, API, file and line number of the si
 
 
 def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
-    """Return the capture; its facts hold the number of calls that were not made as written."""
+    """Run the script with an emulation and return the capture.
+
+    `end` is the site that ends a step. `facts["emulated"]` of the capture holds the number of replaced calls.
+    """
     emulator = Emulator(emulation)
     detector = TimedStepDetector(warm_up=run.warm_up, wait=emulator.wait)
     session = Session(detector, on_enough=lambda: sys.exit(0))
@@ -34,6 +37,8 @@ def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
 
 
 def _make_is_end(lines: SourceLines, end: StepEnd) -> Callable[[SiteKey], bool]:
+    """Return a function that tells whether a site of this run is the site `end` of the first run."""
+
     def is_end(site: SiteKey) -> bool:
         kind, api, line = site
         file, number = lines.locations[line][:2] if line >= 0 else ("", 0)
@@ -42,25 +47,25 @@ def _make_is_end(lines: SourceLines, end: StepEnd) -> Callable[[SiteKey], bool]:
     return is_end
 
 
-BLOCK_STEPS = 40  # waiting for the device after this many steps adds almost nothing to a step
+BLOCK_STEPS = 40  # many, so that one wait per block adds almost nothing to the mean step time
 
 
 @dataclass(slots=True)
 class TimedStepDetector(StepDetector):
     """Times the steps that end at one known site, without device records.
 
-    If the script no longer waits for the device, Python queues steps faster than the device executes them. So the
-    detector waits for the device after each block of steps, and each step gets the mean time of its block.
+    Without its own waits, the script may queue steps faster than the device executes them. So the detector waits for
+    the device after each block of steps, and each step gets the mean time of its block.
     """
 
     is_end: Callable[[SiteKey], bool] = lambda site: True  # whether a site ends a step
-    wait: Callable[[], None] = lambda: None  # for the device
+    wait: Callable[[], None] = lambda: None  # waits for the device
     steps: int = 5
     untraced_steps: int = 3 * BLOCK_STEPS
     wait_seconds: float = 0.0
     sample_seconds: float = 0.0
     short_seconds: float = 0.0
-    _settled: int = 0  # index of the last step end that is final
+    _last_final: int = 0  # index of the last final step end; later ends change when their block ends
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
         if self.phase == "done" or not self.is_end(site):
@@ -70,21 +75,21 @@ class TimedStepDetector(StepDetector):
             self.skip_tracing()
         elif self.phase != "profiling" and (has_changed or len(self.step_ends) % BLOCK_STEPS == 1):
             self.wait()
-            self._settle(perf_counter_ns())
+            self._spread_last_block(perf_counter_ns())
         return has_changed
 
     def finish(self, now: int) -> None:
         if self.phase == "timing" and self.step_ends:
-            since = perf_counter_ns()
+            wait_start = perf_counter_ns()
             self.wait()
-            # Time that passed after the last step does not belong to it.
-            self._settle(self.step_ends[-1] + perf_counter_ns() - since)
+            # The time between the last step and the end of the script belongs to no step.
+            self._spread_last_block(self.step_ends[-1] + perf_counter_ns() - wait_start)
         StepDetector.finish(self, now)
 
-    def _settle(self, done: int) -> None:
-        """Spread the last block, which the device has executed by `done`, evenly over its steps."""
-        first, last = self._settled, len(self.step_ends) - 1
-        start = self.step_ends[first] if last else done
-        for number in range(first, last + 1):
-            self.step_ends[number] = start + (done - start) * (number - first) // max(1, last - first)
-        self._settled = last
+    def _spread_last_block(self, block_end: int) -> None:
+        """Spread the step ends of the last block evenly until `block_end` (ns), when the device finished it."""
+        first, last = self._last_final, len(self.step_ends) - 1
+        start = self.step_ends[first] if last else block_end
+        for index in range(first, last + 1):
+            self.step_ends[index] = start + (block_end - start) * (index - first) // max(1, last - first)
+        self._last_final = last

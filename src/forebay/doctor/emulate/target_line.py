@@ -1,4 +1,4 @@
-"""The emulated line: whether it is the one that makes the current call."""
+"""The target line of an emulation, and whether it makes the current call."""
 
 import threading
 from collections.abc import Callable
@@ -9,17 +9,19 @@ from forebay.doctor.capture.source_lines import SourceLines
 __all__ = ["TargetLine"]
 
 
-class _BypassThread(threading.local):
-    is_active = False  # calls of this thread run as written
+class _ThreadBypass(threading.local):
+    """A flag of each thread: whether its calls run as written."""
+
+    is_active = False
 
 
 class TargetLine:
-    """One line of user code."""
+    """The line of user code whose calls an emulation replaces."""
 
     def __init__(self, file: str, number: int) -> None:
         self._location = file, number
         self._lines = SourceLines()
-        self._bypass = _BypassThread()
+        self._bypass = _ThreadBypass()
 
     def is_calling(self) -> bool:
         """Whether this line is the innermost user line on the stack, outside of `bypass`."""
@@ -29,7 +31,7 @@ class TargetLine:
         return line >= 0 and self._lines.locations[line][:2] == self._location
 
     def bypass(self, call: Callable[[], Any]) -> Any:
-        """Make a call, and all calls inside it, as written."""
+        """Run `call`, and all calls inside it, as written; return its result."""
         before, self._bypass.is_active = self._bypass.is_active, True
         try:
             return call()

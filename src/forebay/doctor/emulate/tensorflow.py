@@ -1,4 +1,4 @@
-"""Emulations for TensorFlow: which of its calls upload, read or return batches, and how each is replaced."""
+"""Emulations for TensorFlow: its calls that upload, read back or return batches, and their replacements."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,70 +18,76 @@ from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
+# Methods that read a value back to the host.
 _READS = (
     *("numpy", "_numpy", "__float__", "__int__", "__bool__", "__index__", "__complex__", "__array__"),
     *("__format__", "__repr__", "__str__"),
 )
-_FIRST_INPUT = 3  # position of the first input of an operation, after the context, its type and its name
+_FIRST_INPUT = 3  # index of the first input in TFE_Py_FastPathExecute(context, type, name, *inputs)
 
 Function = Callable[..., Any]  # a function of TensorFlow
-MakeHook = Callable[[Emulator, Function], Function]
+MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> hook
 
 
 def install(emulator: Emulator) -> None:
-    for owner, name, make in _CALLS.get(emulator.kind, ()):
-        emulator.patches.replace(owner, name, partial(make, emulator), api=name)
+    """Replace the calls that this kind of emulation needs."""
+    for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
+        emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 
 
 def wait() -> None:
-    """Wait for the devices, if TensorFlow uses any; asking earlier would start them."""
+    """Wait for the devices, if TensorFlow has initialised them. `sync_devices` would initialise them."""
     if context.context()._initialized:
         tf.test.experimental.sync_devices()
 
 
-def _replace_next(end: Callable[[], Any], emulator: Emulator, take: Function) -> Function:
+def _replace_next(end: Callable[[], Any], emulator: Emulator, take_next: Function) -> Function:
+    """Return a hook that repeats the first batch and raises `end()` after the last."""
+
     def hook(iterator: Any) -> Any:
         if not context.executing_eagerly():
-            return take(iterator)
+            return take_next(iterator)
         length, owner = partial(_length_of, iterator._dataset), id(iterator._dataset)
         return emulator.batches.next_batch(
-            lambda: _place_on_gpu(take(iterator)), iterator, owner, length=length, end=end
+            lambda: _place_on_gpu(take_next(iterator)), iterator, owner, length=length, end=end
         )
 
     return hook
 
 
 def _length_of(dataset: Any) -> int | None:
+    """Return the number of batches; None if the dataset is endless or its length is unknown."""
     count = int(dataset.cardinality())
-    return count if count > 0 else None  # endless or unknown
+    return count if count > 0 else None
 
 
 def _place_on_gpu(batch: Any) -> Any:
-    """Move a batch to the GPU, if there is one, because the next line needs it there."""
+    """Return a copy of the batch on the GPU, because resident batches need no upload; strings stay on the host."""
     if not tf.config.list_logical_devices("GPU"):
         return batch
     with tf.device("GPU:0"):
-        return tf.nest.map_structure(lambda each: each if each.dtype == tf.string else tf.identity(each), batch)
+        return tf.nest.map_structure(lambda tensor: tensor if tensor.dtype == tf.string else tf.identity(tensor), batch)
 
 
 def _out_of_range() -> Any:
+    """Return the error that `get_next` raises at the end of a dataset."""
     return tf.errors.OutOfRangeError(None, None, "End of sequence")
 
 
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
-    """Replace the function in which all conversions of arrays and lists end."""
+    """Return a hook for `convert_to_eager_tensor`, which converts all arrays and lists."""
 
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         run_original = partial(convert, value, ctx, dtype)
         if not isinstance(value, np.ndarray | list | tuple):
             return run_original()
-        return emulator.uploads.upload(run_original, value, ctx.device_name, dtype, may_keep=_is_data)
+        return emulator.uploads.upload(run_original, value, ctx.device_name, dtype, is_reusable=_is_data)
 
     return hook
 
 
 def _prepare_or_prefetch(emulator: Emulator, convert: Function) -> Function:
-    """Convert arrays that were narrowed before or that are uploaded one step early."""
+    """Return a hook that uploads arrays narrowed before, or starts uploads one step early."""
 
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         if type(value) is not np.ndarray:
@@ -93,28 +99,32 @@ def _prepare_or_prefetch(emulator: Emulator, convert: Function) -> Function:
 
 
 def _narrow(data: Any) -> Any:
+    """Return float64 data as float32, other data unchanged."""
     return data.astype("float32") if data.dtype == "float64" else data
 
 
 def _start_upload(convert: Function) -> Function:
-    """TensorFlow uploads asynchronously, and a computation on the tensor waits for it."""
+    """Start an upload; return a function that returns the tensor.
+
+    TensorFlow uploads asynchronously. A computation on the tensor waits for the upload.
+    """
     tensor = convert()
     return lambda: tensor
 
 
 def _is_data(tensor: Any) -> bool:
-    """Whether this is data. An axis, an index or a shape may differ from the next one of its kind."""
+    """Whether the tensor holds data, not an axis, an index or a shape, whose values must not be reused."""
     return not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes_of(tensor))
 
 
 def _reuse_operation_inputs(emulator: Emulator, run: Function) -> Function:
-    """Replace array inputs of operations, which the operation would convert itself."""
+    """Return a hook for operations that replaces their NumPy inputs by uploaded tensors."""
 
     def replace_input(value: Any, ctx: Any) -> Any:
-        if type(value) is not np.ndarray or not emulator.uploads.applies(value):
+        if type(value) is not np.ndarray or not emulator.uploads.should_replace(value):
             return value
         run_original = partial(EagerTensor, value, ctx.device_name, None)
-        return emulator.uploads.upload(run_original, value, ctx.device_name, may_keep=_is_data)
+        return emulator.uploads.upload(run_original, value, ctx.device_name, is_reusable=_is_data)
 
     def hook(*args: Any) -> Any:
         if np.ndarray not in {*map(type, args)}:
@@ -125,6 +135,8 @@ def _reuse_operation_inputs(emulator: Emulator, run: Function) -> Function:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
+    """Return a hook that skips most read-backs."""
+
     def hook(tensor: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, tensor, *options, **kwargs), name, tensor)
 
@@ -132,7 +144,7 @@ def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
 
 
 class _EmulatedNumPyRead(FunctionProxy):
-    """Replaces a NumPy function that reads the memory of a tensor without calling its methods."""
+    """Replaces a NumPy function, such as `np.asarray`, that reads a tensor without calling its methods."""
 
     def __init__(self, name: str, emulator: Emulator, original: Any) -> None:
         super().__init__(original)
@@ -145,6 +157,7 @@ class _EmulatedNumPyRead(FunctionProxy):
         return self._emulator.reads.read(run_original, self._name, args[0])
 
 
+# Owner, name and hook of each call to replace.
 _UPLOADS: list[tuple[Any, str, MakeHook]] = [
     (constant_op, "convert_to_eager_tensor", _reuse_conversion),
     (pywrap_tfe, "TFE_Py_FastPathExecute", _reuse_operation_inputs),

@@ -1,4 +1,4 @@
-"""Emulations for PyTorch: which of its calls upload, read, wait or return batches, and how each is replaced."""
+"""Emulations for PyTorch: its calls that upload, read back, wait or return batches, and their replacements."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,30 +17,33 @@ from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
 
+# Methods that read a value back to the host.
 _READS = (
     *("item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__float__", "__int__", "__index__", "__complex__"),
     *("__format__", "__repr__"),
 )
-_CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
-_MOVES = ("to", "cuda")
+_CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that convert host data to tensors
+_MOVES = ("to", "cuda")  # methods that copy a tensor to a device
 
 Function = Callable[..., Any]  # a function of PyTorch
-EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], Any]
+EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], Any]  # emulator, original, args, kwargs
 
 
 def install(emulator: Emulator) -> None:
+    """Replace the calls that this kind of emulation needs."""
     hooks = TorchHooks(emulator.patches)
     for owner, name, call in _CALLS[emulator.kind]:
         hooks.replace(owner, name, name, partial(_EmulatedFunction, emulator=emulator, call=call))
 
 
 def wait() -> None:
+    """Wait until the device has finished all queued work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 class _EmulatedFunction(TorchHook):
-    """Replaces a function of PyTorch, except while it is traced."""
+    """Replaces a function of PyTorch, except while PyTorch traces."""
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, emulator: Emulator, call: EmulatedCall) -> None:
         super().__init__(original, name, hooks)
@@ -53,19 +56,20 @@ class _EmulatedFunction(TorchHook):
 
 
 def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the first batch of the dataset, or the next batch of the loader on other lines."""
     iterator = args[0]
     length = partial(_length_of, iterator)
     return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)
 
 
 def _length_of(iterator: Any) -> int | None:
-    with suppress(TypeError, NotImplementedError):  # raised by the loader of a stream, which has no length
+    with suppress(TypeError, NotImplementedError):  # the loader reads a stream, which has no length
         return len(iterator)
     return None
 
 
 def _convert(emulator: Emulator, convert: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Convert NumPy or Python data to a tensor."""
+    """Convert host data to a tensor, or return the tensor of an earlier conversion."""
     if not args:
         return convert(**kwargs)
     data, *options = args
@@ -75,13 +79,13 @@ def _convert(emulator: Emulator, convert: Function, args: tuple[Any, ...], kwarg
         convert,
         *options,
         *kwargs.items(),
-        take_fingerprint=fingerprint_of_tensor if isinstance(data, torch.Tensor) else fingerprint,
-        may_keep=lambda tensor: not tensor.requires_grad,
+        compute_fingerprint=fingerprint_of_tensor if isinstance(data, torch.Tensor) else fingerprint,
+        is_reusable=lambda tensor: not tensor.requires_grad,
     )
 
 
 def _move(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Move a host tensor to a device. Other tensors may be part of the computation."""
+    """Copy host data to a device, or return an earlier copy. Other tensors may be part of the computation."""
     tensor, *options = args
     run_original = partial(move, *args, **kwargs)
     if not _is_host_data(tensor):
@@ -92,36 +96,39 @@ def _move(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dic
         move,
         *options,
         *kwargs.items(),
-        take_fingerprint=fingerprint_of_tensor,
-        may_keep=lambda moved: not moved.is_cpu,
+        compute_fingerprint=fingerprint_of_tensor,
+        is_reusable=lambda moved: not moved.is_cpu,
     )
 
 
 def _move_locked(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Move from page-locked memory, without waiting for the copy."""
+    """Copy from page-locked memory to a device, without waiting for the copy."""
     tensor, *options = args
-    sent = emulator.prepared.substitute(tensor, _lock) if _is_host_data(tensor) else tensor
-    if sent is tensor:
+    locked = emulator.prepared.substitute(tensor, _page_lock) if _is_host_data(tensor) else tensor
+    if locked is tensor:
         return move(*args, **kwargs)
     if bool not in map(type, options):
-        return move(sent, *options, **kwargs | {"non_blocking": True})
-    return move(sent, *(True if type(value) is bool else value for value in options), **kwargs)
+        return move(locked, *options, **kwargs | {"non_blocking": True})
+    # Positional booleans are `non_blocking` and `copy`.
+    return move(locked, *(True if type(value) is bool else value for value in options), **kwargs)
 
 
 def _upload_narrowed(emulator: Emulator, upload: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Convert or move numbers that were narrowed before."""
+    """Convert or move data that was narrowed before."""
     if not args or (isinstance(args[0], torch.Tensor) and not _is_host_data(args[0])):
         return upload(*args, **kwargs)
     return upload(emulator.prepared.substitute(args[0], _narrow), *args[1:], **kwargs)
 
 
 def _narrow(data: Any) -> Any:
+    """Return float64 data as float32, other data unchanged."""
     if isinstance(data, torch.Tensor):
         return data.float() if data.dtype is torch.float64 else data
     return data.astype("float32") if isinstance(data, np.ndarray) and data.dtype == "float64" else data
 
 
 def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Start a copy to a device, and return the copy of similar data that the previous call started."""
     run_original = partial(move, *args, **kwargs)
     if not _is_host_data(args[0]):
         return run_original()
@@ -129,19 +136,22 @@ def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwarg
 
 
 def _start_copy(move: Function) -> Function:
-    """Copy on a separate stream; the stream that takes the tensor waits for the copy."""
+    """Start a copy on a separate stream; return a function that returns the tensor.
+
+    The function makes the current stream wait for the copy.
+    """
     if not torch.cuda.is_initialized():
         return partial(_take_copy, move())
     with torch.cuda.stream(_copy_stream()):
-        tensor, arrived = move(), torch.cuda.Event()
-        arrived.record()
-    return partial(_take_copy, tensor, arrived)
+        tensor, copy_done = move(), torch.cuda.Event()
+        copy_done.record()
+    return partial(_take_copy, tensor, copy_done)
 
 
-def _take_copy(tensor: Any, arrived: Any = None) -> Any:
-    if arrived is not None and tensor.is_cuda:
+def _take_copy(tensor: Any, copy_done: Any = None) -> Any:
+    if copy_done is not None and tensor.is_cuda:
         current = torch.cuda.current_stream()
-        current.wait_event(arrived)
+        current.wait_event(copy_done)
         tensor.record_stream(current)
     return tensor
 
@@ -152,18 +162,23 @@ def _copy_stream() -> Any:
 
 
 def _is_host_data(tensor: Any) -> bool:
+    """Whether the tensor is on the host and needs no gradient."""
     return bool(tensor.is_cpu and not tensor.requires_grad)
 
 
-def _lock(tensor: Any) -> Any:
-    """Page-lock a tensor; returns the same tensor if its memory is page-locked already."""
+def _page_lock(tensor: Any) -> Any:
+    """Return a page-locked copy of a tensor; the tensor itself if it is page-locked already.
+
+    Without CUDA, return an ordinary copy.
+    """
     return tensor.pin_memory() if torch.cuda.is_available() else tensor.clone()
 
 
 def _read(name: str, emulator: Emulator, read: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Read a value back, or return the last value."""
     run_original = partial(read, *args, **kwargs)
     if name == "cpu" and args[0].requires_grad:
-        return run_original()  # gradients can flow through a result only once
+        return run_original()  # the result belongs to a graph, which can run backward only once
     return emulator.reads.read(run_original, name, args[0])
 
 
@@ -171,6 +186,7 @@ def _wait(emulator: Emulator, wait: Function, args: tuple[Any, ...], kwargs: dic
     return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
 
 
+# Owner, name and replacement of each call.
 _UPLOADS: list[tuple[Any, str, EmulatedCall]] = [(torch, name, _convert) for name in _CONVERSIONS]
 _UPLOADS += [(torch.Tensor, name, _move) for name in _MOVES]
 _CALLS: dict[EmulationKind, list[tuple[Any, str, EmulatedCall]]] = {

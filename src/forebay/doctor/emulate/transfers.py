@@ -1,4 +1,8 @@
-"""Emulates fewer or cheaper transfers: uploads that are reused, prepared or prefetched, and reads that are skipped."""
+"""Emulation of fewer or faster transfers.
+
+Uploads are reused, prepared once, or prefetched. Read-backs and waits are skipped. Each class counts the
+calls that it replaces in `replaced`.
+"""
 
 import zlib
 from collections.abc import Callable, Collection, Hashable
@@ -10,72 +14,83 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 __all__ = ["PreparedUploads", "SkippedReads", "UploadPrefetch", "UploadReuse", "kind_of_data"]
 
-# A fingerprint takes longer than some steps. After EXAMINED_CALLS equal fingerprints of an object, only one call in
-# SAMPLED_CALLS takes another.
+# A fingerprint takes longer than some steps. After EXAMINED_CALLS equal fingerprints of an object, only every
+# SAMPLED_CALLS-th call computes the fingerprint again.
 EXAMINED_CALLS, SAMPLED_CALLS = 8, 16
 
 
 class UploadReuse:
-    """Decides for every upload whether to return an earlier result. `resident` holds ids of resident arrays."""
+    """Replaces an upload by the result of an earlier upload. `resident` holds the ids of resident arrays."""
 
     def __init__(self, emulation: Emulation, target: TargetLine, resident: Collection[int]) -> None:
         self._emulation, self._target, self._resident = emulation, target, resident
-        self._kept: dict[Hashable, Any] = {}
-        self._calls: dict[Hashable, int] = {}
+        self._results: dict[Hashable, Any] = {}  # key of data and options -> result of the upload
+        self._calls: dict[Hashable, int] = {}  # key -> number of uploads so far
         self._fingerprints: dict[int, tuple[str, int]] = {}  # id of an object -> fingerprint, calls since it changed
         self.replaced = 0
 
     def upload(
         self,
-        upload: Callable[[], Any],
+        run_upload: Callable[[], Any],
         data: Any,
         *options: Any,
-        take_fingerprint: Callable[[Any], str] = fingerprint,
-        may_keep: Callable[[Any], bool] = lambda result: True,
+        compute_fingerprint: Callable[[Any], str] = fingerprint,
+        is_reusable: Callable[[Any], bool] = lambda result: True,
     ) -> Any:
-        """Return an earlier result for such data and options, or call `upload` and keep its result."""
-        key = self._key_of(data, take_fingerprint)
+        """Return an earlier result for equivalent data and options, or call `run_upload` and store its result.
+
+        The emulation kind decides which data is equivalent. Only results for which `is_reusable` holds are reused.
+        """
+        key = self._key_of(data, compute_fingerprint)
         if key is None:
-            return upload()
-        full_key = (key, *map(_hashable, options))
-        count = self._calls[full_key] = self._calls.get(full_key, 0) + 1
-        kept = self._kept.get(full_key)
-        if kept is not None and may_keep(kept) and (not self._emulation.every or count % self._emulation.every):
+            return run_upload()
+        full_key = (key, *map(_to_hashable, options))
+        call_number = self._calls[full_key] = self._calls.get(full_key, 0) + 1
+        earlier = self._results.get(full_key)
+        if (
+            earlier is not None
+            and is_reusable(earlier)
+            and (not self._emulation.every or call_number % self._emulation.every)
+        ):
             self.replaced += 1
-            return kept
-        result = self._target.bypass(upload)
-        if may_keep(result):
-            self._kept[full_key] = result
+            return earlier
+        result = self._target.bypass(run_upload)
+        if is_reusable(result):
+            self._results[full_key] = result
         return result
 
-    def applies(self, data: Any) -> bool:
-        """Whether an upload of this data by the current line may be skipped."""
+    def should_replace(self, data: Any) -> bool:
+        """Whether to replace an upload of this data by the current call.
+
+        Uploads of resident arrays are replaced on every line, other uploads only on the target line.
+        """
         if self._emulation.kind is EmulationKind.RESIDENT:
             return id(data) in self._resident
         kinds = (EmulationKind.REMEMBER, EmulationKind.REUSE)
         return self._emulation.kind in kinds and self._target.is_calling()
 
-    def _key_of(self, data: Any, take_fingerprint: Callable[[Any], str]) -> Hashable:
-        """Return a key that is equal for uploads with equal results; None: make the upload as written."""
-        if not self.applies(data):
+    def _key_of(self, data: Any, compute_fingerprint: Callable[[Any], str]) -> Hashable:
+        """Return a key that equivalent data shares; None if the upload must run as written."""
+        if not self.should_replace(data):
             return None
         if self._emulation.kind is EmulationKind.RESIDENT:
             return id(data)
         if self._emulation.kind is EmulationKind.REUSE:
             return kind_of_data(data)
-        return self._cached_fingerprint(data, take_fingerprint) or None
+        return self._cached_fingerprint(data, compute_fingerprint) or None
 
-    def _cached_fingerprint(self, data: Any, take_fingerprint: Callable[[Any], str]) -> str:
+    def _cached_fingerprint(self, data: Any, compute_fingerprint: Callable[[Any], str]) -> str:
+        """Return the fingerprint of the data; compute it only for some of the calls."""
         key, count = self._fingerprints.get(id(data), ("", 0))
         if count < EXAMINED_CALLS or count % SAMPLED_CALLS == 0:
-            found = _fingerprint_of_list(data) if isinstance(data, list | tuple) else take_fingerprint(data)
-            key, count = found, count if found == key else 0
+            new_key = _fingerprint_of_list(data) if isinstance(data, list | tuple) else compute_fingerprint(data)
+            key, count = new_key, count if new_key == key else 0
         self._fingerprints[id(data)] = key, count + 1
         return key
 
 
 def kind_of_data(data: Any) -> Hashable:
-    """Return type, shape and dtype, which similar data has in common."""
+    """Return type, shape and dtype. Data is similar if these are equal."""
     if isinstance(data, list | tuple):
         return type(data), len(data), kind_of_data(data[0]) if data else None
     return type(data), tuple(getattr(data, "shape", ())), str(getattr(data, "dtype", ""))
@@ -89,7 +104,8 @@ def _fingerprint_of_list(values: Any) -> str:
     return f"{len(values)} {zlib.crc32(repr(items).encode()):08x}"
 
 
-def _hashable(value: Any) -> Hashable:
+def _to_hashable(value: Any) -> Hashable:
+    """Return the value, or its `repr` if it is not hashable."""
     try:
         hash(value)
     except TypeError:
@@ -98,34 +114,40 @@ def _hashable(value: Any) -> Hashable:
 
 
 class UploadPrefetch:
-    """Emulates uploads that start one step early: each call starts an upload and returns the previous one."""
+    """Starts uploads one step early: each call starts an upload and returns the previous upload."""
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
-        self._started: dict[Hashable, Any] = {}
+        self._started: dict[Hashable, Any] = {}  # kind of data -> function that returns the started upload
         self.replaced = 0
 
-    def upload(self, upload: Callable[[], Any], data: Any, start: Callable[[Callable[[], Any]], Any]) -> Any:
-        """Return the previous upload of similar data. `start` starts this one and returns a function that gets it."""
+    def upload(self, run_upload: Callable[[], Any], data: Any, start_upload: Callable[[Callable[[], Any]], Any]) -> Any:
+        """Start this upload and return the previous upload of similar data.
+
+        `start_upload(run_upload)` starts the upload and returns a function that returns its result.
+        """
         if self._emulation.kind is not EmulationKind.PREFETCH or not self._target.is_calling():
-            return upload()
+            return run_upload()
         key = kind_of_data(data)
         previous = self._started.get(key)
-        self._started[key] = self._target.bypass(lambda: start(upload))
+        self._started[key] = self._target.bypass(lambda: start_upload(run_upload))
         self.replaced += previous is not None
         return (previous or self._started[key])()
 
 
 class PreparedUploads:
-    """Emulates uploads without host work: data that was prepared once replaces all similar data."""
+    """Avoids host work before uploads: data that was prepared once replaces all similar data.
+
+    To prepare means to page-lock or to narrow.
+    """
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
-        self._prepared: dict[Hashable, Any] = {}  # None: `prepare` changes nothing
+        self._prepared: dict[Hashable, Any] = {}  # kind of data -> prepared data; None: `prepare` changes nothing
         self.replaced = 0
 
     def substitute(self, data: Any, prepare: Callable[[Any], Any]) -> Any:
-        """Return the data to upload: the result of `prepare` for similar data, or the data itself."""
+        """Return the data to upload: prepared data of the same kind, or the data itself."""
         kinds = (EmulationKind.LOCK, EmulationKind.NARROW)
         if self._emulation.kind not in kinds or not self._target.is_calling():
             return data
@@ -140,31 +162,31 @@ class PreparedUploads:
 
 
 class SkippedReads:
-    """Decides for every read-back and wait whether to skip it; a skipped read returns the last value."""
+    """Skips read-backs and waits. A skipped read-back returns the last value."""
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
-        self._kept: dict[Hashable, Any] = {}
-        self._calls: dict[Hashable, int] = {}
+        self._results: dict[Hashable, Any] = {}  # API and kind of data -> last value
+        self._calls: dict[Hashable, int] = {}  # number of calls so far
         self.replaced = 0
 
-    def read(self, read: Callable[[], Any], api: str, source: Any) -> Any:
-        """Return the value of `read`, or the value of the last read of something similar to `source`."""
+    def read(self, run_read: Callable[[], Any], api: str, array: Any) -> Any:
+        """Return the value of `run_read`, or the last value that was read from a similar array."""
         if self._emulation.kind is not EmulationKind.DEFER or not self._target.is_calling():
-            return read()
-        key = api, kind_of_data(source)
+            return run_read()
+        key = api, kind_of_data(array)
         if self._is_due(key):
-            self._kept[key] = self._target.bypass(read)
-        return self._kept[key]
+            self._results[key] = self._target.bypass(run_read)
+        return self._results[key]
 
-    def wait(self, wait: Callable[[], Any], api: str, default: Any = None) -> Any:
-        """Return the result of `wait`, or `default` if the wait is skipped."""
+    def wait(self, run_wait: Callable[[], Any], api: str, default: Any = None) -> Any:
+        """Return the result of `run_wait`, or `default` if the wait is skipped."""
         if self._emulation.kind is not EmulationKind.SKIP or not self._target.is_calling():
-            return wait()
-        return self._target.bypass(wait) if self._is_due(api) else default
+            return run_wait()
+        return self._target.bypass(run_wait) if self._is_due(api) else default
 
     def _is_due(self, key: Hashable) -> bool:
-        """Whether this call is made: the first one, and then one in `every`."""
+        """Whether this call runs as written: the first call, and every `Emulation.every`-th call."""
         count = self._calls[key] = self._calls.get(key, 0) + 1
         is_due = count == 1 or (bool(self._emulation.every) and count % self._emulation.every == 0)
         self.replaced += not is_due
