@@ -113,7 +113,8 @@ def _print_outcome(outcome: ScenarioOutcome) -> None:
     console.print(f"{scenario.title or 'scenario'}: {scenario.hosts:,} x {scenario.host.gpus} = {gpus}", markup=False)
     console.print(
         f"Step time [bold]{_format_seconds(run.step_seconds)}[/]; "
-        f"{_format_seconds(outcome.always_ready.step_seconds)} if batches were always ready. GPUs compute [bold]{run.busy_share:.0%}[/] of the time."
+        f"{_format_seconds(outcome.always_ready.step_seconds)} if batches were always ready. "
+        f"GPUs compute [bold]{run.busy_share:.0%}[/] of the time."
     )
     slots = format_nbytes(scenario.slots * scenario.device_batch_nbytes * scenario.host.gpus)
     console.print(f"Bottleneck: [bold]{outcome.bottleneck.name}[/]. Slots use {slots} of memory per host.")

@@ -1,4 +1,4 @@
-"""Test suites for authors of sources and engines, and a simulated device."""
+"""Conformance suites for authors of sources and engines, and a simulated device."""
 
 from forebay.testing.engines import EngineTests
 from forebay.testing.simulated_engine import HazardError, SimulatedEngine, SimulatedMemory, VirtualClock

@@ -14,20 +14,20 @@ __all__ = ["EngineTests"]
 class EngineTests:
     """Subclass this class and define `make_engine`; pytest then runs the suite on your engine.
 
-    Override `read` if the engine hands off arrays that `np.asarray` cannot convert.
+    Override `read` and `address` if the engine hands off arrays that NumPy cannot read.
     """
 
-    to = "numpy"
+    to = "numpy"  # framework whose arrays the feed delivers
 
     def make_engine(self) -> Engine:
         raise NotImplementedError("define make_engine() in your subclass; it returns a new engine")
 
     def read(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return the content of an array of a batch as a NumPy array."""
+        """Return one array of a batch as a NumPy array."""
         return np.asarray(array)
 
     def feed(self, tree: Any, *, batch: int, **options: Any) -> Any:
-        """Feed shuffled batches of a tree through a new engine."""
+        """Return a feed of shuffled batches of `tree` that uses a new engine."""
         pipeline = fb.from_arrays(tree).shuffle(seed=3).batch(batch)
         return pipeline.feed(self.to, device=self.make_engine(), **options)
 
@@ -35,12 +35,12 @@ class EngineTests:
         data = np.random.default_rng(0).random((1000, 7))
         with self.feed({"x": data, "row": np.arange(1000)}, batch=32) as feed:
             for _ in range(3):
-                seen = []
+                delivered = []
                 for batch in feed:
                     rows = self.read(batch["row"])
                     assert np.array_equal(self.read(batch["x"]), data[rows])
-                    seen.extend(rows.tolist())
-                assert sorted(seen) == list(range(1000))
+                    delivered.extend(rows.tolist())
+                assert sorted(delivered) == list(range(1000))
 
     def test_leaves_start_at_multiples_of_the_alignment(self) -> None:
         alignment = self.make_engine().alignment
@@ -76,9 +76,9 @@ class EngineTests:
         data = np.arange(3000)
         with self.feed(data, batch=10) as fast, self.feed(data, batch=10) as slow:
             pause = threading.Event()
-            for left, right in zip(fast, slow, strict=True):
-                pause.wait(0.0002)
-                assert np.array_equal(self.read(left), self.read(right))
+            for fast_batch, slow_batch in zip(fast, slow, strict=True):
+                pause.wait(0.0002)  # seconds
+                assert np.array_equal(self.read(fast_batch), self.read(slow_batch))
 
     def test_closing_leaves_kept_batches_valid(self) -> None:
         feed = self.feed(np.arange(100), batch=10)
@@ -90,5 +90,5 @@ class EngineTests:
         assert np.array_equal(self.read(kept), before)
 
     def address(self, leaf: Any) -> int:
-        """Return the memory address of a leaf."""
+        """Return the memory address of one array of a batch."""
         return int(leaf.__array_interface__["data"][0])

@@ -1,7 +1,8 @@
-"""A simulated device: own memory, copies in virtual time, and checks for hazards.
+"""A simulated device with its own memory. Copies take virtual time.
 
-The engine raises HazardError where a real device would silently corrupt data: a slot written during its copy,
-overwritten while lent, lent twice, or read before arrival. Device memory contains a poison value until a copy arrives.
+The engine raises HazardError where a real device would silently corrupt data: if a slot is written during its copy,
+overwritten while lent, lent twice, or read before its copy has arrived. Until a copy arrives, the device memory of the
+slot contains POISON.
 """
 
 import mmap
@@ -18,7 +19,7 @@ from forebay.errors import ForebayError
 
 __all__ = ["HazardError", "SimulatedEngine", "SimulatedMemory", "VirtualClock"]
 
-POISON = 0xDB
+POISON = 0xDB  # value of each byte
 
 
 class HazardError(ForebayError, AssertionError):
@@ -27,26 +28,27 @@ class HazardError(ForebayError, AssertionError):
 
 @dataclass(slots=True)
 class VirtualClock:
-    """A clock that advances only when a thread waits."""
+    """A clock that advances only when a thread waits for a copy."""
 
-    now: float = 0.0
+    now: float = 0.0  # seconds
 
     def advance_to(self, moment: float) -> None:
+        """Set the time, unless it is already later."""
         self.now = max(self.now, moment)
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedMemory:
-    """The host side and the device side of a slot."""
+    """The host and device memory of a slot. Times are virtual seconds."""
 
     host: Any
     device: Any
-    block: Any = None
+    block: Any = None  # worker processes cannot share this memory
     state: str = "free"  # "free", "in flight" or "arrived"
-    checksum: int = 0
-    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and bytes of the parts in flight
-    arrives_at: float = 0.0
-    reusable_at: float = 0.0  # when the queued work of the consumer is done with the slot
+    checksum: int = 0  # of the host memory at the start of the copy
+    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and size in bytes of each copied part
+    arrives_at: float = 0.0  # when the copy ends
+    reusable_at: float = 0.0  # when the work that the consumer has queued no longer reads the slot
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.device, leaf, batch=batch)
@@ -64,7 +66,7 @@ class SimulatedMemory:
 class SimulatedEngine:
     """A device whose copies take `latency_seconds` + bytes / `bytes_per_second`.
 
-    The queued work of the consumer ends `consumer_seconds` after the consumer releases a slot.
+    The work that the consumer has queued ends `consumer_seconds` after the feed reclaims the slot.
     """
 
     bytes_per_second: float = 50e9
@@ -72,9 +74,9 @@ class SimulatedEngine:
     consumer_seconds: float = 0.0
     name: str = "simulated"
     alignment: int = 256
-    far: bool = True  # name of `is_device` in 0.1; the constructor keeps it
+    far: bool = True  # the constructor keeps the name that `is_device` had in 0.1
     clock: VirtualClock = field(default_factory=VirtualClock)
-    copies: int = 0
+    copies: int = 0  # number of copies started
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     device_handoff: ClassVar[None] = None
@@ -93,9 +95,9 @@ class SimulatedEngine:
         return SimulatedMemory(mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes))
 
     def wait_host_free(self, memory: SimulatedMemory) -> None:
-        """Finish the copy from host memory.
+        """Finish the copy that reads the host memory.
 
-        If the slot was not lent by then, its content is discarded.
+        A slot that is still in flight was never lent. Its content is discarded.
         """
         with self._lock:
             if memory.state == "in flight":
@@ -103,7 +105,7 @@ class SimulatedEngine:
                 memory.state = "free"
 
     def send(self, memory: SimulatedMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """Start a copy; the device side contains poison until the copy arrives."""
+        """Start a copy, and fill the device memory with POISON until the copy arrives."""
         with self._lock:
             if memory.state == "arrived":
                 raise HazardError("a slot was sent while its previous content was still lent.")
@@ -118,7 +120,7 @@ class SimulatedEngine:
             self.copies += 1
 
     def await_arrival(self, memory: SimulatedMemory) -> None:
-        """Finish the copy, so that the consumer may read."""
+        """Finish the copy, so that the consumer may read the slot."""
         with self._lock:
             if memory.state == "arrived":
                 raise HazardError("a slot was lent twice.")
@@ -127,13 +129,13 @@ class SimulatedEngine:
             self._finish_copy(memory)
 
     def hand_out(self, memory: SimulatedMemory) -> None:
-        """Check that the slot has arrived and was not reclaimed."""
+        """Raise HazardError unless the copy has arrived and the slot was not reclaimed since."""
         with self._lock:
             if memory.state != "arrived":
                 raise HazardError(f"a batch was taken from a slot that is not lent: its state is {memory.state!r}.")
 
     def reclaim(self, memories: Sequence[SimulatedMemory]) -> bool:
-        """Take slots back; the queued work of the consumer ends `consumer_seconds` later."""
+        """Free lent slots. The next copy to them starts `consumer_seconds` later at the earliest."""
         with self._lock:
             for memory in memories:
                 if memory.state != "arrived":
@@ -142,17 +144,18 @@ class SimulatedEngine:
         return True
 
     def close_slot(self, memory: SimulatedMemory) -> None:
-        """Do nothing: the memory is freed with its last view."""
+        """Do nothing: Python frees the memory with its last view."""
 
     def close(self) -> None:
         """Do nothing: the engine holds no resources."""
 
     def _finish_copy(self, memory: SimulatedMemory) -> None:
+        """Advance the clock to the end of the copy, and write the device memory."""
         if memory.state != "in flight":
             return
         self.clock.advance_to(memory.arrives_at)
         if zlib.crc32(memory.host) != memory.checksum:
-            raise HazardError("the host side of a slot was written while its copy was in flight.")
+            raise HazardError("the host memory of a slot was written while its copy was in flight.")
         for offset, nbytes in memory.parts:
             memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"

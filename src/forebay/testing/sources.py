@@ -13,6 +13,8 @@ from forebay.core.spec import Array, Tree
 
 __all__ = ["SourceTests"]
 
+FILL = 0xA5  # byte that targets contain before a gather; no test expects it
+
 
 class SourceTests:
     """Subclass this class and define `make_source`; pytest then runs the suite on your source.
@@ -22,8 +24,8 @@ class SourceTests:
     ...         rows = np.arange(60.0).reshape(20, 3)
     ...         return MySource(rows), rows
 
-    `make_source` returns the source and the tree of arrays with all its expected rows. A few dozen rows are enough. If
-    the source has boundaries between files or blocks, include some.
+    `make_source` returns the source, and a tree of arrays with all rows that it must deliver. A few dozen rows are
+    enough. If the source has boundaries between files or blocks, include some.
     """
 
     def make_source(self, tmp_path: Path) -> tuple[Source, Tree]:
@@ -31,6 +33,7 @@ class SourceTests:
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:
+        """The source that `make_source` returns, and its expected rows. The source is closed after the test."""
         source, tree = self.make_source(tmp_path)
         yield source, tree
         source.close()
@@ -41,6 +44,7 @@ class SourceTests:
 
     @pytest.fixture
     def expected(self, made: tuple[Source, Tree]) -> list[Array]:
+        """The expected rows, one array per leaf."""
         source, tree = made
         return [np.asarray(leaf) for leaf in source.structure.flatten_like(tree)]
 
@@ -73,7 +77,7 @@ class SourceTests:
         assert_rows(source, np.random.default_rng(0).permutation(len(source)), expected)
 
     def test_repeated_rows_are_correct(self, source: Source, expected: list[Array]) -> None:
-        assert_rows(source, some_rows(source, 3 * len(source)), expected)
+        assert_rows(source, random_rows(source, 3 * len(source)), expected)
 
     def test_gathering_zero_rows_is_allowed(self, source: Source, expected: list[Array]) -> None:
         assert_rows(source, np.arange(0), expected)
@@ -88,22 +92,24 @@ class SourceTests:
             assert_rows(source, slice(len(source) // 3, stop), expected)
 
     def test_four_concurrent_threads_get_their_own_rows(self, source: Source, expected: list[Array]) -> None:
-        batches = [some_rows(source, 16, seed=seed) for seed in range(64)]
+        batches = [random_rows(source, 16, seed=seed) for seed in range(64)]
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda rows: assert_rows(source, rows, expected), batches))
 
     def test_gather_does_not_change_the_row_numbers(self, source: Source) -> None:
-        rows = some_rows(source, 16)
+        rows = random_rows(source, 16)
         before = rows.copy()
-        source.gather(rows, empty_rows(source, len(rows)))
+        source.gather(rows, make_target(source, len(rows)))
         assert rows.tolist() == before.tolist()
 
     def test_gather_writes_nothing_outside_its_target(self, source: Source, expected: list[Array]) -> None:
-        rows = some_rows(source, 7)
-        wide = [np.full((len(rows) + 2, leaf[:1].nbytes), 0xA5, np.uint8) for leaf in empty_rows(source, 1)]
-        inner = [_rows_in(piece[1:-1], leaf) for piece, leaf in zip(wide, empty_rows(source, len(rows)), strict=True)]
-        source.gather(rows, inner)
-        assert all((piece[[0, -1]] == 0xA5).all() for piece in wide)
+        rows = random_rows(source, 7)
+        # Each buffer has room for one more row before and one more row after the target.
+        buffers = [np.full((len(rows) + 2, leaf[:1].nbytes), FILL, np.uint8) for leaf in make_target(source, 1)]
+        leaves = make_target(source, len(rows))
+        target = [_view_as(buffer[1:-1], leaf) for buffer, leaf in zip(buffers, leaves, strict=True)]
+        source.gather(rows, target)
+        assert all((buffer[[0, -1]] == FILL).all() for buffer in buffers)
 
     def test_its_memory_regions_do_not_move(self, source: Source) -> None:
         regions = list(source.memory())
@@ -117,27 +123,28 @@ class SourceTests:
 
 
 def assert_rows(source: Source, rows: Rows, expected: list[Array]) -> None:
-    """Gather rows and compare them with the expected rows byte by byte."""
-    out = empty_rows(source, row_count(rows))
-    source.gather(rows, out)
-    for leaf, whole, spec in zip(out, expected, source.specs, strict=True):
-        correct = np.ascontiguousarray(whole[rows]).astype(spec.dtype)
+    """Gather rows, and compare them byte by byte with the same rows of `expected`."""
+    target = make_target(source, row_count(rows))
+    source.gather(rows, target)
+    for leaf, all_rows, spec in zip(target, expected, source.specs, strict=True):
+        correct = np.ascontiguousarray(all_rows[rows]).astype(spec.dtype)
         assert leaf.tobytes() == correct.tobytes(), f"rows {rows} should be {correct}, but are {leaf}"
 
 
-def empty_rows(source: Source, count: int) -> list[Array]:
-    """Return arrays to gather rows into, filled with a value that no test expects."""
+def make_target(source: Source, count: int) -> list[Array]:
+    """Return arrays for `gather` to write `count` rows to, filled with FILL."""
     shapes = [tuple(length or 0 for length in spec.shape) for spec in source.specs]
-    blank = [np.empty((count, *shape), spec.dtype) for shape, spec in zip(shapes, source.specs, strict=True)]
-    for leaf in blank:
-        leaf.reshape(-1).view(np.uint8).fill(0xA5)
-    return blank
+    target = [np.empty((count, *shape), spec.dtype) for shape, spec in zip(shapes, source.specs, strict=True)]
+    for leaf in target:
+        leaf.reshape(-1).view(np.uint8).fill(FILL)
+    return target
 
 
-def some_rows(source: Source, count: int, *, seed: int = 0) -> Array:
-    """Return random row numbers with repeats; none if the source is empty."""
+def random_rows(source: Source, count: int, *, seed: int = 0) -> Array:
+    """Return `count` random row numbers with repeats, or none if the source is empty."""
     return np.random.default_rng(seed).integers(0, max(1, len(source)), count if len(source) else 0)
 
 
-def _rows_in(memory: Array, like: Array) -> Array:
+def _view_as(memory: Array, like: Array) -> Array:
+    """Return a view of the memory with the shape and dtype of `like`."""
     return np.ndarray(like.shape, like.dtype, buffer=memory)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for pipelines: trees of arrays with all kinds of strides, schedules, seeds."""
+"""Hypothesis strategies for tests of pipelines: arrays in many memory layouts, trees, schedules, seeds."""
 
 from typing import Any
 
@@ -15,59 +15,60 @@ dtypes = st.sampled_from([np.dtype(name) for name in ("bool", "u1", "i2", ">i4",
 
 @st.composite
 def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
-    """Draw an array that is C-ordered, sliced, strided, reversed, Fortran-ordered, transposed or unaligned."""
+    """Draw an array with `rows` rows in one of seven memory layouts."""
     shape = draw(st.lists(st.integers(1, 4), max_size=2).map(tuple))
     dtype = draw(dtypes)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kind = draw(st.sampled_from(("plain", "columns", "strided", "reversed", "fortran", "transposed", "unaligned")))
-    whole = random.integers(0, 100, (rows * 2, *(length + 1 for length in shape))).astype(dtype)
-    cut = (slice(rows), *(slice(length) for length in shape))
-    match kind:
+    layout = draw(st.sampled_from(("plain", "columns", "strided", "reversed", "fortran", "transposed", "unaligned")))
+    # `larger` has twice the rows and one more element per axis. Each layout selects a part of it.
+    larger = random.integers(0, 100, (rows * 2, *(length + 1 for length in shape))).astype(dtype)
+    part = (slice(rows), *(slice(length) for length in shape))
+    match layout:
         case "plain":
-            return np.ascontiguousarray(whole[cut])
+            return np.ascontiguousarray(larger[part])
         case "columns":
-            return whole[cut]
+            return larger[part]
         case "strided":
-            return whole[(slice(None, None, 2), *cut[1:])]
+            return larger[(slice(None, None, 2), *part[1:])]
         case "reversed":
-            return whole[cut][::-1]
+            return larger[part][::-1]
         case "fortran":
-            return np.asfortranarray(whole[cut])
+            return np.asfortranarray(larger[part])
         case "transposed":
-            return np.ascontiguousarray(np.moveaxis(whole[cut], 0, -1)).transpose(
-                whole.ndim - 1, *range(whole.ndim - 1)
+            return np.ascontiguousarray(np.moveaxis(larger[part], 0, -1)).transpose(
+                larger.ndim - 1, *range(larger.ndim - 1)
             )
         case _:
-            plain = np.ascontiguousarray(whole[cut])
-            room = np.zeros(plain.nbytes + 1, np.uint8)[1:]
-            moved: np.ndarray[Any, Any] = room.view(dtype).reshape(plain.shape)
-            moved[...] = plain
-            return moved
+            plain = np.ascontiguousarray(larger[part])
+            buffer = np.zeros(plain.nbytes + 1, np.uint8)[1:]
+            unaligned: np.ndarray[Any, Any] = buffer.view(dtype).reshape(plain.shape)
+            unaligned[...] = plain
+            return unaligned
 
 
 @st.composite
 def trees(draw: st.DrawFn, *, rows: int) -> Any:
     """Draw an array, or a tuple, dict or nested tuple of equally long arrays."""
     leaf = arrays(rows=rows)
-    kinds = (
+    structures = (
         leaf,
         st.tuples(leaf, leaf),
         st.dictionaries(st.sampled_from("abc"), leaf, min_size=1),
         st.tuples(leaf, st.tuples(leaf)),
     )
-    return draw(st.one_of(*kinds))
+    return draw(st.one_of(*structures))
 
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
     """Draw the schedule of a small epoch, with any remainder, shard, passes and batch limit."""
-    count = draw(st.integers(1, 5))
+    shard_count = draw(st.integers(1, 5))
     return Schedule(
         pass_rows=draw(st.integers(1, 60)),
         batch_rows=draw(st.integers(1, 9)),
         drop_remainder=draw(st.booleans()),
-        shard_index=draw(st.integers(0, count - 1)),
-        shard_count=count,
+        shard_index=draw(st.integers(0, shard_count - 1)),
+        shard_count=shard_count,
         passes=draw(st.integers(1, 3)),
         batch_limit=draw(st.none() | st.integers(1, 12)),
     )

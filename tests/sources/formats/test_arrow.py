@@ -16,7 +16,7 @@ from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.files.many_files import open_files
 from forebay.sources.formats.arrow import open_arrow
 from forebay.sources.formats.parquet import open_parquet
-from forebay.testing.sources import SourceTests, assert_rows, some_rows
+from forebay.testing.sources import SourceTests, assert_rows, random_rows
 
 
 def tree(rows=50):
@@ -174,7 +174,7 @@ class TestWrittenSliceOfATable(SourceTests):
 
 def test_plain_arrow_columns_stay_in_the_file(tmp_path):
     source = open_arrow(write_arrow(tmp_path / "x.arrow", table({"x": tree()["x"]}), rows=20))
-    assert_rows(source, some_rows(source, 30), [tree()["x"]])
+    assert_rows(source, random_rows(source, 30), [tree()["x"]])
     assert source.held_nbytes == 0
     assert [(extent.first, extent.rows) for extent in source.memory_extents()[0]] == [(0, 20), (20, 20), (40, 10)]
 

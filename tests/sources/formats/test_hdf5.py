@@ -15,7 +15,7 @@ from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.files.many_files import open_files
 from forebay.sources.formats.hdf5 import open_hdf5
 from forebay.sources.formats.hdf5_chunks import Hdf5Chunks
-from forebay.testing.sources import SourceTests, assert_rows, some_rows
+from forebay.testing.sources import SourceTests, assert_rows, random_rows
 
 
 def tree():
@@ -236,7 +236,7 @@ def test_each_chunk_is_decompressed_once_if_the_budget_holds_all(tmp_path, monke
         Hdf5Chunks, "decompress", lambda self, run, target: calls.append(run) or decompress(self, run, target)
     )
     source = open_hdf5(path)
-    assert_rows(source, some_rows(source, 300), [np.arange(100.0)])
+    assert_rows(source, random_rows(source, 300), [np.arange(100.0)])
     assert_rows(source, slice(0, 100), [np.arange(100.0)])
     assert sorted(calls) == list(range(10))
 
@@ -244,7 +244,7 @@ def test_each_chunk_is_decompressed_once_if_the_budget_holds_all(tmp_path, monke
 def test_held_bytes_stay_within_the_budget(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000.0)}, compression="gzip", chunks=(10,))
     source = open_hdf5(path, max_held_nbytes=800)
-    assert_rows(source, some_rows(source, 300), [np.arange(1000.0)])
+    assert_rows(source, random_rows(source, 300), [np.arange(1000.0)])
     assert source.held_nbytes == 800
 
 

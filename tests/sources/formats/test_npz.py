@@ -10,7 +10,7 @@ from forebay.core.spec import ArraySpec
 from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.formats.inflate import DeflatedData
 from forebay.sources.formats.npz import open_npz
-from forebay.testing.sources import SourceTests, assert_rows, some_rows
+from forebay.testing.sources import SourceTests, assert_rows, random_rows
 
 
 def tree():
@@ -83,8 +83,8 @@ def test_a_compressed_member_is_inflated_once(tmp_path, monkeypatch):
     inflate, calls = DeflatedData.inflate, []
     monkeypatch.setattr(DeflatedData, "inflate", lambda self: calls.append(self) or inflate(self))
     source = open_npz(tmp_path / "x.npz")
-    assert_rows(source, some_rows(source, 9), [tree()["x"]])
-    assert_rows(source, some_rows(source, 9, seed=1), [tree()["x"]])
+    assert_rows(source, random_rows(source, 9), [tree()["x"]])
+    assert_rows(source, random_rows(source, 9, seed=1), [tree()["x"]])
     assert len(calls) == 1
 
 
