@@ -15,7 +15,7 @@ from forebay.doctor.predict.timeline import DeviceOperation, HostAction
 MB, GB = 1_000_000, 1_000_000_000
 THERE = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=True)
 LATER = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=False)
-DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True, doubts=True)
+DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True, is_cautious=True)
 
 
 def checks(first, *, then="launch"):
@@ -23,11 +23,11 @@ def checks(first, *, then="launch"):
     actions = [
         HostAction(0.5, (first,), kind="launch"),
         HostAction(0.0, (first + 1,), line=READ, kind="download"),
-        HostAction(1.0, awaits=(first + 1,), line=READ, kind="download"),
+        HostAction(1.0, awaited_operations=(first + 1,), line=READ, kind="download"),
         HostAction(5.0),
         HostAction(0.5, line=UPLOAD, kind=then, ends_step=True),
     ]
-    copy = DeviceOperation(3.0, engine="device to host", line=READ, nbytes=10 * GB, pageable=True)
+    copy = DeviceOperation(3.0, engine="device to host", line=READ, nbytes=10 * GB, is_pageable=True)
     return actions, [DeviceOperation(4.0), copy]
 
 

@@ -21,7 +21,7 @@ def calls(first):
         HostAction(0.0, (first + 1,), kind="run"),
         HostAction(3.0 + 2.0, (first + 2,), kind="run"),
         HostAction(3.0, (first + 3,), kind="run"),
-        HostAction(0.0, awaits=(first + 3,), ends_step=True),
+        HostAction(0.0, awaited_operations=(first + 3,), ends_step=True),
     ]
     there, back = (
         DeviceOperation(3.0, engine=way, line=READ, nbytes=300) for way in ("device to host", "host to device")
@@ -39,10 +39,10 @@ def test_host_work_on_moved_data_runs_on_the_device():
     def moves(first):
         actions = [
             HostAction(0.0, (first,), line=READ, kind="move"),
-            HostAction(0.0, awaits=(first,), line=READ, kind="move"),
+            HostAction(0.0, awaited_operations=(first,), line=READ, kind="move"),
             HostAction(2.0),
             HostAction(0.0, (first + 1,), line=UPLOAD, kind="move"),
-            HostAction(0.0, awaits=(first + 1,), line=UPLOAD, kind="move"),
+            HostAction(0.0, awaited_operations=(first + 1,), line=UPLOAD, kind="move"),
             HostAction(0.5, ends_step=True),
         ]
         return actions, [DeviceOperation(3.0, engine="device to host"), DeviceOperation(3.0, engine="host to device")]
@@ -67,7 +67,7 @@ def test_an_operation_placed_with_its_data_moves_nothing():
     def moves(first):
         actions = [
             HostAction(1.0, (first,), line=UPLOAD, kind="move"),
-            HostAction(0.0, awaits=(first,), line=UPLOAD, kind="move"),
+            HostAction(0.0, awaited_operations=(first,), line=UPLOAD, kind="move"),
             HostAction(0.5, (first + 1,), kind="launch", ends_step=True),
         ]
         return actions, [DeviceOperation(3.0, engine="device to host", line=UPLOAD), DeviceOperation(1.0)]
@@ -106,7 +106,7 @@ def test_data_that_an_operation_moves_can_be_prefetched():
 
 def test_a_compiled_call_in_the_next_step_does_not_belong_to_the_moved_data():
     def calls_once(first):
-        actions = [HostAction(1.0, (first,), kind="run"), HostAction(0.0, awaits=(first,), ends_step=True)]
+        actions = [HostAction(1.0, (first,), kind="run"), HostAction(0.0, awaited_operations=(first,), ends_step=True)]
         return actions, [DeviceOperation(0.5, engine="device to host", line=READ)]
 
     assert typical(steps(calls_once)) == pytest.approx(1.5)

@@ -35,14 +35,16 @@ def launch_bound(first):
 
 def device_bound(first):
     """Wait for the previous step; the device needs 5."""
-    return [HostAction(1.0, (first,), awaits=(first - 1,), kind="launch", ends_step=True)], [DeviceOperation(5.0)]
+    return [HostAction(1.0, (first,), awaited_operations=(first - 1,), kind="launch", ends_step=True)], [
+        DeviceOperation(5.0)
+    ]
 
 
 def reads_back(first):
     """Queue 4 of device work in 1, wait for it, then run Python for 2."""
     actions = [
         HostAction(1.0, (first,), kind="launch"),
-        HostAction(0.0, awaits=(first,), line=READ, kind="download"),
+        HostAction(0.0, awaited_operations=(first,), line=READ, kind="download"),
         HostAction(2.0, ends_step=True),
     ]
     return actions, [DeviceOperation(4.0)]
@@ -72,7 +74,7 @@ def test_copies_of_one_direction_run_one_by_one_and_kernels_of_two_streams_overl
 
 
 def test_an_operation_waits_for_another_stream():
-    operations = (DeviceOperation(3.0, stream=1), DeviceOperation(1.0, stream=2, after=(0,)))
+    operations = (DeviceOperation(3.0, stream=1), DeviceOperation(1.0, stream=2, dependencies=(0,)))
     assert simulate_steps(Timeline((HostAction(0.0, (0, 1), ends_step=True),), operations)) == (4.0,)
 
 
@@ -119,13 +121,13 @@ def test_prefetched_input_costs_only_the_time_beyond_the_step():
 
 
 def test_a_cuda_graph_leaves_the_device_time():
-    assert typical(launch_as_graph(seconds_each=0.1)(steps(launch_bound))) == pytest.approx(2.0)
+    assert typical(launch_as_graph(seconds_per_operation=0.1)(steps(launch_bound))) == pytest.approx(2.0)
 
 
 def test_a_compiled_program_takes_at_least_the_time_of_its_call():
-    called = launch_as_graph(seconds_each=0.0, seconds_once=3.0)(steps(launch_bound))
+    called = launch_as_graph(seconds_per_operation=0.0, seconds_per_step=3.0)(steps(launch_bound))
     assert typical(called) == pytest.approx(3.0)
-    assert typical(launch_as_graph(seconds_each=0.0, seconds_once=1e3)(steps(launch_bound))) <= typical(
+    assert typical(launch_as_graph(seconds_per_operation=0.0, seconds_per_step=1e3)(steps(launch_bound))) <= typical(
         steps(launch_bound)
     )
 
@@ -208,8 +210,8 @@ def test_combined_cures_are_simulated_together_and_not_added():
 actions = st.builds(
     HostAction,
     seconds=st.floats(0, 1),
-    queues=st.lists(st.integers(0, 5), max_size=3).map(tuple),
-    awaits=st.lists(st.integers(0, 5), max_size=2).map(tuple),
+    queued_operations=st.lists(st.integers(0, 5), max_size=3).map(tuple),
+    awaited_operations=st.lists(st.integers(0, 5), max_size=2).map(tuple),
     line=st.sampled_from([UPLOAD, READ]),
     kind=st.sampled_from(["work", "upload", "download", "input", "launch"]),
     ends_step=st.booleans(),
@@ -236,9 +238,9 @@ CURES = [
     defer_waits(READ),
     page_lock_copies(UPLOAD, bytes_per_second=1e4),
     prefetch_input(producer_seconds=0.1),
-    launch_as_graph(seconds_each=1e-6),
+    launch_as_graph(seconds_per_operation=1e-6),
     check_on_device(READ, bytes_per_second=1e4, passes=1, waits=False),
-    check_on_device(READ, bytes_per_second=1e4, passes=4, waits=True, doubts=True),
+    check_on_device(READ, bytes_per_second=1e4, passes=4, waits=True, is_cautious=True),
 ]
 
 

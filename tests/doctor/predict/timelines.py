@@ -30,8 +30,8 @@ def uploads(first):
     """Copy for 3 while the host is blocked, then compute for 4."""
     actions = [
         HostAction(0.5, (first,), line=UPLOAD, kind="upload"),
-        HostAction(0.0, awaits=(first,), line=UPLOAD, kind="upload"),
+        HostAction(0.0, awaited_operations=(first,), line=UPLOAD, kind="upload"),
         HostAction(0.5, (first + 1,), kind="launch"),
-        HostAction(0.0, awaits=(first + 1,), ends_step=True),
+        HostAction(0.0, awaited_operations=(first + 1,), ends_step=True),
     ]
     return actions, [DeviceOperation(3.0, engine="host to device", line=UPLOAD, nbytes=300), DeviceOperation(4.0)]

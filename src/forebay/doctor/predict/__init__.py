@@ -1,1 +1,1 @@
-"""Predictions: Forebay changes the recorded timeline as a cure would, and simulates it."""
+"""Predictions of the step time: a cure changes the recorded timeline, which is then simulated."""

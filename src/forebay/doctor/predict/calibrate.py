@@ -1,10 +1,12 @@
 """Calibration of a timeline to the pace of unprofiled steps.
 
-The doctor profiles in two ways: hooks alone, or hooks and a record of the device, which slows the host down.
-Calibration has two steps. First, it gives calls, and the work between them, the time that they took with hooks alone.
-This timeline does not depend on unprofiled steps, so their step time tests it: if the two differ too much, the model is
-not reliable. Second, it sets the pace. The speed of a machine drifts, so it scales host time and copies of pageable
-memory until the simulated step equals the unprofiled step.
+The doctor profiles some steps with hooks alone, and some with hooks and a record of the device, which slows the host
+down. A timeline comes from recorded steps. Calibration removes the cost of profiling from the timeline in two steps:
+
+1. It scales calls, and the work between them, to the time that they took with hooks alone. If the simulated step still
+   differs too much from the measured steps, the model is not reliable.
+2. It scales host time, and copies of pageable memory, until the simulated step equals the unprofiled step. This factor
+   is the pace of the host. It removes the cost of the hooks and the drift of the machine's speed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,33 +20,34 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.predict.build_timeline import select_typical_steps
-from forebay.doctor.predict.host_time import WAITS, WORK, host_intervals
+from forebay.doctor.predict.host_time import WAIT_KINDS, WORK, host_intervals
 from forebay.doctor.predict.simulate import LARGEST_ERROR
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_step_seconds
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
 # Limits for the ratio of the time without a device record to the time with one. A ratio outside them compares different
-# work. A record makes calls at most three times as slow. It can also avoid page faults of batches; without a record,
-# these batches took 2.5 times as long.
-LEAST_RATIO, MOST_RATIO = 0.3, 3.0
-LEAST_PACE, MOST_PACE = 0.5, 1.5  # low, because hooks that count every TensorFlow operation can double a step
+# work. A record makes calls at most three times as slow, so the ratio is at least 0.3. A record can also avoid page
+# faults; without a record, making the same batches took 2.5 times as long, so the ratio is at most 3.
+SMALLEST_RATIO, LARGEST_RATIO = 0.3, 3.0
+# Limits for the factor on host time. Hooks that count every TensorFlow operation can double a step, hence 0.5.
+SMALLEST_PACE, LARGEST_PACE = 0.5, 1.5
 LAUNCH_SECONDS = 15e-6  # host time per PyTorch operation, including its share of the backward pass
-CLOSE_SHARE = 0.002  # of the step; the search for the pace ends at a smaller error
-MOST_TRIES = 12
-MIDDLE_QUANTILES = 0.25, 0.75  # the middle half of all steps
+PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
+MOST_TRIES = 12  # of the search for the pace
+MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
 
 SiteKey = tuple[str, int]  # kind and line
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedTimeline:
-    """A timeline at the pace of unprofiled steps, with its errors."""
+    """A timeline at the pace of unprofiled steps, with its errors as shares of a step."""
 
     timeline: Timeline
     measured: float  # seconds per step
-    structure_error: float  # of the simulated step, compared to the step with a device record
-    cost_error: float  # after the cost of the device record is removed, compared to measured steps
+    structure_error: float  # of the uncalibrated timeline, compared to the steps with a device record
+    cost_error: float  # after the cost of the device record is removed, compared to the measured steps
     pace_error: float  # after the pace is set, compared to the measured step
 
     @property
@@ -53,7 +56,7 @@ class CalibratedTimeline:
 
 
 def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
-    """Calibrate the timeline of a capture."""
+    """Return the calibrated timeline of a capture."""
     measured = view.step_seconds
     if view.device is None:
         return CalibratedTimeline(
@@ -72,42 +75,45 @@ def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
     )
 
 
-def _relative_error(value: float, wanted: float) -> float:
-    return abs(value - wanted) / wanted if wanted else 1.0
+def _relative_error(value: float, expected: float) -> float:
+    return abs(value - expected) / expected if expected else 1.0
 
 
 def _error_outside_measured(seconds: float, view: CaptureView) -> float:
-    """Return the relative distance to the range of measured steps.
+    """Return the distance of a step time to the range of measured steps, as a share of a step.
 
-    The range holds the middle half of profiled and of unprofiled steps, which differ by the cost of hooks and by drift.
+    The range covers the middle half of the profiled steps and of the unprofiled steps. The two differ by the cost of
+    the hooks and by the drift of the machine's speed.
     """
     assert view.steps is not None
     profiled = np.diff(view.steps.edges) / 1e9
-    known = [
+    measured = [
         view.step_seconds,
         *np.quantile(profiled, MIDDLE_QUANTILES),
         *np.quantile(view.unprofiled_seconds or profiled, MIDDLE_QUANTILES),
     ]
-    return float(max(0.0, min(known) - seconds, seconds - max(known))) / view.step_seconds
+    return float(max(0.0, min(measured) - seconds, seconds - max(measured))) / view.step_seconds
 
 
 def _recorded_seconds(device_view: DeviceView) -> float:
+    """Return the mean duration of the typical recorded steps."""
     return fmean(end - start for start, end in select_typical_steps(device_view)) / 1e9
 
 
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
-    """Return ratios of profiled to recorded time, for calls by kind and line, and for other work.
+    """Return the ratio of the time without a device record to the time with one.
 
-    If the device limits the loop, launches block most of the time. Without recorded calls, these waits look like host
-    work, so this function limits the work to the time that launches take.
+    Calls have one ratio per kind and line; the work between calls has one ratio. If the device limits the loop, most
+    of the launch time is waiting. Without recorded calls, this waiting looks like work, so this function limits the
+    work to the time that launches take.
     """
     assert view.steps is not None
-    before = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
+    profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
     recorded = _median_seconds(device_view.events, device_view.thread, device_view.edges.tolist())
     ratios = {
-        site: min(MOST_RATIO, max(LEAST_RATIO, before[site] / seconds))
+        site: min(LARGEST_RATIO, max(SMALLEST_RATIO, profiled[site] / seconds))
         for site, seconds in recorded.items()
-        if site in before and seconds > 0 and before[site] > 0 and site[0] not in WAITS
+        if site in profiled and seconds > 0 and profiled[site] > 0 and site[0] not in WAIT_KINDS
     }
     work = recorded.get((WORK, -1), 0.0)
     if device_view.bound_seconds and not device_view.lags_behind and not len(device_view.calls) and work:
@@ -116,79 +122,85 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
 
 
 def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[int]) -> dict[SiteKey, float]:
-    """Return the seconds of the median step, by kind and line."""
+    """Return for each kind and line the median over all steps of its seconds per step."""
     inside = [event for event in events if event.thread == thread and event.end > edges[0] and event.start < edges[-1]]
     steps: list[dict[SiteKey, float]] = []
     for start, end in pairwise(edges):
         sums: dict[SiteKey, float] = {}
-        for piece in host_intervals(inside, thread, start, end):
-            sums[piece.kind, piece.line] = sums.get((piece.kind, piece.line), 0.0) + piece.seconds
+        for interval in host_intervals(inside, thread, start, end):
+            site = interval.kind, interval.line
+            sums[site] = sums.get(site, 0.0) + interval.seconds
         steps.append(sums)
     sites = {site for sums in steps for site in sums}
     return {site: median(sums.get(site, 0.0) for sums in steps) for site in sites}
 
 
 def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
-    work = ratios.get((WORK, -1), 1.0)
+    """Scale host time and blocking copies by the ratio of their line."""
+    work_ratio = ratios.get((WORK, -1), 1.0)
     actions = [
-        replace(action, seconds=action.seconds * (work if action.kind == "launch" else ratios.get(site, 1.0)))
+        replace(action, seconds=action.seconds * (work_ratio if action.kind == "launch" else ratios.get(site, 1.0)))
         for action, site in ((action, (action.kind, action.line)) for action in timeline.actions)
     ]
     operations = [
-        replace(each, seconds=each.seconds * _copying_ratio(each, ratios)) if _is_copied(each) else each
+        replace(each, seconds=each.seconds * _copy_ratio(each, ratios)) if _is_copied_by_call(each) else each
         for each in timeline.operations
     ]
-    return timeline.changed(actions=actions, operations=operations)
+    return timeline.with_parts(actions=actions, operations=operations)
 
 
-def _copying_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
-    """Return the ratio of the uploads of its line, or else of the compiled calls that copy."""
+def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
+    """Return the ratio of the uploads on the line of a copy, or else of its compiled calls."""
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 
-def _with_measured_pace(timeline: Timeline, measured: float, untraced: float) -> Timeline:
-    """Set the pace of the host.
+def _with_measured_pace(timeline: Timeline, measured: float, unprofiled: float) -> Timeline:
+    """Scale the host to the measured pace.
 
-    If the device limits the step, the host runs ahead of it. Then the time between the loop's own turns, without a wait
-    for the device, gives the pace.
+    If the device limits the step, the step time does not show the pace of the host, because the host runs ahead. The
+    time between two turns of the unprofiled loop then shows the pace, because no turn waits for the device.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
-    if not 0 < untraced < measured * (1 - LARGEST_ERROR):
+    if not 0 < unprofiled < measured * (1 - LARGEST_ERROR):
         return timeline
-    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), untraced))
+    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), unprofiled))
 
 
-def _find_pace(timeline: Timeline, wanted: float) -> float:
-    """Find the pace by bisection. Stop when the step is close enough or after a fixed number of tries."""
-    low, high, pace = LEAST_PACE, MOST_PACE, 1.0
+def _find_pace(timeline: Timeline, expected: float) -> float:
+    """Find by bisection the pace at which a step takes `expected` seconds."""
+    low, high, pace = SMALLEST_PACE, LARGEST_PACE, 1.0
     for _ in range(MOST_TRIES):
-        takes = steady_step_seconds(_with_pace(timeline, pace))
-        if _relative_error(takes, wanted) <= CLOSE_SHARE:
+        seconds = steady_step_seconds(_with_pace(timeline, pace))
+        if _relative_error(seconds, expected) <= PACE_TOLERANCE:
             break
-        low, high = (low, pace) if takes > wanted else (pace, high)
+        low, high = (low, pace) if seconds > expected else (pace, high)
         pace = (low + high) / 2
     return pace
 
 
 def _with_instant_device(timeline: Timeline) -> Timeline:
     """Return the timeline with a device that takes no time."""
-    return timeline.changed(
-        operations=[replace(each, seconds=0.0, gap=0.0, latency=0.0) for each in timeline.operations]
+    return timeline.with_parts(
+        operations=[replace(each, seconds=0.0, gap_seconds=0.0, latency_seconds=0.0) for each in timeline.operations]
     )
 
 
 def _is_device_bound(timeline: Timeline) -> bool:
-    """Whether the device limits the step. Then the step does not show the pace of the host."""
-    return steady_step_seconds(_with_pace(timeline, LEAST_PACE)) > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
+    """Whether the device limits the step: a faster host would not shorten it."""
+    fastest = steady_step_seconds(_with_pace(timeline, SMALLEST_PACE))
+    return fastest > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
 
 
 def _with_pace(timeline: Timeline, pace: float) -> Timeline:
+    """Scale host time, and copies of pageable memory, by a factor."""
     actions = [replace(action, seconds=action.seconds * pace) for action in timeline.actions]
-    operations = [replace(each, seconds=each.seconds * pace) if each.pageable else each for each in timeline.operations]
-    return timeline.changed(actions=actions, operations=operations)
+    operations = [
+        replace(each, seconds=each.seconds * pace) if each.is_pageable else each for each in timeline.operations
+    ]
+    return timeline.with_parts(actions=actions, operations=operations)
 
 
-def _is_copied(operation: DeviceOperation) -> bool:
-    """Whether the call itself copies the bytes. Preparation by other threads does not count."""
-    return operation.pageable and operation.engine != "compute"
+def _is_copied_by_call(operation: DeviceOperation) -> bool:
+    """Whether the call itself copies the bytes, and not another thread that prepares the data."""
+    return operation.is_pageable and operation.engine != "compute"

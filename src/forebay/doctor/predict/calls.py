@@ -1,4 +1,4 @@
-"""CUDA calls of a loop, with the operations they queue and wait for."""
+"""CUDA calls of the training loop, with the operations that they queue and wait for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from forebay.doctor.model.device_records import CopyKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.host_time import HostInterval
 
-__all__ = ["CudaCall", "LoopIntervals", "QueuedCalls", "is_transfer"]
+__all__ = ["CudaCall", "LoopCalls", "LoopIntervals", "is_transfer"]
 
-LONGEST_LAUNCH_NS = 20_000  # per operation; a longer launch waits for space in the queue of the device
+LONGEST_LAUNCH_NS = 20_000  # nanoseconds per operation; a longer launch waits for space in the queue of the device
 
 _COPY_DIRECTIONS: dict[str, tuple[int, ...]] = {
     EventKind.UPLOAD: (CopyKind.HOST_TO_DEVICE,),
@@ -29,56 +29,61 @@ class CudaCall:
 
     start: int
     end: int
-    queues: list[int] = field(default_factory=list)  # operations, by their index in the device view
-    awaits: list[int] = field(default_factory=list)
-    launches: bool = False  # whether it launches kernels, inside or outside an event
+    queued_operations: list[int] = field(default_factory=list)  # indices into the operations of the device view
+    awaited_operations: list[int] = field(default_factory=list)  # indices of the operations that it waits for
+    launches: bool = False  # whether the call launches kernels
     sleeps: bool = False  # whether the thread sleeps during the wait; CUDA itself polls
 
-    def own_nanoseconds(self, ends: Any) -> int:
-        """Return the duration without waits."""
-        until = max((int(ends[number]) for number in self.awaits), default=self.start)
-        own = self.end - self.start - max(0, min(until, self.end) - self.start)
-        return min(own, LONGEST_LAUNCH_NS * len(self.queues)) if self.launches else own
+    def own_nanoseconds(self, operation_ends: Any) -> int:
+        """Return the duration of the call without its waits."""
+        wait_end = max((int(operation_ends[index]) for index in self.awaited_operations), default=self.start)
+        own = self.end - self.start - max(0, min(wait_end, self.end) - self.start)
+        return min(own, LONGEST_LAUNCH_NS * len(self.queued_operations)) if self.launches else own
 
 
 @dataclass(slots=True)
-class QueuedCalls:
-    """Calls in order of time, with the queueing time of each operation.
+class LoopCalls:
+    """The CUDA calls of the loop in order of time, and when each operation was queued.
 
-    The preparation of the data of a copy is an operation too. Its index is that of the copy plus the number of
-    operations in the device view.
+    Before some copies, another thread prepares the data. Such a preparation counts as an operation. Its index is the
+    index of the copy plus the number of operations in the device view. All times are in nanoseconds.
     """
 
     calls: list[CudaCall]
-    when: Any  # nanoseconds when each operation was queued; -1 for other steps
-    starts: Any  # nanoseconds when each operation began, or would begin without lag
-    ends: Any  # end times of all operations, then of all preparations
-    staged: dict[int, int] = field(default_factory=dict)  # nanoseconds of preparation, by index of the copy
+    queue_times: Any  # when the host queued each operation; -1 if unknown
+    start_times: Any  # of each operation; an estimate without the lag if the device lags behind
+    end_times: Any  # of all operations, then of all preparations
+    preparation_ns: dict[int, int] = field(default_factory=dict)  # duration of the preparation, by index of the copy
 
-    def at(self, call: CudaCall) -> int:
-        """Return when a call queued its first operation; its end if it queued none."""
-        return max(call.start, min((int(self.when[n]) for n in call.queues if n < len(self.when)), default=call.end))
+    def first_queue_time(self, call: CudaCall) -> int:
+        """Return when a call queued its first operation, or the end of a call that queued none."""
+        count = len(self.queue_times)
+        times = (int(self.queue_times[index]) for index in call.queued_operations if index < count)
+        return max(call.start, min(times, default=call.end))
 
 
 class LoopIntervals:
     """The host intervals of the loop, with lookup by time and by event."""
 
-    def __init__(self, pieces: Sequence[HostInterval]) -> None:
-        self.pieces = pieces
-        self._starts = np.array([piece.start for piece in pieces], np.int64)
-        self._ends = np.array([piece.end for piece in pieces], np.int64)
-        self.runs = [piece for piece in pieces if piece.kind == EventKind.RUN]
-        self.places = {piece.place: piece for piece in reversed(pieces) if piece.place >= 0}
+    def __init__(self, intervals: Sequence[HostInterval]) -> None:
+        self.intervals = intervals
+        self._starts = np.array([interval.start for interval in intervals], np.int64)
+        self._ends = np.array([interval.end for interval in intervals], np.int64)
+        self.compiled_calls = [interval for interval in intervals if interval.kind == EventKind.RUN]
+        # An event may have several intervals; the first one counts.
+        self.by_event = {
+            interval.event_index: interval for interval in reversed(intervals) if interval.event_index >= 0
+        }
 
-    def at(self, times: Any) -> Any:
-        """Return the index of the interval that contains each time; -1 for none."""
-        place = np.searchsorted(self._starts, times, "right") - 1
-        return np.where((place >= 0) & (times < self._ends[place]), place, NO_MATCH)
+    def indices_at(self, times: Any) -> Any:
+        """Return for each time the index of the interval that contains it, or -1."""
+        index = np.searchsorted(self._starts, times, "right") - 1
+        return np.where((index >= 0) & (times < self._ends[index]), index, NO_MATCH)
 
 
-def is_transfer(device_view: DeviceView, number: int, place: int) -> bool:
-    """Whether an operation is a copy in the direction of its event."""
-    copies = not device_view.is_kernel[number]
-    return copies and int(device_view.operations["what"][number]) in _COPY_DIRECTIONS.get(
-        device_view.events[place].kind, ()
+def is_transfer(device_view: DeviceView, operation_index: int, event_index: int) -> bool:
+    """Whether an operation is a copy in the direction of an event."""
+    is_copy = not device_view.is_kernel[operation_index]
+    return is_copy and int(device_view.operations["what"][operation_index]) in _COPY_DIRECTIONS.get(
+        device_view.events[event_index].kind, ()
     )

@@ -1,6 +1,7 @@
-"""Cures as changes of a timeline; `upload_changes` and `check_changes` have more.
+"""Cures as changes of a timeline; see also `upload_changes` and `check_changes`.
 
-A change takes a timeline and returns another one. To combine changes, apply one after the other; gains cannot be added.
+A change takes a timeline and returns another timeline. To combine changes, apply one after the other. Do not add their
+gains, because two cures may remove the same wait.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -27,17 +28,17 @@ Change = Callable[[Timeline], Timeline]
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
 READ_KINDS = ("download", "sync")
 LAUNCHING_KINDS = ("launch", "work", "run")
-CALLING_KINDS = ("launch", "transform")  # actions that only queue work, so compilation removes their time
-LONGEST_CALLING_SECONDS = 1e-3  # between two launches; longer work belongs to the script, not to the framework
+QUEUEING_KINDS = ("launch", "transform")  # actions that only queue work, so compilation removes their time
+LONGEST_LAUNCH_SECONDS = 1e-3  # between two launches; longer work belongs to the script, not to the framework
 
 
 def chain(changes: Iterable[Change]) -> Change:
-    """Combine changes into one."""
-    several = tuple(changes)
+    """Combine several changes into one that applies them in order."""
+    parts = tuple(changes)
 
     def change(timeline: Timeline) -> Timeline:
-        for each in several:
-            timeline = each(timeline)
+        for part in parts:
+            timeline = part(timeline)
         return timeline
 
     return change
@@ -47,24 +48,24 @@ def remove_calls(line: int, kinds: Collection[str]) -> Change:
     """Remove calls of these kinds on a line, as if they ran once before the loop."""
 
     def change(timeline: Timeline) -> Timeline:
-        gone = {number for number, action in enumerate(timeline.actions) if is_call_of(action, kinds, line)}
-        return remove_actions(timeline, gone)
+        removed = {index for index, action in enumerate(timeline.actions) if is_call_of(action, kinds, line)}
+        return remove_actions(timeline, removed)
 
     return change
 
 
 def defer_waits(line: int, *, every: int = 0) -> Change:
-    """Remove the waits of a line, or keep every n-th one; the value arrives later."""
+    """Remove the waits of a line; with `every`, keep every n-th wait."""
 
     def change(timeline: Timeline) -> Timeline:
-        actions, seen = [], 0
+        actions, wait_count = [], 0
         for action in timeline.actions:
             if is_call_of(action, READ_KINDS, line):
-                seen += bool(action.awaits)
-                waits = bool(every) and seen % every == 0
-                action = action if waits else replace(action, seconds=0.0, awaits=())
+                wait_count += bool(action.awaited_operations)
+                is_kept = bool(every) and wait_count % every == 0
+                action = action if is_kept else replace(action, seconds=0.0, awaited_operations=())
             actions.append(action)
-        return timeline.changed(actions=actions)
+        return timeline.with_parts(actions=actions)
 
     return change
 
@@ -77,18 +78,22 @@ def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        spent = 0.0  # CPU seconds on data that was moved to the CPU
-        for place in _moving_actions(timeline, lines):
-            action = actions[place]
-            spent += action.seconds
-            for number in action.queues:
-                worked = replace(
-                    operations[number], seconds=spent / speedup, engine="compute", nbytes=0, pageable=False
+        cpu_seconds = 0.0  # of work on data that was moved to the CPU
+        for index in _moving_actions(timeline, lines):
+            action = actions[index]
+            cpu_seconds += action.seconds
+            for operation_index in action.queued_operations:
+                on_device = replace(
+                    operations[operation_index],
+                    seconds=cpu_seconds / speedup,
+                    engine="compute",
+                    nbytes=0,
+                    is_pageable=False,
                 )
-                operations[number], spent = worked, 0.0
-            actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
+                operations[operation_index], cpu_seconds = on_device, 0.0
+            actions[index] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaited_operations=())
         _move_compiled_calls(actions, operations, lines, speedup)
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
@@ -96,102 +101,113 @@ def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
 def _move_compiled_calls(
     actions: list[HostAction], operations: list[DeviceOperation], lines: Collection[int], speedup: float
 ) -> None:
-    """Do the same for copies inside compiled calls.
+    """Move CPU work between two copies inside compiled calls to the device, in place.
 
     The time of such a call after a copy holds both the wait for the copy and the work on the CPU.
     """
-    away, copy_seconds, spent = False, 0.0, 0.0
-    for place, action in enumerate(actions):
-        if action.kind == "run" and (away or copy_seconds):
-            spent += max(0.0, action.seconds - copy_seconds) if away else 0.0
-            actions[place] = replace(action, seconds=0.0 if away else max(0.0, action.seconds - copy_seconds))
+    is_on_cpu, copy_seconds, cpu_seconds = False, 0.0, 0.0
+    for index, action in enumerate(actions):
+        if action.kind == "run" and (is_on_cpu or copy_seconds):
+            cpu_seconds += max(0.0, action.seconds - copy_seconds) if is_on_cpu else 0.0
+            actions[index] = replace(action, seconds=0.0 if is_on_cpu else max(0.0, action.seconds - copy_seconds))
             copy_seconds = 0.0
-        for number in action.queues if action.kind != "move" else ():
-            copy = operations[number]
+        for operation_index in action.queued_operations if action.kind != "move" else ():
+            copy = operations[operation_index]
             if copy.engine == "compute" or copy.line not in lines:
                 continue
-            away, copy_seconds = copy.engine == "device to host", copy.seconds
-            worked = 0.0 if away else spent / speedup
-            operations[number] = replace(copy, seconds=worked, engine="compute", nbytes=0, pageable=False)
-            spent = spent if away else 0.0
+            is_on_cpu, copy_seconds = copy.engine == "device to host", copy.seconds
+            device_seconds = 0.0 if is_on_cpu else cpu_seconds / speedup
+            operations[operation_index] = replace(
+                copy, seconds=device_seconds, engine="compute", nbytes=0, is_pageable=False
+            )
+            cpu_seconds = cpu_seconds if is_on_cpu else 0.0
         if action.ends_step:
-            away, copy_seconds = False, 0.0
+            is_on_cpu, copy_seconds = False, 0.0
 
 
 def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
-    """Yield the moves of these lines, and the CPU work before the data moves back.
+    """Yield the indices of the moves of these lines, and of the CPU work before the data moves back.
 
     The work counts only up to the next launch, because later work may serve another purpose.
     """
-    away = False
-    for place, action in enumerate(timeline.actions):
-        moves = action.kind == "move" and action.line in lines
-        if moves or (away and action.kind == "work"):
-            yield place
-        if action.queues or action.ends_step:
-            copies = {timeline.operations[number].engine for number in action.queues}
-            away = moves and "device to host" in copies and not action.ends_step
+    is_on_cpu = False
+    for index, action in enumerate(timeline.actions):
+        is_move = action.kind == "move" and action.line in lines
+        if is_move or (is_on_cpu and action.kind == "work"):
+            yield index
+        if action.queued_operations or action.ends_step:
+            engines = {timeline.operations[operation_index].engine for operation_index in action.queued_operations}
+            is_on_cpu = is_move and "device to host" in engines and not action.ends_step
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Make batches during the step. The loop waits only if a batch takes longer than a step."""
+    """Make batches during the step. The loop waits only if a batch takes longer than a step.
+
+    `producer_seconds` is the time to make one batch.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
-        return timeline.changed(actions=actions, floor=min(producer_seconds, steady_step_seconds(timeline)))
+        shortest = min(producer_seconds, steady_step_seconds(timeline))
+        return timeline.with_parts(actions=actions, shortest_step_seconds=shortest)
 
     return change
 
 
-def launch_as_graph(*, seconds_each: float, device_share: float = 1.0, seconds_once: float = 0.0) -> Change:
+def launch_as_graph(
+    *, seconds_per_operation: float, device_share: float = 1.0, seconds_per_step: float = 0.0
+) -> Change:
     """Queue the operations of a step as one graph.
 
-    The host needs `seconds_each` per operation and `seconds_once` per step. The device needs `device_share` of its
-    present time, because a compiler fuses small operations.
+    The host needs `seconds_per_operation` and `seconds_per_step`. The device needs `device_share` of its present time,
+    because a compiler fuses small operations.
     """
 
     def change(timeline: Timeline) -> Timeline:
-        actions, spent = [], 0.0  # recorded queueing time that the graph's calls have not used yet
+        actions, unused = [], 0.0  # seconds of recorded queueing that the graph has not used yet; an upper limit
         for action in timeline.actions:
-            if action.kind in CALLING_KINDS or (
-                action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_CALLING_SECONDS
+            if action.kind in QUEUEING_KINDS or (
+                action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
             ):
-                spent += action.seconds
-                seconds = min(spent, seconds_each * len(action.queues))
-                spent -= seconds
+                unused += action.seconds
+                seconds = min(unused, seconds_per_operation * len(action.queued_operations))
+                unused -= seconds
                 action = replace(action, seconds=seconds)
             if action.ends_step:
-                actions.append(HostAction(min(spent, seconds_once), kind="launch"))
-                spent = 0.0
+                actions.append(HostAction(min(unused, seconds_per_step), kind="launch"))
+                unused = 0.0
             actions.append(action)
         operations = [
-            replace(operation, seconds=operation.seconds * device_share, gap=0.0, latency=0.0)
+            replace(operation, seconds=operation.seconds * device_share, gap_seconds=0.0, latency_seconds=0.0)
             if operation.engine == "compute"
             else operation
             for operation in timeline.operations
         ]
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
 
 def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:
+    """Whether an action has one of these kinds and this line."""
     return action.kind in kinds and action.line == line
 
 
-def remove_actions(timeline: Timeline, gone: Collection[int]) -> Timeline:
+def remove_actions(timeline: Timeline, action_indices: Collection[int]) -> Timeline:
     """Remove the time of these actions and of the operations that they queue."""
-    queued = {number for place in gone for number in timeline.actions[place].queues}
+    queued = {
+        operation_index for index in action_indices for operation_index in timeline.actions[index].queued_operations
+    }
     actions = [
-        replace(action, seconds=0.0, queues=(), awaits=()) if place in gone else action
-        for place, action in enumerate(timeline.actions)
+        replace(action, seconds=0.0, queued_operations=(), awaited_operations=()) if index in action_indices else action
+        for index, action in enumerate(timeline.actions)
     ]
-    return timeline.changed(actions=actions, operations=_zero_operations(timeline, queued))
+    return timeline.with_parts(actions=actions, operations=_zero_operations(timeline, queued))
 
 
-def _zero_operations(timeline: Timeline, numbers: Collection[int]) -> list[DeviceOperation]:
-    """Set the time of these operations to zero; indices stay valid."""
+def _zero_operations(timeline: Timeline, operation_indices: Collection[int]) -> list[DeviceOperation]:
+    """Return all operations, with zero time for the given ones, so that indices stay valid."""
     return [
-        replace(operation, seconds=0.0, nbytes=0) if number in numbers else operation
-        for number, operation in enumerate(timeline.operations)
+        replace(operation, seconds=0.0, nbytes=0) if operation_index in operation_indices else operation
+        for operation_index, operation in enumerate(timeline.operations)
     ]

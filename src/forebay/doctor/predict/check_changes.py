@@ -1,9 +1,11 @@
 """The change that checks data on the device and reads back only one number.
 
-Here, a pull is a read-back. The record does not show what the host computes on the data. The change treats the host
-work between a pull and the next framework call as the check, and removes both. The cautious estimate removes less. It
-counts only as much work as a few passes over the bytes take. It counts none if the next call uploads data, because the
-host may have made that data.
+The record does not show which host work uses the data of a read-back. The change treats the host work between a
+read-back and the next framework call as the check, and moves the check to the device. The cautious estimate removes
+less host work:
+
+- It counts only as much work as a few passes over the bytes take.
+- It counts none if the next call uploads data, because the host may have made that data in between.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,89 +18,98 @@ from forebay.doctor.predict.upload_changes import UPLOAD_KINDS
 
 __all__ = ["check_on_device", "check_seconds"]
 
-PULL_KINDS = ("download",)
-CHECKED_BYTES_PER_SECOND = 1e9  # slowest speed of a check; all of five measured checks were faster
+READ_BACK_KINDS = ("download",)
+CHECK_BYTES_PER_SECOND = 1e9  # of a slow check on the host; all of five measured checks were faster
 
 
-def check_on_device(line: int, *, bytes_per_second: float, passes: int, waits: bool, doubts: bool = False) -> Change:
-    """Check on the device what a line pulls, in `passes` passes, and read back one number.
+def check_on_device(
+    line: int, *, bytes_per_second: float, passes: int, waits: bool, is_cautious: bool = False
+) -> Change:
+    """Check on the device what a line reads back, and read back one number.
 
-    With `waits`, the loop waits for the number. The host work after the pull is removed; with `doubts`, only a share.
+    The check makes `passes` passes over the bytes, each at `bytes_per_second`. With `waits`, the loop waits for the
+    number. The change removes the host work after the read-back; with `is_cautious`, it removes only the share that is
+    surely the check.
     """
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        for run, share in _work_after_pulls(timeline, line):
-            kept = 1 - share if doubts else 0.0
-            for place in run:
-                actions[place] = replace(actions[place], seconds=actions[place].seconds * kept)
-        for place, action in enumerate(timeline.actions):
-            if is_call_of(action, PULL_KINDS, line):
-                _check_copies(operations, action.queues, bytes_per_second / passes)
+        for indices, check_share in _work_after_read_backs(timeline, line):
+            kept_share = 1 - check_share if is_cautious else 0.0
+            for index in indices:
+                actions[index] = replace(actions[index], seconds=actions[index].seconds * kept_share)
+        for index, action in enumerate(timeline.actions):
+            if is_call_of(action, READ_BACK_KINDS, line):
+                _replace_copies(operations, action.queued_operations, bytes_per_second / passes)
                 seconds = min(action.seconds, CALL_SECONDS * passes)
-                actions[place] = replace(action, seconds=seconds, awaits=action.awaits if waits else ())
-        return timeline.changed(actions=actions, operations=operations)
+                awaited = action.awaited_operations if waits else ()
+                actions[index] = replace(action, seconds=seconds, awaited_operations=awaited)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
 
 def check_seconds(timeline: Timeline, line: int) -> tuple[float, float]:
-    """Return the seconds per step of host work on pulled data: cautious estimate and maximum."""
-    runs = [
-        (sum(timeline.actions[place].seconds for place in run), share)
-        for run, share in _work_after_pulls(timeline, line)
+    """Return the seconds per step of host work after read-backs: cautious estimate and maximum."""
+    work = [
+        (sum(timeline.actions[index].seconds for index in indices), check_share)
+        for indices, check_share in _work_after_read_backs(timeline, line)
     ]
-    steps = max(1, timeline.steps)
-    return sum(seconds * share for seconds, share in runs) / steps, sum(seconds for seconds, _ in runs) / steps
+    steps = max(1, timeline.step_count)
+    cautious = sum(seconds * check_share for seconds, check_share in work) / steps
+    return cautious, sum(seconds for seconds, _ in work) / steps
 
 
-def _check_copies(operations: list[DeviceOperation], copies: Collection[int], bytes_per_second: float) -> None:
-    for number in copies:
-        copy = operations[number]
+def _replace_copies(operations: list[DeviceOperation], copies: Collection[int], bytes_per_second: float) -> None:
+    """Replace copies by checks on the device, in place."""
+    for operation_index in copies:
+        copy = operations[operation_index]
         seconds = min(copy.seconds, copy.nbytes / bytes_per_second)
-        operations[number] = replace(copy, seconds=seconds, engine="compute", nbytes=0, pageable=False)
+        operations[operation_index] = replace(copy, seconds=seconds, engine="compute", nbytes=0, is_pageable=False)
 
 
-def _work_after_pulls(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the host work after each pull, and the share that is surely the check.
+def _work_after_read_backs(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
+    """Yield the indices of the host work after each read-back, and the share that is surely the check.
 
-    The simulation repeats the timeline, so the first actions follow the last pull.
+    The simulation repeats the timeline, so the first actions follow the last read-back.
     """
     actions = timeline.actions
-    pulls = [place for place, action in enumerate(actions) if is_call_of(action, PULL_KINDS, line)]
-    after_last = pulls[-1] + 1 if pulls else 0
-    run: list[int] = []
-    behind = bool(pulls)
-    nbytes = max(
-        (_pulled_nbytes(timeline, actions[place]) for place in pulls), default=0
-    )  # the last pull of a record may lack its copy
-    for place in (*range(after_last, len(actions)), *range(after_last)):
-        action = actions[place]
-        if is_call_of(action, PULL_KINDS, line):
-            behind = True
-        elif behind and _is_host_work(action):
-            run.append(place)
-        elif behind and not _is_other_thread(timeline, action):
-            yield run, 0.0 if action.kind in UPLOAD_KINDS else _check_share(timeline, run, nbytes)
-            run, behind = [], False
-    yield run, _check_share(timeline, run, nbytes)
+    read_backs = [index for index, action in enumerate(actions) if is_call_of(action, READ_BACK_KINDS, line)]
+    after_last = read_backs[-1] + 1 if read_backs else 0
+    work: list[int] = []
+    is_after_read_back = bool(read_backs)
+    # The maximum, because the last read-back of a record may lack its copy.
+    nbytes = max((_queued_nbytes(timeline, actions[index]) for index in read_backs), default=0)
+    for index in (*range(after_last, len(actions)), *range(after_last)):
+        action = actions[index]
+        if is_call_of(action, READ_BACK_KINDS, line):
+            is_after_read_back = True
+        elif is_after_read_back and _is_host_work(action):
+            work.append(index)
+        elif is_after_read_back and not _is_copy_by_other_thread(timeline, action):
+            yield work, 0.0 if action.kind in UPLOAD_KINDS else _check_share(timeline, work, nbytes)
+            work, is_after_read_back = [], False
+    yield work, _check_share(timeline, work, nbytes)
 
 
-def _pulled_nbytes(timeline: Timeline, action: HostAction) -> int:
-    return sum(timeline.operations[number].nbytes for number in action.queues)
+def _queued_nbytes(timeline: Timeline, action: HostAction) -> int:
+    return sum(timeline.operations[operation_index].nbytes for operation_index in action.queued_operations)
 
 
-def _check_share(timeline: Timeline, run: Sequence[int], nbytes: int) -> float:
-    """Return the share of host work that counts as a check of `nbytes`."""
-    seconds = sum(timeline.actions[place].seconds for place in run)
-    return min(1 - UNCERTAIN_GAIN, nbytes / CHECKED_BYTES_PER_SECOND / seconds) if seconds else 0.0
+def _check_share(timeline: Timeline, work: Sequence[int], nbytes: int) -> float:
+    """Return the share of host work that surely is a check of `nbytes`."""
+    seconds = sum(timeline.actions[index].seconds for index in work)
+    return min(1 - UNCERTAIN_GAIN, nbytes / CHECK_BYTES_PER_SECOND / seconds) if seconds else 0.0
 
 
 def _is_host_work(action: HostAction) -> bool:
-    return action.kind == "work" and not action.queues and not action.awaits
+    return action.kind == "work" and not action.queued_operations and not action.awaited_operations
 
 
-def _is_other_thread(timeline: Timeline, action: HostAction) -> bool:
-    """Whether the action is a copy by another thread."""
-    copies = all(timeline.operations[number].engine != "compute" for number in action.queues)
-    return bool(action.queues) and copies and not action.seconds and action.kind not in UPLOAD_KINDS
+def _is_copy_by_other_thread(timeline: Timeline, action: HostAction) -> bool:
+    """Whether another thread queued the copies of this action: it takes no time of the loop."""
+    has_only_copies = all(
+        timeline.operations[operation_index].engine != "compute" for operation_index in action.queued_operations
+    )
+    is_upload = action.kind in UPLOAD_KINDS
+    return bool(action.queued_operations) and has_only_copies and not action.seconds and not is_upload

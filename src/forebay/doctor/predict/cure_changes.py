@@ -1,6 +1,6 @@
 """The timeline changes of each kind of cure, with the speeds of the machine.
 
-A cure with several changes has several possible outcomes. Without a device record, a cure has no changes.
+Each function returns one change per possible outcome of the cure. Without a device record, it returns no changes.
 """
 
 from collections.abc import Callable
@@ -34,17 +34,18 @@ __all__ = [
 ]
 
 MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
-WORKERS_BYTES_PER_SECOND = 2.1e9  # from loader processes through the pinning thread; measured 1.8e9 to 2.4e9
-FEED_BYTES_PER_SECOND = 17e9  # four threads gather rows into page-locked memory
+WORKERS_BYTES_PER_SECOND = 2.1e9  # from worker processes through the pinning thread; measured 1.8e9 to 2.4e9
+FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked memory
 GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
-PROGRAM_SECONDS = 2.5e-4, 6e-4  # host time to call a jitted function with ten arrays; covers 90 % of measured calls
-# Host time to call a tf.function, and per kernel, which its executor launches one by one. Measured calls without waits
-# took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
-FUNCTION_SECONDS, EXECUTOR_SECONDS = (4e-4, 8e-4), (5e-6, 8e-6)
+# Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
+JITTED_CALL_SECONDS = 2.5e-4, 6e-4
+# Host time of a tf.function, at best and at worst: per call, and per kernel, because its executor launches kernels one
+# by one. Measured calls without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
+TF_FUNCTION_SECONDS, TF_KERNEL_SECONDS = (4e-4, 8e-4), (5e-6, 8e-6)
 FUSED_SHARE = 0.6  # of the device time, if a compiler fuses the operations between matrix products
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
-ASSUMPTION = ". Assumption: "  # the text after it in a cure's basis stays when a simulation replaces the basis
+ASSUMPTION = ". Assumption: "  # a simulation replaces the basis of a cure, except for this marker and the text after it
 Changes = tuple[Change, ...]
 
 
@@ -78,12 +79,12 @@ def page_lock_copies(view: CaptureView, site: CallSite) -> Changes:
 
 
 def prefetch_with_feed(view: CaptureView, site: CallSite) -> Changes:
-    """Let a feed make and upload batches during the step."""
+    """Let a feed make and upload the batches of a site during the step."""
     return prefetch_line_with_feed(view, _line(site))
 
 
 def prefetch_line_with_feed(view: CaptureView, line: int) -> Changes:
-    """Let a feed make and upload what this line uploads."""
+    """Let a feed make and upload the batches of a line during the step."""
 
     def change(speeds: MachineSpeeds) -> Changes:
         return (
@@ -116,29 +117,32 @@ def prefetch_conversion(view: CaptureView, site: CallSite) -> Changes:
 
 
 def overlap_copies(view: CaptureView, line: int) -> Changes:
-    """Upload one step early, during the computation."""
+    """Upload the data of a line one step early, during the computation."""
     return _if_recorded(view, lambda speeds: (upload_changes.overlap_copies(line),))
 
 
 def narrow_dtype(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload a share of the bytes."""
+    """Upload only a share of the bytes."""
     return _if_recorded(
         view, lambda speeds: (upload_changes.narrow_dtype(_line(site), share=share, kind=site.kind.value),)
     )
 
 
 def narrow_and_prefetch(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload a share of the bytes, with a feed, during the step."""
+    """Upload only a share of the bytes, with a feed, during the step."""
     pairs = zip(narrow_dtype(view, site, share), prefetch_with_feed(view, site), strict=True)
     return tuple(changes.chain(pair) for pair in pairs)
 
 
 def merge_uploads(view: CaptureView, site: CallSite) -> Changes:
-    """Replace many uploads by one."""
+    """Replace the uploads of a step by one."""
 
     def change(speeds: MachineSpeeds) -> Changes:
-        given = {"bytes_per_second": speeds.pageable, "host_bytes_per_second": speeds.host_copy}
-        return (upload_changes.merge_uploads(_line(site), **given),)
+        return (
+            upload_changes.merge_uploads(
+                _line(site), bytes_per_second=speeds.pageable, host_bytes_per_second=speeds.host_copy
+            ),
+        )
 
     return _if_recorded(view, change)
 
@@ -149,21 +153,24 @@ def defer_waits(view: CaptureView, site: CallSite) -> Changes:
 
 
 def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Changes:
-    """Check pulled data on the device. This removes all or part of the host work after the pull."""
+    """Check data on the device instead of reading it back.
+
+    At best, this removes all host work after the read-back; at worst, only the share that is surely the check.
+    """
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(
             check_changes.check_on_device(
-                _line(site), bytes_per_second=speeds.gather, passes=passes, waits=waits, doubts=doubts
+                _line(site), bytes_per_second=speeds.gather, passes=passes, waits=waits, is_cautious=is_cautious
             )
-            for passes, doubts in zip(CHECK_PASSES, (False, True), strict=True)
+            for passes, is_cautious in zip(CHECK_PASSES, (False, True), strict=True)
         )
 
     return _if_recorded(view, change)
 
 
 def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
-    """Return the seconds per step of host work on pulled data, at least and at most."""
+    """Return the seconds per step of host work after read-backs, at least and at most."""
     timeline = build_timeline(view) if view.device is not None else None
     if timeline is None or view.device is None or not view.device.seconds:
         return 0.0, 0.0
@@ -172,59 +179,75 @@ def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
     return least * scale, most * scale
 
 
-def prefetch_input(view: CaptureView, site: CallSite, making: float, *, by_processes: bool = True) -> Changes:
-    """Prefetch batches that take `making` seconds each; processes must also hand them over."""
-    handing = site.nbytes / WORKERS_BYTES_PER_SECOND if by_processes else 0.0
-    return _if_recorded(view, lambda speeds: (changes.prefetch_input(producer_seconds=max(making, handing)),))
+def prefetch_input(
+    view: CaptureView, site: CallSite, batch_seconds: float, *, in_worker_processes: bool = True
+) -> Changes:
+    """Prefetch batches that take producers `batch_seconds` each.
+
+    A batch takes at least the time to copy it from a worker process, if it is made there.
+    """
+    copy_seconds = site.nbytes / WORKERS_BYTES_PER_SECOND if in_worker_processes else 0.0
+    producer_seconds = max(batch_seconds, copy_seconds)
+    return _if_recorded(view, lambda speeds: (changes.prefetch_input(producer_seconds=producer_seconds),))
 
 
-def prefetch_batches(view: CaptureView, site: CallSite, making: float, producers: int) -> Changes:
-    """Let `producers` make the batches that take the loop `making` seconds each."""
-    fast = max(making / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
+def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
+    """Let several producers make the batches that take the loop `batch_seconds` each."""
+    fast = max(batch_seconds / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
     slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in view.frameworks else fast
     return _if_recorded(
         view,
         lambda speeds: tuple(
-            upload_changes.prefetch_batches(_line(site), seconds=making, producer_seconds=producing)
-            for producing in dict.fromkeys((fast, slow))
+            upload_changes.prefetch_batches(_line(site), seconds=batch_seconds, producer_seconds=producer_seconds)
+            for producer_seconds in dict.fromkeys((fast, slow))
         ),
     )
 
 
 def remove_calls(view: CaptureView, *sites: CallSite) -> Changes:
     """Make these calls once, before the loop."""
-    gone = [changes.remove_calls(_line(site), (site.kind.value,)) for site in sites]
-    return _if_recorded(view, lambda speeds: (changes.chain(gone),))
+    removals = [changes.remove_calls(_line(site), (site.kind.value,)) for site in sites]
+    return _if_recorded(view, lambda speeds: (changes.chain(removals),))
 
 
 def move_to_device(view: CaptureView, *sites: CallSite) -> Changes:
-    """Run the operation on the device of its data, without the moves."""
+    """Run the operations of these sites on the device that has their data, without moves."""
     return _if_recorded(view, lambda speeds: (changes.move_to_device(*map(_line, sites)),))
 
 
 def compile_step(view: CaptureView, framework: str, *, other_seconds: float = 0.0) -> Changes:
     """Compile the step into one call: a graph of the same operations, or a fused program.
 
-    Other operations of the step keep their `other_seconds`.
+    `other_seconds` is the host time per step of operations that cannot be compiled.
     """
+    # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
-        outcomes = [(each, 1.0, once) for each, once in zip(EXECUTOR_SECONDS, FUNCTION_SECONDS, strict=True)]
+        outcomes = [
+            (per_kernel, 1.0, per_step)
+            for per_kernel, per_step in zip(TF_KERNEL_SECONDS, TF_FUNCTION_SECONDS, strict=True)
+        ]
     elif framework == "jax":
-        outcomes = [(0.0, share, once) for share, once in zip((FUSED_SHARE, 1.0), PROGRAM_SECONDS, strict=True)]
+        outcomes = [
+            (0.0, share, per_step) for share, per_step in zip((FUSED_SHARE, 1.0), JITTED_CALL_SECONDS, strict=True)
+        ]
     else:
         outcomes = [(GRAPH_SECONDS, share, 0.0) for share in ((1.0,) if framework == "torch" else (1.0, FUSED_SHARE))]
     return _if_recorded(
         view,
         lambda speeds: tuple(
-            changes.launch_as_graph(seconds_each=each, device_share=share, seconds_once=once + other_seconds)
-            for each, share, once in outcomes
+            changes.launch_as_graph(
+                seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step + other_seconds
+            )
+            for per_operation, share, per_step in outcomes
         ),
     )
 
 
-def _if_recorded(view: CaptureView, change: Callable[[MachineSpeeds], Changes]) -> Changes:
-    return change(machine_speeds(view)) if view.device is not None else ()
+def _if_recorded(view: CaptureView, make_changes: Callable[[MachineSpeeds], Changes]) -> Changes:
+    """Call `make_changes` if the capture has a device record; otherwise return no changes."""
+    return make_changes(machine_speeds(view)) if view.device is not None else ()
 
 
 def _line(site: CallSite) -> int:
+    """Return the line index of a call site; -1 if it has no events."""
     return site.events[0].line if site.events else -1

@@ -1,7 +1,7 @@
-"""Reasons why an operation begins late: an operation of another stream, or launch latency.
+"""Why an operation started late: it waited for an operation of another stream, or for its launch.
 
-A read-back copies computed data, so it waits for the last operation that was not done when the copy was queued. Any
-other operation depends on another stream if it begins right after an operation of that stream.
+A read-back copies computed data. It therefore waits for the last operation that had not ended when the copy was queued.
+Any other operation depends on another stream if it starts soon after an operation of that stream ends.
 """
 
 from typing import Any
@@ -12,62 +12,69 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "stream_gaps"]
 
-LONGEST_SWITCH_NS = 2_000  # an operation that begins within this time directly follows on its stream
-RELEASE_NS = 100_000  # a queued operation that begins within this time waited for the other stream
-LONGEST_LATENCY_NS = 1_000_000  # from a call to the device; a longer delay has an unrecorded cause
+LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon directly follows on its stream
+RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
+LONGEST_LATENCY_NS = 1_000_000  # nanoseconds from call to start; a longer delay has an unrecorded cause
 
 
-def find_releases(operations: Any, when: Any) -> dict[int, tuple[int, int]]:
-    """Return for each operation the one that released it (-1 for none), and the latency in nanoseconds.
+def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:
+    """Return for each operation which operation released it, and the latency in nanoseconds.
 
-    Operations that directly follow on their stream, or whose queueing time is unknown, are omitted.
+    An operation releases another one that waited for its end; -1 stands for none. The result omits operations that
+    directly follow on their stream, and operations with an unknown queueing time.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     streams = operations["stream"]
-    done = np.argsort(ends, kind="stable")
-    rising = ends[done]
-    found: dict[int, tuple[int, int]] = {}
-    last: dict[int, int] = {}  # end of the last operation of each stream
-    for place in np.lexsort((starts,)).tolist():
-        stream, start = int(streams[place]), int(starts[place])
-        free, last[stream] = last.get(stream, 0), int(ends[place])
-        if when[place] < 0 or start <= free + LONGEST_SWITCH_NS:
+    by_end = np.argsort(ends, kind="stable")
+    sorted_ends = ends[by_end]
+    releases: dict[int, tuple[int, int]] = {}
+    stream_ends: dict[int, int] = {}  # end of the last operation of each stream
+    for index in np.lexsort((starts,)).tolist():
+        stream, start = int(streams[index]), int(starts[index])
+        stream_free_at, stream_ends[stream] = stream_ends.get(stream, 0), int(ends[index])
+        if queue_times[index] < 0 or start <= stream_free_at + LONGEST_SWITCH_NS:
             continue
-        since = max(free, int(when[place]) + LONGEST_SWITCH_NS)
-        reads = operations["kind"][place] == RecordKind.MEMCPY and operations["what"][place] == CopyKind.DEVICE_TO_HOST
-        before = _releasing_operation(
-            done, rising, streams, stream, start, since if reads else max(since, start - RELEASE_NS)
+        earliest = max(stream_free_at, int(queue_times[index]) + LONGEST_SWITCH_NS)
+        is_read_back = (
+            operations["kind"][index] == RecordKind.MEMCPY and operations["what"][index] == CopyKind.DEVICE_TO_HOST
         )
-        if before < 0 and when[place] < free and start - free < RELEASE_NS:
-            continue  # it was in the queue, and its stream was slow; see `turns_of`
-        released = int(ends[before]) if before >= 0 else int(when[place])
-        found[place] = before, min(max(0, start - released), LONGEST_LATENCY_NS)
-    return found
+        releasing = _releasing_operation(
+            by_end, sorted_ends, streams, stream, start, earliest if is_read_back else max(earliest, start - RELEASE_NS)
+        )
+        if releasing < 0 and queue_times[index] < stream_free_at and start - stream_free_at < RELEASE_NS:
+            continue  # it was already queued, so the delay is a gap of its stream; see `stream_gaps`
+        released_at = int(ends[releasing]) if releasing >= 0 else int(queue_times[index])
+        releases[index] = releasing, min(max(0, start - released_at), LONGEST_LATENCY_NS)
+    return releases
 
 
-def stream_gaps(operations: Any, when: Any) -> Any:
-    """Return the gap before each queued operation on its stream, in nanoseconds.
+def stream_gaps(operations: Any, queue_times: Any) -> Any:
+    """Return the gap before each operation on its stream, in nanoseconds.
 
-    Operations without a measured gap get the median.
+    A gap is measured if the operation directly follows the previous one, or was queued while its stream was busy.
+    Other operations get the median gap.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
-    turns = np.full(len(starts), -1, np.int64)
+    gaps = np.full(len(starts), -1, np.int64)
     for stream in np.unique(operations["stream"]):
-        own = np.flatnonzero(operations["stream"] == stream)
-        own = own[np.argsort(starts[own], kind="stable")]
-        free = np.maximum.accumulate(ends[own])[:-1]
-        taken = starts[own][1:] - free
-        ready = (taken <= LONGEST_SWITCH_NS) | ((when[own][1:] >= 0) & (when[own][1:] < free) & (taken < RELEASE_NS))
-        turns[own[1:][ready]] = np.maximum(0, taken[ready])
-    known = turns >= 0
-    return np.where(known, turns, int(np.median(turns[known])) if known.any() else 0)
+        indices = np.flatnonzero(operations["stream"] == stream)
+        indices = indices[np.argsort(starts[indices], kind="stable")]
+        stream_free_at = np.maximum.accumulate(ends[indices])[:-1]
+        pauses = starts[indices][1:] - stream_free_at
+        queued_at = queue_times[indices][1:]
+        is_measured = (pauses <= LONGEST_SWITCH_NS) | (
+            (queued_at >= 0) & (queued_at < stream_free_at) & (pauses < RELEASE_NS)
+        )
+        gaps[indices[1:][is_measured]] = np.maximum(0, pauses[is_measured])
+    is_known = gaps >= 0
+    return np.where(is_known, gaps, int(np.median(gaps[is_known])) if is_known.any() else 0)
 
 
-def _releasing_operation(done: Any, rising: Any, streams: Any, stream: int, start: int, since: int) -> int:
-    """Return the last operation of another stream that ended between `since` and `start`."""
-    at = int(np.searchsorted(rising, start + LONGEST_SWITCH_NS, "right")) - 1
-    while at >= 0 and rising[at] >= since:
-        if streams[done[at]] != stream:
-            return int(done[at])
-        at -= 1
+def _releasing_operation(by_end: Any, sorted_ends: Any, streams: Any, stream: int, start: int, earliest: int) -> int:
+    """Return the last operation of another stream that ended between `earliest` and `start`, or -1."""
+    position = int(np.searchsorted(sorted_ends, start + LONGEST_SWITCH_NS, "right")) - 1
+    while position >= 0 and sorted_ends[position] >= earliest:
+        if streams[by_end[position]] != stream:
+            return int(by_end[position])
+        position -= 1
     return -1

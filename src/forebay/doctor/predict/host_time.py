@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["WAITS", "WORK", "HostInterval", "host_intervals"]
+__all__ = ["WAIT_KINDS", "WORK", "HostInterval", "host_intervals"]
 
-WORK = "work"
-WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
-_CALLS = WAITS | {
+WORK = "work"  # the kind of an interval outside all events
+WAIT_KINDS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})  # events in which the host waits for the device
+_EVENT_KINDS = WAIT_KINDS | {
     EventKind.UPLOAD,
     EventKind.MOVE,
     EventKind.INPUT,
@@ -25,9 +25,9 @@ class HostInterval(NamedTuple):
 
     start: int
     end: int
-    kind: str = WORK  # or the kind of an event
-    line: int = -1
-    place: int = -1  # index of the event; -1 for work
+    kind: str = WORK  # WORK, or the kind of the event
+    line: int = -1  # source line; -1 for work
+    event_index: int = -1  # -1 for work
 
     @property
     def seconds(self) -> float:
@@ -35,30 +35,36 @@ class HostInterval(NamedTuple):
 
 
 def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: int) -> list[HostInterval]:
-    """Split the time from start to end into intervals; the innermost event counts."""
-    own = [
-        (event.start, -event.end, place, event)
-        for place, event in enumerate(events)
-        if event.thread == thread and event.kind in _CALLS and event.end > start and event.start < end
+    """Split the time from `start` to `end` into intervals.
+
+    If events are nested, an interval belongs to the innermost event.
+    """
+    selected = [
+        (event.start, -event.end, index, event)
+        for index, event in enumerate(events)
+        if event.thread == thread and event.kind in _EVENT_KINDS and event.end > start and event.start < end
     ]
-    pieces: list[HostInterval] = []
-    open_: list[HostInterval] = [HostInterval(start, end)]
+    closed: list[HostInterval] = []
+    stack: list[HostInterval] = [HostInterval(start, end)]  # the open intervals, innermost last
     now = start
-    for began, _, place, event in sorted(own):
-        now = _close_intervals(pieces, open_, now, min(max(began, start), end))
-        open_.append(HostInterval(now, min(event.end, open_[-1].end), event.kind, event.line, place))
-    _close_intervals(pieces, open_, now, end)
-    return pieces
+    for event_start, _, index, event in sorted(selected):
+        now = _close_intervals(closed, stack, now, min(max(event_start, start), end))
+        stack.append(HostInterval(now, min(event.end, stack[-1].end), event.kind, event.line, index))
+    _close_intervals(closed, stack, now, end)
+    return closed
 
 
-def _close_intervals(pieces: list[HostInterval], open_: list[HostInterval], now: int, until: int) -> int:
-    """Append the intervals up to `until`, and drop events that have ended."""
-    while open_:
-        ends = min(open_[-1].end, until)
-        if ends > now:
-            pieces.append(open_[-1]._replace(start=now, end=ends))
-            now = ends
-        if open_[-1].end > until or len(open_) == 1:
+def _close_intervals(closed: list[HostInterval], stack: list[HostInterval], now: int, until: int) -> int:
+    """Append the intervals from `now` to `until` to `closed`, and pop ended events off the stack.
+
+    Return the new current time.
+    """
+    while stack:
+        end = min(stack[-1].end, until)
+        if end > now:
+            closed.append(stack[-1]._replace(start=now, end=end))
+            now = end
+        if stack[-1].end > until or len(stack) == 1:
             break
-        open_.pop()
+        stack.pop()
     return max(now, until)

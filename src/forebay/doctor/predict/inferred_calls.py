@@ -1,6 +1,7 @@
-"""Inferred CUDA calls for operations without a recorded call.
+"""Inferred CUDA calls, for operations without a recorded call.
 
-Such an operation counts as queued by its event, by the compiled call before it, or in the interval in which it began.
+The doctor assumes that such an operation was queued by its event, by the compiled call before it, or in the host
+interval in which it started.
 """
 
 from collections.abc import Sequence
@@ -11,64 +12,74 @@ import numpy as np
 from forebay.doctor.analyse.attribution import NO_MATCH
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict.calls import CudaCall, LoopIntervals, QueuedCalls, is_transfer
-from forebay.doctor.predict.host_time import WAITS, HostInterval
+from forebay.doctor.predict.calls import CudaCall, LoopCalls, LoopIntervals, is_transfer
+from forebay.doctor.predict.host_time import WAIT_KINDS, HostInterval
 
 __all__ = ["add_inferred_calls", "expected_starts"]
 
-SHORTEST_STAGING_NS = 50_000  # between an upload call and its copy; in a longer time, data is prepared
+# Nanoseconds between the end of an upload call and its copy. In a longer pause, another thread prepares the data.
+SHORTEST_PREPARATION_NS = 50_000
 
 
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
-    """Return when operations would begin without lag: spread evenly over each step."""
-    step, place = np.divmod(np.arange(count), period)
-    edges = np.array([[pieces[0].start, pieces[-1].end] for pieces in steps], np.int64)
-    inside = step < len(steps)
-    begin, end = edges[np.minimum(step, len(steps) - 1)].T
-    return np.where(inside, begin + (end - begin) * place // period, NO_MATCH)
+    """Return start times in nanoseconds as if the device did not lag: evenly spread over each step.
+
+    `count` is the number of operations, and `period` the number of operations per step.
+    """
+    step, position = np.divmod(np.arange(count), period)
+    edges = np.array([[intervals[0].start, intervals[-1].end] for intervals in steps], np.int64)
+    is_inside = step < len(steps)
+    start, end = edges[np.minimum(step, len(steps) - 1)].T
+    return np.where(is_inside, start + (end - start) * position // period, NO_MATCH)
 
 
-def add_inferred_calls(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
+def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """Add a call for every operation of these steps without a recorded call."""
-    holding = loop.at(queued.starts)
-    for number in np.flatnonzero((queued.when == NO_MATCH) & (holding >= 0)).tolist():
-        piece, start = loop.pieces[holding[number]], int(queued.starts[number])
-        owner = _owning_interval(device_view, loop, number, piece, start)
+    interval_indices = loop.indices_at(loop_calls.start_times)
+    for index in np.flatnonzero((loop_calls.queue_times == NO_MATCH) & (interval_indices >= 0)).tolist():
+        interval, start = loop.intervals[interval_indices[index]], int(loop_calls.start_times[index])
+        owner = _owning_interval(device_view, loop, index, interval, start)
         if owner is not None:
-            asked = min(start, owner.start if owner.kind in WAITS else owner.end - 1)
-            staging = start - owner.end
-            if owner.kind == EventKind.UPLOAD and staging > SHORTEST_STAGING_NS and not device_view.lags_behind:
-                queued.staged[number] = staging
+            queue_time = min(start, owner.start if owner.kind in WAIT_KINDS else owner.end - 1)
+            preparation = start - owner.end
+            is_prepared = owner.kind == EventKind.UPLOAD and preparation > SHORTEST_PREPARATION_NS
+            if is_prepared and not device_view.lags_behind:
+                loop_calls.preparation_ns[index] = preparation
         else:
-            asked = _queued_at(start, loop.runs, piece)
-        queued.when[number] = asked
-        made_ready = [number + len(queued.starts)] if number in queued.staged else []
-        call = CudaCall(asked, asked, [*made_ready, number], launches=owner is None)
-        queued.calls.append(call)
+            queue_time = _infer_queue_time(start, loop.compiled_calls, interval)
+        loop_calls.queue_times[index] = queue_time
+        preparations = [index + len(loop_calls.start_times)] if index in loop_calls.preparation_ns else []
+        call = CudaCall(queue_time, queue_time, [*preparations, index], launches=owner is None)
+        loop_calls.calls.append(call)
 
 
 def _owning_interval(
-    device_view: DeviceView, loop: LoopIntervals, number: int, piece: HostInterval, start: int
+    device_view: DeviceView, loop: LoopIntervals, index: int, interval: HostInterval, start: int
 ) -> HostInterval | None:
-    """Return the interval of a copy's event. If the device lags, return a similar one of the same step."""
-    place = int(device_view.event_of[number])
-    if place < 0 or not is_transfer(device_view, number, place):
+    """Return the interval of the event that made a copy, or None.
+
+    If the device lags behind, return the nearest interval with the same kind and line.
+    """
+    event_index = int(device_view.event_of[index])
+    if event_index < 0 or not is_transfer(device_view, index, event_index):
         return None
     if not device_view.lags_behind:
-        own = loop.places.get(place)
+        own = loop.by_event.get(event_index)
         return own if own is not None and own.start <= start else None
-    event = device_view.events[place]
-    at = loop.pieces.index(piece)
-    nearby = sorted(range(len(loop.pieces)), key=lambda other: abs(other - at))
-    return next((p for p in map(loop.pieces.__getitem__, nearby) if (p.kind, p.line) == (event.kind, event.line)), None)
+    event = device_view.events[event_index]
+    position = loop.intervals.index(interval)
+    nearest_first = sorted(range(len(loop.intervals)), key=lambda other: abs(other - position))
+    candidates = map(loop.intervals.__getitem__, nearest_first)
+    return next((other for other in candidates if (other.kind, other.line) == (event.kind, event.line)), None)
 
 
-def _queued_at(start: int, runs: Sequence[HostInterval], piece: HostInterval) -> int:
-    """Return when an operation was queued.
+def _infer_queue_time(start: int, compiled_calls: Sequence[HostInterval], interval: HostInterval) -> int:
+    """Return when an operation that started at `start` was probably queued.
 
-    That is inside the last compiled call, or when the operation began, or before an event that launches nothing.
+    After a compiled call, this is the end of the call or `start`, whichever is earlier. Without one, it is `start`, or
+    the start of the interval if its event launches nothing.
     """
-    before = next((run for run in reversed(runs) if run.start <= start), None)
-    if before is not None:
-        return min(start, before.end)
-    return start if piece.place < 0 or piece.kind == EventKind.TRANSFORM else piece.start
+    previous = next((call for call in reversed(compiled_calls) if call.start <= start), None)
+    if previous is not None:
+        return min(start, previous.end)
+    return start if interval.event_index < 0 or interval.kind == EventKind.TRANSFORM else interval.start

@@ -1,8 +1,8 @@
 """Speeds of machines for predictions: probed on this machine, or known by the name of the GPU.
 
-Devices: dense peak rates from the data sheets of NVIDIA, in teraflops and terabytes per second. Predictions use only
-their ratios. Links: bytes per second of 16 lanes, from page-locked and from pageable memory. PCIe 5 was measured on an
-H200; the others are in proportion to their lanes, and pageable memory is limited by the copy of the CPU.
+`DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only their ratios. `LINKS` has the speeds of
+16 lanes. PCIe 5 was measured on an H200; the other links follow from their rate per lane. A copy by the CPU limits
+uploads from pageable memory.
 """
 
 from collections.abc import Callable
@@ -28,24 +28,24 @@ __all__ = [
 
 MEASURED_ON = "NVIDIA H200"
 GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes in the memory of an H200
-HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread
-LAUNCH_SECONDS = 2.5e-6
-SHORTEST_SCALED_SECONDS = 5e-6  # a shorter kernel is limited by neither arithmetic nor memory
+HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread of the host
+LAUNCH_SECONDS = 2.5e-6  # host time per kernel launch
+SHORTEST_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """Peak rates of a GPU."""
+    """Peak rates of a GPU, and its usual link to the host."""
 
     bfloat16: float  # teraflops, dense; float16 on GPUs without bfloat16
     float32: float  # teraflops
     memory: float  # terabytes per second
-    link: str
+    link: str  # a key of LINKS
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeeds:
-    """Bytes per second of a link, from both kinds of host memory."""
+    """Bytes per second of a link, from page-locked and from pageable host memory."""
 
     pinned: float
     pageable: float
@@ -77,20 +77,20 @@ DEVICES = {
 
 @dataclass(frozen=True, slots=True)
 class MachineSpeeds:
-    """Speeds for the predictions, in bytes per second."""
+    """Speeds of a machine, in bytes per second unless the name says otherwise."""
 
-    gpu: str
-    pinned: float
-    pageable: float
-    device_to_host: float
-    launch_seconds: float
-    host_copy: float
-    gather: float
-    source: str  # a phrase that names their origin
+    gpu: str  # name by the driver
+    pinned: float  # upload from page-locked memory
+    pageable: float  # upload from pageable memory
+    device_to_host: float  # read-back into page-locked memory
+    launch_seconds: float  # host time per kernel launch
+    host_copy: float  # copy between host arrays, by one thread
+    gather: float  # selecting rows in device memory
+    source: str  # a phrase that says where the speeds come from
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
-    """Return the speeds of a GPU by its name. A probe of the same GPU takes precedence."""
+    """Return the speeds of a GPU: from a probe of the same GPU, else by its name."""
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
@@ -116,52 +116,61 @@ def machine_speeds(view: CaptureView) -> MachineSpeeds:
 
 
 def find_gpu(gpu: str) -> str | None:
-    """Return the table entry for a driver name: a100 for `NVIDIA A100-SXM4-80GB`."""
-    plain = gpu.lower().replace(" ", "").replace("geforce", "")
-    return next((name for name in DEVICES if name.replace("-", "") in plain.replace("-", "")), None)
+    """Return the key of DEVICES for a driver name: a100 for `NVIDIA A100-SXM4-80GB`; None if unknown."""
+    normalized = gpu.lower().replace(" ", "").replace("geforce", "")
+    return next((name for name in DEVICES if name.replace("-", "") in normalized.replace("-", "")), None)
 
 
 def validate_machine(device: str, link: str) -> None:
-    """Reject unknown names before the script runs for a long time."""
+    """Raise CaptureError for an unknown device or link; an empty name is valid."""
     if device:
         _validate_name(device, DEVICES, "device")
     if link:
         _validate_name(link, LINKS, "link")
 
 
-def on_other_machine(timeline: Timeline, now: str, *, device: str = "", link: str = "") -> tuple[Timeline, Timeline]:
-    """Return the timeline on another GPU or link, at best and at worst."""
-    present, other = DEVICES[now], DEVICES[_validate_name(device, DEVICES, "device") if device else now]
+def on_other_machine(
+    timeline: Timeline, present_gpu: str, *, device: str = "", link: str = ""
+) -> tuple[Timeline, Timeline]:
+    """Return the timeline on another GPU or link, at best and at worst.
+
+    `present_gpu` and `device` are keys of DEVICES. `link` is a key of LINKS; by default, the link of the other GPU.
+    """
+    present, other = DEVICES[present_gpu], DEVICES[_validate_name(device, DEVICES, "device") if device else present_gpu]
     before, after = LINKS[present.link], LINKS[_validate_name(link, LINKS, "link") if link else other.link]
-    best, worst = _compute_factors(present, other, min), _compute_factors(present, other, max)
+    best, worst = _kernel_factors(present, other, min), _kernel_factors(present, other, max)
     return (
-        timeline.changed(operations=[_scale_operation(each, best, before, after) for each in timeline.operations]),
-        timeline.changed(operations=[_scale_operation(each, worst, before, after) for each in timeline.operations]),
+        timeline.with_parts(operations=[_scale_operation(each, best, before, after) for each in timeline.operations]),
+        timeline.with_parts(operations=[_scale_operation(each, worst, before, after) for each in timeline.operations]),
     )
 
 
-def _compute_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
-    """Return the time factors of matrix products, whose dtype is unknown, and of other kernels."""
+def _kernel_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
+    """Return the factors on the time of matrix products, and of other kernels.
+
+    The dtype of a product is unknown, so `pick` chooses between the factors of two dtypes.
+    """
     return pick([present.bfloat16 / other.bfloat16, present.float32 / other.float32]), present.memory / other.memory
 
 
 def _scale_operation(
-    operation: DeviceOperation, times: tuple[float, float], before: LinkSpeeds, after: LinkSpeeds
+    operation: DeviceOperation, factors: tuple[float, float], before: LinkSpeeds, after: LinkSpeeds
 ) -> DeviceOperation:
+    """Scale a copy by the ratio of the links, or a kernel by its factor."""
     if operation.engine != "compute":
-        speed = before.pinned / after.pinned if not operation.pageable else before.pageable / after.pageable
-        return replace(operation, seconds=operation.seconds * speed)
+        factor = before.pinned / after.pinned if not operation.is_pageable else before.pageable / after.pageable
+        return replace(operation, seconds=operation.seconds * factor)
     if operation.seconds <= SHORTEST_SCALED_SECONDS:
         return operation
-    return replace(
-        operation, seconds=max(SHORTEST_SCALED_SECONDS, operation.seconds * times[0 if operation.multiplies else 1])
-    )
+    factor = factors[0 if operation.is_matrix_product else 1]
+    return replace(operation, seconds=max(SHORTEST_SCALED_SECONDS, operation.seconds * factor))
 
 
-def _validate_name(name: str, table: dict[str, Any], what: str) -> str:
+def _validate_name(name: str, table: dict[str, Any], kind: str) -> str:
+    """Return the key of the table for a name in any case, or raise CaptureError."""
     if name.lower() in table:
         return name.lower()
-    raise CaptureError(f"{name!r} is not a known {what}. Use one of {', '.join(sorted(table))}.")
+    raise CaptureError(f"{name!r} is not a known {kind}. Use one of {', '.join(sorted(table))}.")
 
 
 def _probed_speeds(probe: Probe) -> MachineSpeeds:

@@ -1,8 +1,8 @@
 """The calls of the loop that queue each operation, and the operations that each call waits for.
 
-Recorded CUDA calls show both. A copy that another thread makes for an event of the loop counts as queued by that event.
-Calls without a record are inferred. An event that reads a value without a recorded wait waits for the last operation
-that ended during the event.
+Recorded CUDA calls show both. If another thread makes a copy for an event of the loop, that event counts as the call
+that queued the copy. Calls without a record are inferred. If an event reads a value and no wait was recorded in it, the
+doctor assumes that it waits for the last operation that ended during the event.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from forebay.doctor.analyse.attribution import NO_MATCH, THREAD_ID_MASK
 from forebay.doctor.analyse.blocking_copies import CLOCK_SLACK_NS, mask_batch_fetches, mask_blocking_copies
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict.calls import CudaCall, LoopIntervals, QueuedCalls, is_transfer
-from forebay.doctor.predict.host_time import WAITS, HostInterval
+from forebay.doctor.predict.calls import CudaCall, LoopCalls, LoopIntervals, is_transfer
+from forebay.doctor.predict.host_time import WAIT_KINDS, HostInterval
 from forebay.doctor.predict.inferred_calls import add_inferred_calls, expected_starts
 
 __all__ = ["find_calls"]
@@ -25,167 +25,191 @@ _EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT = 1, 3, 4
 _HOST_WAITS = (_EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT)
 
 
-def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]]) -> QueuedCalls:
+def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]]) -> LoopCalls:
     """Return all calls of the loop's thread in these steps."""
-    loop = LoopIntervals([piece for pieces in steps for piece in pieces])
+    loop = LoopIntervals([interval for intervals in steps for interval in intervals])
     starts, ends = device_view.operations["start"].astype(np.int64), device_view.operations["end"].astype(np.int64)
-    when = np.full(len(starts), NO_MATCH, np.int64)
-    queued = QueuedCalls([], when, starts, np.concatenate([ends, starts]))
+    queue_times = np.full(len(starts), NO_MATCH, np.int64)
+    # The preparation of a copy ends when the copy starts.
+    loop_calls = LoopCalls([], queue_times, starts, np.concatenate([ends, starts]))
     if device_view.lags_behind:
-        queued.starts = expected_starts(len(starts), device_view.period, steps)
-    _add_recorded(queued, device_view, loop)
-    add_inferred_calls(queued, device_view, loop)
+        loop_calls.start_times = expected_starts(len(starts), device_view.period, steps)
+    _add_recorded_calls(loop_calls, device_view, loop)
+    add_inferred_calls(loop_calls, device_view, loop)
     if not device_view.lags_behind:
-        _add_event_waits(queued, device_view, loop)
-    queued.calls.sort(key=lambda call: (call.start, bool(call.awaits), call.end))
-    return queued
+        _add_event_waits(loop_calls, device_view, loop)
+    loop_calls.calls.sort(key=lambda call: (call.start, bool(call.awaited_operations), call.end))
+    return loop_calls
 
 
-def _add_recorded(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add calls of the loop's thread. Queueing calls of other threads cost the loop nothing."""
+def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
+    """Add the recorded calls of the loop.
+
+    A call of another thread that queues operations gets no duration, because the loop does not wait for it.
+    """
     calls = device_view.calls
     starts, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
-    own = calls["thread"] == device_view.thread & THREAD_ID_MASK
-    numbers = [
-        number
-        for number in np.flatnonzero(device_view.call_of >= 0).tolist()
-        if _is_queued_by_call(device_view, number, own)
+    is_own = calls["thread"] == device_view.thread & THREAD_ID_MASK
+    operation_indices = [
+        index
+        for index in np.flatnonzero(device_view.call_of >= 0).tolist()
+        if _is_queued_by_call(device_view, index, is_own)
     ]
-    queues = np.isin(np.arange(len(calls)), device_view.call_of[numbers])
-    here, launches = (loop.at(starts) >= 0) & (own | queues), device_view.is_launch
-    found = {
-        place: CudaCall(int(starts[place]), int(ends[place] if own[place] else starts[place]), launches=launches[place])
-        for place in np.flatnonzero(here).tolist()
+    queues_any = np.isin(np.arange(len(calls)), device_view.call_of[operation_indices])
+    is_in_loop, launches = (loop.indices_at(starts) >= 0) & (is_own | queues_any), device_view.is_launch
+    cuda_calls = {
+        index: CudaCall(
+            int(starts[index]), int(ends[index] if is_own[index] else starts[index]), launches=launches[index]
+        )
+        for index in np.flatnonzero(is_in_loop).tolist()
     }
-    blocks = mask_blocking_copies(device_view)
-    for number in numbers:
-        place = int(device_view.call_of[number])
-        is_last = own[place] and not blocks[number]  # queueing is the last work of the call
-        queued.when[number] = min(ends[place], queued.starts[number]) if is_last else starts[place]
-    _order_by_stream(device_view, queued.when, [number for number in numbers if not own[device_view.call_of[number]]])
-    for number in numbers:
-        place = int(device_view.call_of[number])
-        if place not in found:
+    is_blocking = mask_blocking_copies(device_view)
+    for index in operation_indices:
+        call_index = int(device_view.call_of[index])
+        queues_last = is_own[call_index] and not is_blocking[index]  # queueing is the last work of the call
+        latest = min(ends[call_index], loop_calls.start_times[index])
+        loop_calls.queue_times[index] = latest if queues_last else starts[call_index]
+    others = [index for index in operation_indices if not is_own[device_view.call_of[index]]]
+    _order_by_stream(device_view, loop_calls.queue_times, others)
+    for index in operation_indices:
+        call_index = int(device_view.call_of[index])
+        if call_index not in cuda_calls:
             continue
-        found[place].queues.append(number)
-        if not own[place]:
-            found[place].start = found[place].end = int(queued.when[number])
-    waiting = {place: call for place, call in found.items() if own[place] and not call.launches}
-    _find_awaited(device_view, queued.when, waiting, blocks)
-    queued.calls += found.values()
+        call = cuda_calls[call_index]
+        call.queued_operations.append(index)
+        if not is_own[call_index]:
+            call.start = call.end = int(loop_calls.queue_times[index])
+    waiting = {index: call for index, call in cuda_calls.items() if is_own[index] and not call.launches}
+    _set_awaited_operations(device_view, loop_calls.queue_times, waiting, is_blocking)
+    loop_calls.calls += cuda_calls.values()
 
 
-def _order_by_stream(device_view: DeviceView, when: Any, numbers: list[int]) -> None:
-    """Order the queueing times of other threads as their operations ran on each stream."""
-    ours, streams = np.array(numbers, np.int64), device_view.operations["stream"]
-    for stream in np.unique(streams[ours]):
-        own = ours[streams[ours] == stream]
+def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indices: list[int]) -> None:
+    """Delay queueing times so that, on each stream, they follow the order in which operations ran."""
+    indices, streams = np.array(operation_indices, np.int64), device_view.operations["stream"]
+    for stream in np.unique(streams[indices]):
+        own = indices[streams[indices] == stream]
         own = own[np.argsort(device_view.operations["start"][own], kind="stable")]
-        latest = np.maximum.accumulate(when[own])
-        when[own] = np.where(latest > when[own], latest + 1, latest)
+        latest = np.maximum.accumulate(queue_times[own])
+        queue_times[own] = np.where(latest > queue_times[own], latest + 1, latest)
 
 
-def _is_queued_by_call(device_view: DeviceView, number: int, own: Any) -> bool:
-    """Whether the call of an operation shows when the loop queued it.
+def _is_queued_by_call(device_view: DeviceView, index: int, is_own: Any) -> bool:
+    """Whether the recorded call of an operation shows when the loop queued the operation.
 
-    A copy that another thread makes for an event of the loop was queued by that event; its call comes later.
+    It does not for a copy that another thread makes for an event of the loop: the event queued the copy before.
     """
-    owner = int(device_view.event_of[number])
-    if own[device_view.call_of[number]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
+    owner = int(device_view.event_of[index])
+    if is_own[device_view.call_of[index]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
         return True
-    return not is_transfer(device_view, number, owner)
+    return not is_transfer(device_view, index, owner)
 
 
-def _find_awaited(device_view: DeviceView, when: Any, calls: dict[int, CudaCall], blocks: Any) -> None:
+def _set_awaited_operations(
+    device_view: DeviceView, queue_times: Any, calls: dict[int, CudaCall], is_blocking: Any
+) -> None:
     """Set the operations that each call waits for.
 
-    A blocking copy waits for itself. A wait for streams waits for the last operation queued on them. Other waits wait
-    for the last operation that ended during the call.
+    A blocking copy waits for itself. A wait for a stream or for the device waits for the last operation that was queued
+    before. A wait for a CUDA event waits for the last operation that ended during the call.
     """
-    ended, last = (
-        _ByEndTime(device_view.operations["end"].astype(np.int64)),
-        _QueuedByStream(device_view.operations["stream"], when),
-    )
-    asked = {
+    by_end_time = _OperationsByEndTime(device_view.operations["end"].astype(np.int64))
+    by_stream = _OperationsByStream(device_view.operations["stream"], queue_times)
+    syncs = {
         int(sync["correlation"]): sync for sync in device_view.syncs[np.isin(device_view.syncs["what"], _HOST_WAITS)]
     }
-    for place, call in calls.items():
-        sync = asked.get(int(device_view.calls["correlation"][place]))
-        if call.queues:
-            call.awaits += [number for number in call.queues if blocks[number]]
+    for call_index, call in calls.items():
+        sync = syncs.get(int(device_view.calls["correlation"][call_index]))
+        if call.queued_operations:
+            call.awaited_operations += [index for index in call.queued_operations if is_blocking[index]]
         elif sync is not None and sync["what"] == _EVENT_WAIT:
-            call.awaits += ended.last(call.start, call.end + CLOCK_SLACK_NS)
+            call.awaited_operations += by_end_time.last_between(call.start, call.end + CLOCK_SLACK_NS)
         elif sync is not None:
-            call.awaits += last.queued(call.start, None if sync["what"] == _DEVICE_WAIT else int(sync["stream"]))
+            stream = None if sync["what"] == _DEVICE_WAIT else int(sync["stream"])
+            call.awaited_operations += by_stream.last_queued(call.start, stream)
 
 
-class _QueuedByStream:
-    """Operations by stream, in order of queueing."""
+class _OperationsByStream:
+    """Operations of each stream, in order of queueing."""
 
-    def __init__(self, streams: Any, when: Any) -> None:
-        order = np.argsort(when, kind="stable")
-        order = order[when[order] >= 0]
-        self._own = {int(stream): order[streams[order] == stream] for stream in np.unique(streams)}
-        self._when = when
+    def __init__(self, streams: Any, queue_times: Any) -> None:
+        order = np.argsort(queue_times, kind="stable")
+        order = order[queue_times[order] >= 0]
+        self._indices = {int(stream): order[streams[order] == stream] for stream in np.unique(streams)}
+        self._queue_times = queue_times
 
-    def queued(self, before: int, stream: int | None) -> list[int]:
-        """Return the last operation of a stream, or of every stream, that was queued before a time."""
-        found = []
-        for own in self._own.values() if stream is None else [self._own.get(stream, [])]:
-            at = int(np.searchsorted(self._when[own], before)) - 1 if len(own) else -1
-            found += [int(own[at])] if at >= 0 else []
-        return found
+    def last_queued(self, before: int, stream: int | None) -> list[int]:
+        """Return the last operation that was queued before a time on a stream, or on each stream."""
+        last = []
+        for indices in self._indices.values() if stream is None else [self._indices.get(stream, [])]:
+            position = int(np.searchsorted(self._queue_times[indices], before)) - 1 if len(indices) else -1
+            last += [int(indices[position])] if position >= 0 else []
+        return last
 
 
-class _ByEndTime:
+class _OperationsByEndTime:
     """Operations in order of their end."""
 
-    def __init__(self, ends: Any) -> None:
-        self._order = np.argsort(ends, kind="stable")
-        self._rising = ends[self._order]
+    def __init__(self, end_times: Any) -> None:
+        self._order = np.argsort(end_times, kind="stable")
+        self._sorted_ends = end_times[self._order]
 
-    def last(self, start: int, end: int) -> list[int]:
-        """Return the last operation that ended between these times, if any."""
-        at = int(np.searchsorted(self._rising, end, "right")) - 1
-        return [int(self._order[at])] if at >= 0 and self._rising[at] > start else []
+    def last_between(self, start: int, end: int) -> list[int]:
+        """Return the last operation that ended between these times, or an empty list."""
+        position = int(np.searchsorted(self._sorted_ends, end, "right")) - 1
+        return [int(self._order[position])] if position >= 0 and self._sorted_ends[position] > start else []
 
 
-def _add_event_waits(queued: QueuedCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add waits of events without a recorded wait.
+def _add_event_waits(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
+    """Add the waits of events without a recorded wait.
 
-    These are read-backs, uploads that end with their copy, and compiled calls that wait for the preparation of an
-    upload or for their batch.
+    These events are read-backs, uploads that end with their copy, and compiled calls that wait for their batch or for
+    the preparation of an upload.
     """
-    ended, copied = _ByEndTime(queued.ends[: len(queued.starts)]), _copies_by_owner(device_view)
-    held = np.flatnonzero(mask_batch_fetches(device_view))
-    stood = np.array(sorted(call.start for call in queued.calls if call.awaits), np.int64)
-    asking = np.sort(device_view.syncs["start"][np.isin(device_view.syncs["what"], _HOST_WAITS)].astype(np.int64))
-    for piece in loop.pieces:
-        if piece.place < 0 or np.diff(np.searchsorted(stood, (piece.start, piece.end))).any():
+    by_end_time = _OperationsByEndTime(loop_calls.end_times[: len(loop_calls.start_times)])
+    copies = _copies_by_event(device_view)
+    batch_fetches = np.flatnonzero(mask_batch_fetches(device_view))
+    wait_starts = np.array(sorted(call.start for call in loop_calls.calls if call.awaited_operations), np.int64)
+    sync_starts = np.sort(device_view.syncs["start"][np.isin(device_view.syncs["what"], _HOST_WAITS)].astype(np.int64))
+    for interval in loop.intervals:
+        if interval.event_index < 0 or _has_any_between(wait_starts, interval):
             continue
-        limit = piece.end + CLOCK_SLACK_NS
-        awaits = [number for number in copied.get(piece.place, ()) if queued.ends[number] <= limit]
-        if piece.kind in WAITS and not awaits:
-            awaits = ended.last(piece.start, limit)
-        elif piece.kind == EventKind.RUN:
-            ready = (number + len(queued.starts) for number in queued.staged)
-            coming = (number for number in held.tolist() if piece.start <= queued.when[number] < piece.end)
-            awaits = [number for number in (*ready, *coming) if piece.start < queued.ends[number] <= limit]
-        if awaits:
-            since = max([piece.start, *(int(queued.when[n]) for n in awaits if n < len(queued.when))])
-            until = min(piece.end, max(int(queued.ends[number]) for number in awaits))
-            sleeps = not np.diff(np.searchsorted(asking, (piece.start, piece.end))).any()
-            queued.calls.append(CudaCall(since, max(since, until), awaits=awaits, sleeps=sleeps))
+        limit = interval.end + CLOCK_SLACK_NS
+        awaited = [index for index in copies.get(interval.event_index, ()) if loop_calls.end_times[index] <= limit]
+        if interval.kind in WAIT_KINDS and not awaited:
+            awaited = by_end_time.last_between(interval.start, limit)
+        elif interval.kind == EventKind.RUN:
+            preparations = (index + len(loop_calls.start_times) for index in loop_calls.preparation_ns)
+            fetches = (
+                index
+                for index in batch_fetches.tolist()
+                if interval.start <= loop_calls.queue_times[index] < interval.end
+            )
+            awaited = [
+                index for index in (*preparations, *fetches) if interval.start < loop_calls.end_times[index] <= limit
+            ]
+        if awaited:
+            count = len(loop_calls.queue_times)
+            queue_times = (int(loop_calls.queue_times[index]) for index in awaited if index < count)
+            start = max([interval.start, *queue_times])
+            end = min(interval.end, max(int(loop_calls.end_times[index]) for index in awaited))
+            sleeps = not _has_any_between(sync_starts, interval)
+            loop_calls.calls.append(CudaCall(start, max(start, end), awaited_operations=awaited, sleeps=sleeps))
 
 
-def _copies_by_owner(device_view: DeviceView) -> dict[int, list[int]]:
-    """Return by event the copies with at least half of its bytes."""
-    found: dict[int, list[int]] = {}
-    for number in np.flatnonzero(~device_view.is_kernel & (device_view.event_of >= 0)).tolist():
-        place = int(device_view.event_of[number])
+def _has_any_between(sorted_times: Any, interval: HostInterval) -> bool:
+    """Whether any of the times is inside the interval."""
+    return bool(np.diff(np.searchsorted(sorted_times, (interval.start, interval.end))).any())
+
+
+def _copies_by_event(device_view: DeviceView) -> dict[int, list[int]]:
+    """Return for each event its copies that transfer at least half of its bytes."""
+    copies: dict[int, list[int]] = {}
+    for index in np.flatnonzero(~device_view.is_kernel & (device_view.event_of >= 0)).tolist():
+        event_index = int(device_view.event_of[index])
         if (
-            is_transfer(device_view, number, place)
-            and device_view.operations["nbytes"][number] >= device_view.events[place].nbytes / 2
+            is_transfer(device_view, index, event_index)
+            and device_view.operations["nbytes"][index] >= device_view.events[event_index].nbytes / 2
         ):
-            found.setdefault(place, []).append(number)
-    return found
+            copies.setdefault(event_index, []).append(index)
+    return copies

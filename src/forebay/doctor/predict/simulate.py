@@ -1,4 +1,4 @@
-"""Predictions: simulation of a timeline with changes."""
+"""The predicted step time of a timeline with changes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ from forebay.doctor.predict.timeline import Timeline, steady_step_seconds
 
 __all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "UNCERTAIN_GAIN", "Prediction", "predict"]
 
-LARGEST_ERROR = 0.03  # of the measured step; a model with a larger error is not reliable
-# Uncertainty in addition to the error of the model, measured on cured scripts: a share of the predicted step, but at
-# most a share of the gain.
+LARGEST_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
+# Uncertainty in addition to the error of the model, measured on cured scripts: this share of the predicted step, but at
+# most this share of the gain.
 UNCERTAIN_STEP, UNCERTAIN_GAIN = 0.1, 0.2
-# If a loop neither sleeps for the device nor copies much, its caches stay warm. Then the same Python work takes between
-# this share of its time and all of it. Of eight recorded pairs, it took two thirds in three (read-backs in JAX, uploads
-# of 32 MiB per step in PyTorch), four fifths in one, and all of it in the others.
+# If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. The same Python work then
+# takes between this share of its time and all of it. It took two thirds in three of eight recorded pairs (read-backs in
+# JAX, uploads of 32 MiB per step in PyTorch), four fifths in one pair, and all of its time in the other four.
 WARM_CACHE_FACTOR = 0.55
 
 
@@ -22,10 +22,10 @@ WARM_CACHE_FACTOR = 0.55
 class Prediction:
     """The predicted duration of a step."""
 
-    now: float  # measured seconds
+    now: float  # measured seconds of the unchanged step
     low: float  # predicted seconds, at best
     high: float  # predicted seconds, at worst
-    error: float  # of the model for the unchanged script, as a share
+    error: float  # of the model for the unchanged script, as a share of the measured step
 
     @property
     def is_reliable(self) -> bool:
@@ -37,36 +37,38 @@ def predict(
 ) -> Prediction:
     """Predict the step with these changes, applied in order.
 
-    The interval includes the error of the model and the uncertainty of any cure. `error` is the known error of the
-    model; without it, the unchanged timeline gives the error.
+    `measured` is the step time in seconds. `error` is the known error of the model as a share of `measured`; without
+    it, the simulation of the unchanged timeline gives the error. The interval covers the error of the model and the
+    uncertainty of any cure.
     """
     simulated = steady_step_seconds(timeline)
-    missed = error if error is not None else abs(simulated - measured) / measured if measured else 1.0
+    model_error = error if error is not None else abs(simulated - measured) / measured if measured else 1.0
     changed = timeline
     for change in changes:
         changed = change(changed)
     factor = measured / simulated if simulated else 0.0
     slow = steady_step_seconds(changed) * factor
     fast = steady_step_seconds(_with_warm_caches(changed)) * factor if _keeps_caches_warm(timeline, changed) else slow
-    spread = min(slow * UNCERTAIN_STEP, max(0.0, measured - slow) * UNCERTAIN_GAIN) + slow * min(missed, LARGEST_ERROR)
-    return Prediction(measured, max(0.0, fast - spread), max(fast, min(measured, slow + spread)), missed)
+    uncertainty = min(slow * UNCERTAIN_STEP, max(0.0, measured - slow) * UNCERTAIN_GAIN)
+    uncertainty += slow * min(model_error, LARGEST_ERROR)
+    return Prediction(measured, max(0.0, fast - uncertainty), max(fast, min(measured, slow + uncertainty)), model_error)
 
 
 def _keeps_caches_warm(before: Timeline, after: Timeline) -> bool:
-    """Whether the host sleeps less often or copies fewer bytes."""
+    """Whether the host sleeps less often, or copies less pageable memory, than before."""
     return _count_sleeps(after) < _count_sleeps(before) or _pageable_nbytes(after) < _pageable_nbytes(before)
 
 
 def _count_sleeps(timeline: Timeline) -> int:
-    return sum(action.sleeps and bool(action.awaits) for action in timeline.actions)
+    return sum(action.sleeps and bool(action.awaited_operations) for action in timeline.actions)
 
 
 def _pageable_nbytes(timeline: Timeline) -> int:
-    return sum(operation.nbytes for operation in timeline.operations if operation.pageable)
+    return sum(operation.nbytes for operation in timeline.operations if operation.is_pageable)
 
 
 def _with_warm_caches(timeline: Timeline) -> Timeline:
-    return timeline.changed(
+    return timeline.with_parts(
         actions=[
             replace(action, seconds=action.seconds * WARM_CACHE_FACTOR) if action.kind in LAUNCHING_KINDS else action
             for action in timeline.actions

@@ -1,7 +1,7 @@
 """A timeline of host actions and device operations, and its simulation.
 
-The host works, queues operations on the device, and sometimes waits for one. An operation begins when it is queued, its
-stream and engine are free, and the operations that it depends on are done.
+The host works, queues operations on the device, and sometimes waits for an operation. An operation starts when the host
+has queued it, its stream is free, and its dependencies have ended. A copy also needs a free copy engine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,26 +21,26 @@ class DeviceOperation:
     seconds: float
     stream: int = 0
     engine: DeviceEngine = "compute"
-    line: int = -1  # the source line that queued it
-    nbytes: int = 0
-    after: tuple[int, ...] = ()  # operations of other streams that must end before
-    gap: float = 0.0  # minimum seconds between the previous operation of the stream and this one
-    latency: float = 0.0  # seconds between its queueing, or the end of its dependencies, and its start
-    pageable: bool = False  # a copy from or to pageable memory
-    multiplies: bool = False  # a matrix product or a convolution
+    line: int = -1  # the source line that queued the operation; -1 if unknown
+    nbytes: int = 0  # bytes that a copy transfers; 0 for a kernel
+    dependencies: tuple[int, ...] = ()  # indices of operations on other streams that must end first
+    gap_seconds: float = 0.0  # shortest pause after the previous operation of the stream
+    latency_seconds: float = 0.0  # delay after queueing, or after the end of the dependencies
+    is_pageable: bool = False  # a copy from or to pageable memory
+    is_matrix_product: bool = False  # a matrix product, a convolution or an attention kernel
 
 
 @dataclass(frozen=True, slots=True)
 class HostAction:
-    """A piece of work of the loop's thread. It may queue operations, wait, or end a step."""
+    """Work of the loop's thread. An action may queue operations, wait, or end a step."""
 
     seconds: float  # of work, without waits
-    queues: tuple[int, ...] = ()  # operations, by index
-    awaits: tuple[int, ...] = ()  # operations that it waits for before its work
-    line: int = -1
-    kind: str = "work"  # work, launch, or an event kind: upload, download, input, ...
+    queued_operations: tuple[int, ...] = ()  # indices of operations that the action queues after its work
+    awaited_operations: tuple[int, ...] = ()  # indices of operations that the action waits for before its work
+    line: int = -1  # source line; -1 if unknown
+    kind: str = "work"  # "work", "launch", or an event kind such as "upload", "download" or "input"
     ends_step: bool = False
-    sleeps: bool = False  # the thread sleeps during the wait instead of polling
+    sleeps: bool = False  # whether the thread sleeps while it waits; otherwise it polls
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,50 +49,54 @@ class Timeline:
 
     actions: tuple[HostAction, ...]
     operations: tuple[DeviceOperation, ...] = ()
-    floor: float = 0.0  # shortest step in seconds, set by the producers of batches
+    shortest_step_seconds: float = 0.0  # seconds that the producers of batches need per step
 
-    def changed(
+    def with_parts(
         self,
         *,
         actions: Iterable[HostAction] | None = None,
         operations: Iterable[DeviceOperation] | None = None,
-        floor: float | None = None,
+        shortest_step_seconds: float | None = None,
     ) -> "Timeline":
+        """Return a copy with the given parts. `shortest_step_seconds` can only increase."""
         return replace(
             self,
             actions=self.actions if actions is None else tuple(actions),
             operations=self.operations if operations is None else tuple(operations),
-            floor=self.floor if floor is None else max(self.floor, floor),
+            shortest_step_seconds=self.shortest_step_seconds
+            if shortest_step_seconds is None
+            else max(self.shortest_step_seconds, shortest_step_seconds),
         )
 
     @property
-    def steps(self) -> int:
+    def step_count(self) -> int:
         return sum(action.ends_step for action in self.actions)
 
 
 @dataclass(slots=True)
 class _DeviceState:
-    """The simulated device: until when each stream and engine is busy."""
+    """The simulated device. Times are in seconds since the start of the simulation."""
 
-    ends: dict[int, float] = field(default_factory=dict)  # end times of queued operations
-    streams: dict[int, float] = field(default_factory=dict)
-    engines: dict[str, float] = field(default_factory=dict)
-    done: float = 0.0  # end time of the last operation
+    operation_ends: dict[int, float] = field(default_factory=dict)  # by index of the operation
+    stream_ends: dict[int, float] = field(default_factory=dict)  # end of the last operation of each stream
+    engine_ends: dict[str, float] = field(default_factory=dict)  # end of the last operation of each engine
+    last_end: float = 0.0  # end of the last operation on any stream
 
-    def queue(self, number: int, operation: DeviceOperation, now: float) -> None:
-        free = self.streams.get(operation.stream, -operation.gap) + operation.gap
-        begins = max(now if operation.after else now + operation.latency, free)
-        for before in operation.after:
-            begins = max(begins, self.ends.get(before, 0.0) + operation.latency)
-        if operation.engine != "compute":  # copies of one direction are serial; kernels of several streams overlap
-            begins = max(begins, self.engines.get(operation.engine, 0.0))
-        end = begins + operation.seconds
-        self.ends[number] = self.streams[operation.stream] = self.engines[operation.engine] = end
-        self.done = max(self.done, end)
+    def queue(self, index: int, operation: DeviceOperation, now: float) -> None:
+        """Schedule an operation that the host queues at `now`."""
+        stream_free_at = self.stream_ends.get(operation.stream, -operation.gap_seconds) + operation.gap_seconds
+        start = max(now if operation.dependencies else now + operation.latency_seconds, stream_free_at)
+        for dependency in operation.dependencies:
+            start = max(start, self.operation_ends.get(dependency, 0.0) + operation.latency_seconds)
+        if operation.engine != "compute":  # copies in one direction are serial; kernels of several streams overlap
+            start = max(start, self.engine_ends.get(operation.engine, 0.0))
+        end = start + operation.seconds
+        self.operation_ends[index] = self.stream_ends[operation.stream] = self.engine_ends[operation.engine] = end
+        self.last_end = max(self.last_end, end)
 
 
 def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
-    """Simulate the timeline `rounds` times, and return the duration of each step.
+    """Simulate the timeline `rounds` times, and return the seconds of each step.
 
     A step ends when all its work on host and device is done.
     """
@@ -100,22 +104,25 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
     operations = timeline.operations
     for _ in range(rounds):
         for action in timeline.actions:
-            for awaited in action.awaits:
-                now = max(now, device.ends.get(awaited, 0.0))
+            for index in action.awaited_operations:
+                now = max(now, device.operation_ends.get(index, 0.0))
             now += action.seconds
-            for number in action.queues:
-                device.queue(number, operations[number], now)
+            for index in action.queued_operations:
+                device.queue(index, operations[index], now)
             if action.ends_step:
-                edges.append(max(now, device.done))
-    return _lengths(edges)
+                edges.append(max(now, device.last_end))
+    return _differences(edges)
 
 
 def steady_step_seconds(timeline: Timeline) -> float:
-    """Return the mean step time of the second round, when the loop is in a steady state."""
-    lengths = simulate_steps(timeline, rounds=2)
-    later = lengths[len(lengths) // 2 :]
-    return max(timeline.floor, sum(later) / len(later)) if later else 0.0
+    """Simulate two rounds, and return the mean step time of the second, in seconds.
+
+    In the second round the loop is in a steady state.
+    """
+    step_seconds = simulate_steps(timeline, rounds=2)
+    second_round = step_seconds[len(step_seconds) // 2 :]
+    return max(timeline.shortest_step_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
 
 
-def _lengths(edges: Sequence[float]) -> tuple[float, ...]:
+def _differences(edges: Sequence[float]) -> tuple[float, ...]:
     return tuple(after - before for before, after in pairwise(edges))

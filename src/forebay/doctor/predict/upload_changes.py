@@ -18,7 +18,7 @@ __all__ = [
     "merge_uploads",
 ]
 
-COPY_STREAM = -1  # a stream without other operations
+COPY_STREAM = -1  # simulated stream that has only prefetched copies
 UPLOAD_KINDS = ("upload", "move")  # explicit uploads, and moves that an operation makes
 
 
@@ -26,9 +26,9 @@ def remove_uploads(line: int, *, share: float = 1.0) -> Change:
     """Remove the uploads of a line, or a share of them."""
 
     def change(timeline: Timeline) -> Timeline:
-        found = [number for number, action in enumerate(timeline.actions) if is_call_of(action, UPLOAD_KINDS, line)]
-        gone = set(found[: round(len(found) * share)])
-        return remove_actions(timeline, gone)
+        uploads = [index for index, action in enumerate(timeline.actions) if is_call_of(action, UPLOAD_KINDS, line)]
+        removed = set(uploads[: round(len(uploads) * share)])
+        return remove_actions(timeline, removed)
 
     return change
 
@@ -38,17 +38,17 @@ def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
-        for number in _copies_of(timeline, line):
-            copy = operations[number]
+        for operation_index in _copies_of(timeline, line):
+            copy = operations[operation_index]
             seconds = min(copy.seconds, copy.nbytes / bytes_per_second)
-            operations[number] = replace(copy, seconds=seconds, pageable=False)
+            operations[operation_index] = replace(copy, seconds=seconds, is_pageable=False)
         actions = [
-            replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=())
+            replace(action, seconds=min(action.seconds, CALL_SECONDS), awaited_operations=())
             if is_call_of(action, UPLOAD_KINDS, line)
             else action
             for action in timeline.actions
         ]
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
@@ -57,18 +57,25 @@ def overlap_copies(line: int) -> Change:
     """Run the copies of a line one step early, on their own stream. Nothing waits for them."""
 
     def change(timeline: Timeline) -> Timeline:
-        own = set(_copies_of(timeline, line))
+        copies = set(_copies_of(timeline, line))
         operations = [
-            replace(operation, stream=COPY_STREAM, after=())
-            if number in own
-            else replace(operation, after=tuple(before for before in operation.after if before not in own))
-            for number, operation in enumerate(timeline.operations)
+            replace(operation, stream=COPY_STREAM, dependencies=())
+            if operation_index in copies
+            else replace(
+                operation, dependencies=tuple(other for other in operation.dependencies if other not in copies)
+            )
+            for operation_index, operation in enumerate(timeline.operations)
         ]
         actions = [
-            replace(action, awaits=tuple(awaited for awaited in action.awaits if awaited not in own))
+            replace(
+                action,
+                awaited_operations=tuple(
+                    operation_index for operation_index in action.awaited_operations if operation_index not in copies
+                ),
+            )
             for action in timeline.actions
         ]
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
@@ -76,71 +83,90 @@ def overlap_copies(line: int) -> Change:
 def prefetch_uploads(
     line: int, *, bytes_per_second: float, producer_bytes_per_second: float, making_bytes_per_second: float = 0.0
 ) -> Change:
-    """Let a thread make and upload the next batch from page-locked memory during the step.
+    """Let a thread make and upload the next batch during the step.
 
-    With `making_bytes_per_second`, the assembly of the batch in the loop is removed too.
+    The copies come from page-locked memory at `bytes_per_second`. The thread makes batches at
+    `producer_bytes_per_second`. If the loop makes its batches at `making_bytes_per_second`, the change removes that
+    time too.
     """
 
     def change(timeline: Timeline) -> Timeline:
-        nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
-        making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
-        made = _remove_batch_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
-        prefetched = overlap_copies(line)(page_lock_copies(line, bytes_per_second=bytes_per_second)(made))
-        return prefetched.changed(floor=min(making, steady_step_seconds(timeline)))
+        nbytes = sum(timeline.operations[operation_index].nbytes for operation_index in _copies_of(timeline, line))
+        producer_seconds = nbytes / max(1, timeline.step_count) / producer_bytes_per_second
+        without_making = timeline
+        if making_bytes_per_second:
+            without_making = _remove_batch_making(timeline, line, making_bytes_per_second)
+        prefetched = overlap_copies(line)(page_lock_copies(line, bytes_per_second=bytes_per_second)(without_making))
+        return prefetched.with_parts(shortest_step_seconds=min(producer_seconds, steady_step_seconds(timeline)))
 
     return change
 
 
 def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
-    """Let other threads make the next batch during the step; its upload stays in the loop."""
+    """Let other threads make the next batch during the step; its upload stays in the loop.
+
+    The loop makes batches at `making_bytes_per_second`, the other threads at `producer_bytes_per_second`.
+    """
 
     def change(timeline: Timeline) -> Timeline:
-        nbytes = sum(timeline.operations[number].nbytes for number in _copies_of(timeline, line))
-        made = _remove_batch_making(timeline, line, making_bytes_per_second)
+        nbytes = sum(timeline.operations[operation_index].nbytes for operation_index in _copies_of(timeline, line))
+        without_making = _remove_batch_making(timeline, line, making_bytes_per_second)
         actions = [
             replace(action, seconds=min(action.seconds, CALL_SECONDS))
             if is_call_of(action, UPLOAD_KINDS, line)
             else action
-            for action in made.actions
+            for action in without_making.actions
         ]
-        making = nbytes / max(1, timeline.steps) / producer_bytes_per_second
-        return made.changed(actions=actions, floor=min(making, steady_step_seconds(timeline)))
+        producer_seconds = nbytes / max(1, timeline.step_count) / producer_bytes_per_second
+        shortest = min(producer_seconds, steady_step_seconds(timeline))
+        return without_making.with_parts(actions=actions, shortest_step_seconds=shortest)
 
     return change
 
 
 def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> Change:
-    """Remove `seconds` of batch making before each upload; other threads do it during the step."""
+    """Let producers make the next batch during the step, not the loop before each upload.
+
+    A batch takes the loop `seconds`, and the producers `producer_seconds`.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         actions = list(timeline.actions)
-        for place, action in enumerate(timeline.actions):
-            if is_call_of(action, UPLOAD_KINDS, line) and action.queues:
-                _shorten_before(actions, place, line, seconds)
-        return timeline.changed(actions=actions, floor=min(producer_seconds, steady_step_seconds(timeline)))
+        for index, action in enumerate(timeline.actions):
+            if is_call_of(action, UPLOAD_KINDS, line) and action.queued_operations:
+                _shorten_before(actions, index, line, seconds)
+        shortest = min(producer_seconds, steady_step_seconds(timeline))
+        return timeline.with_parts(actions=actions, shortest_step_seconds=shortest)
 
     return change
 
 
 def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: float) -> Change:
-    """Replace the uploads of a step by one; the host assembles the data first."""
+    """Replace the uploads of a step by one.
+
+    The host first assembles the data, at `host_bytes_per_second`.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         actions, operations = [], list(timeline.operations)
-        sent: list[int] = []  # copies of this step so far
+        copies: list[int] = []  # copies of this step so far
         for action in timeline.actions:
             if is_call_of(action, UPLOAD_KINDS, line):
-                more = bool(sent) and (bool(action.queues) or len(sent) > 1)
-                sent += action.queues
-                action = replace(action, seconds=0.0, queues=(), awaits=()) if more else action
-            elif action.ends_step and sent:
-                nbytes, first = sum(operations[number].nbytes for number in sent), operations[sent[0]]
+                is_repeated = bool(copies) and (bool(action.queued_operations) or len(copies) > 1)
+                copies += action.queued_operations
+                if is_repeated:
+                    action = replace(action, seconds=0.0, queued_operations=(), awaited_operations=())
+            elif action.ends_step and copies:
+                nbytes, first = (
+                    sum(operations[operation_index].nbytes for operation_index in copies),
+                    operations[copies[0]],
+                )
                 actions.append(HostAction(nbytes / host_bytes_per_second, line=line))
                 seconds = max(first.seconds, nbytes / bytes_per_second)
-                operations[sent[0]] = replace(first, seconds=seconds, nbytes=nbytes)
-                sent = []
+                operations[copies[0]] = replace(first, seconds=seconds, nbytes=nbytes)
+                copies = []
             actions.append(action)
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
@@ -150,14 +176,14 @@ def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
-        for number in _copies_of(timeline, line, kind):
-            copy = operations[number]
-            operations[number] = replace(copy, seconds=copy.seconds * share, nbytes=int(copy.nbytes * share))
+        for operation_index in _copies_of(timeline, line, kind):
+            copy = operations[operation_index]
+            operations[operation_index] = replace(copy, seconds=copy.seconds * share, nbytes=int(copy.nbytes * share))
         actions = [
             replace(action, seconds=action.seconds * share) if is_call_of(action, (kind,), line) else action
             for action in timeline.actions
         ]
-        return timeline.changed(actions=actions, operations=operations)
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
@@ -165,71 +191,82 @@ def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
 def gather_on_device(
     line: int, *, gather_bytes_per_second: float, making_bytes_per_second: float = 0.0, waits: bool = False
 ) -> Change:
-    """Keep the data on the device and select rows there; only their indices are uploaded.
+    """Keep the data on the device and select rows there; the loop uploads only row indices.
 
-    With `waits`, the loop waits for the indices as it waits for the rows now. With `making_bytes_per_second`, the
-    assembly of the batch in the loop is removed too.
+    With `waits`, the loop waits for the indices as it waits for the rows now. If the loop makes its batches at
+    `making_bytes_per_second`, the change removes that time too.
     """
 
     def change(timeline: Timeline) -> Timeline:
-        made = _remove_batch_making(timeline, line, making_bytes_per_second) if making_bytes_per_second else timeline
-        operations, actions = list(made.operations), list(made.actions)
-        for place, action in enumerate(made.actions):
+        without_making = timeline
+        if making_bytes_per_second:
+            without_making = _remove_batch_making(timeline, line, making_bytes_per_second)
+        operations, actions = list(without_making.operations), list(without_making.actions)
+        for index, action in enumerate(without_making.actions):
             if not is_call_of(action, UPLOAD_KINDS, line):
                 continue
-            for number in action.queues:
-                taken = operations[number].nbytes / gather_bytes_per_second
-                operations[number] = replace(operations[number], seconds=taken, engine="compute", nbytes=0)
-            awaits = action.awaits if waits else ()
-            actions[place] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaits=awaits)
-        return made.changed(actions=actions, operations=operations)
+            for operation_index in action.queued_operations:
+                seconds = operations[operation_index].nbytes / gather_bytes_per_second
+                operations[operation_index] = replace(
+                    operations[operation_index], seconds=seconds, engine="compute", nbytes=0
+                )
+            awaited = action.awaited_operations if waits else ()
+            actions[index] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaited_operations=awaited)
+        return without_making.with_parts(actions=actions, operations=operations)
 
     return change
 
 
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
-    """Yield the copies of calls of this kind; for uploads also the copies of compiled calls."""
+    """Yield the copies that calls of this kind queue on a line.
+
+    For uploads, the copies to the device that compiled calls queue count too.
+    """
     for action in timeline.actions:
         if is_call_of(action, UPLOAD_KINDS if kind == "upload" else (kind,), line):
-            yield from action.queues
+            yield from action.queued_operations
         elif kind == "upload" and is_call_of(action, ("run",), line):
-            yield from (number for number in action.queues if timeline.operations[number].engine == "host to device")
+            yield from (
+                operation_index
+                for operation_index in action.queued_operations
+                if timeline.operations[operation_index].engine == "host to device"
+            )
 
 
 def _remove_batch_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
-    """Remove the assembly of batches before the uploads of a line.
+    """Remove the host work that makes the batches before the uploads of a line.
 
-    Its time is not recorded. It is estimated from this speed, but it is at least the host time of the upload, which
-    copies the same bytes into new memory.
+    The capture does not record its duration. The estimate is the time to make the bytes at `bytes_per_second`, but at
+    least the host time of the upload, because the upload copies the same bytes into new memory.
     """
     actions = list(timeline.actions)
-    for place, action in enumerate(timeline.actions):
-        if is_call_of(action, UPLOAD_KINDS, line) and action.queues:
-            nbytes = sum(timeline.operations[number].nbytes for number in action.queues)
-            copying = _host_seconds(timeline, place, line)
-            _shorten_before(actions, place, line, max(copying, nbytes / bytes_per_second))
-    return timeline.changed(actions=actions)
+    for index, action in enumerate(timeline.actions):
+        if is_call_of(action, UPLOAD_KINDS, line) and action.queued_operations:
+            nbytes = sum(timeline.operations[operation_index].nbytes for operation_index in action.queued_operations)
+            upload_seconds = _upload_host_seconds(timeline, index, line)
+            _shorten_before(actions, index, line, max(upload_seconds, nbytes / bytes_per_second))
+    return timeline.with_parts(actions=actions)
 
 
-def _host_seconds(timeline: Timeline, place: int, line: int) -> float:
+def _upload_host_seconds(timeline: Timeline, index: int, line: int) -> float:
     """Return the host time of an upload, before and after it queues the copy."""
     actions = timeline.actions
-    own = actions[place].seconds
-    for neighbours in (range(place - 1, -1, -1), range(place + 1, len(actions))):
+    seconds = actions[index].seconds
+    for neighbours in (range(index - 1, -1, -1), range(index + 1, len(actions))):
         for other in neighbours:
-            if not is_call_of(actions[other], UPLOAD_KINDS, line) or actions[other].queues:
+            if not is_call_of(actions[other], UPLOAD_KINDS, line) or actions[other].queued_operations:
                 break
-            own += actions[other].seconds
-    return own
+            seconds += actions[other].seconds
+    return seconds
 
 
-def _shorten_before(actions: list[HostAction], place: int, line: int, seconds: float) -> None:
+def _shorten_before(actions: list[HostAction], index: int, line: int, seconds: float) -> None:
     """Subtract seconds from the work before an upload, within its step."""
-    while place > 0 and seconds > 0:
-        place -= 1
-        action = actions[place]
+    while index > 0 and seconds > 0:
+        index -= 1
+        action = actions[index]
         if action.ends_step or not (action.kind in ("work", "launch") or is_call_of(action, UPLOAD_KINDS, line)):
             return
         if action.kind == "work":
-            actions[place] = replace(action, seconds=max(0.0, action.seconds - seconds))
+            actions[index] = replace(action, seconds=max(0.0, action.seconds - seconds))
             seconds -= action.seconds

@@ -139,7 +139,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
 def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
     low, high = gain_by_overlap(view, wait)
-    return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, by_processes=False))
+    return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:

@@ -71,7 +71,7 @@ def _without_workers(view: CaptureView, site: CallSite) -> Finding:
         "the rest of the step; no gain if the cores are busy"
     )
     code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
-    feed, overlap = feed_code(view, "torch"), prefetch_input(view, site, wait, by_processes=False)
+    feed, overlap = feed_code(view, "torch"), prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, so the loop itself makes the batches",
@@ -94,7 +94,7 @@ def _without_workers(view: CaptureView, site: CallSite) -> Finding:
 def _without_prefetch(view: CaptureView, site: CallSite) -> Finding:
     wait = cost_of(view, site.events)
     low, high = gain_by_overlap(view, wait)
-    overlap = prefetch_input(view, site, wait, by_processes=False)
+    overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} makes each batch only when the loop asks for it, without prefetch",
