@@ -76,7 +76,7 @@ class IndexedFiller:
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._prefetch: Closeable | None = None
         has_map = any(isinstance(made, Map) for made in plan.input.transforms)
-        reads_files = plan.input.reading is not None and plan.input.reading.reads_by_position
+        reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
         is_gathered = bool(self._source.memory()) and not reads_files and plan.input.device is None
         self.is_plain_copy = is_gathered and not has_map
         # Fill the next epoch early only if the user cannot change rows or a map between the epochs.

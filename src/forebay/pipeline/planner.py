@@ -34,7 +34,7 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
         if draft.nbytes <= plan_input.host_nbytes:
             return draft.plan()
         smallest, draft = draft, draft.smaller()
-    if plan_input.reading is not None and plan_input.reading.reads_by_position:
+    if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
     if not plan_input.fixed_size:
@@ -177,7 +177,7 @@ class _Draft:
         reading = self.input.reading
         if reading is None:
             return 0
-        return reading.held_nbytes + (self.index_rows * INDEX_NBYTES if reading.reads_by_position else 0)
+        return reading.held_nbytes + (self.index_rows * INDEX_NBYTES if reading.uses_read_buffers else 0)
 
     def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment
@@ -210,7 +210,7 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
         return _Choice(
             plan_input.cluster.workers * TASKS_PER_WORKER, "one per task; each Ray worker has two tasks at a time"
         )
-    if plan_input.reading is not None and plan_input.reading.reads_by_position:
+    if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         threads = max(MIN_READ_THREADS, min(cores // 4, MAX_THREADS))
         return _Choice(threads, "while one waits for the disk, another copies")
     # One core is left for the consumer, which fills groups itself when it would have to wait.

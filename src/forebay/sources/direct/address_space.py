@@ -1,9 +1,7 @@
-"""One address space for the bytes of all files.
+"""One address space for the bytes of all files, so that readers can sort and merge rows of many files.
 
-Readers can sort and merge rows of many files as if they were in one file.
-
-The address of a byte is `file number << 44 | offset in the file`. Files are 16 TiB apart, so a merged range never spans
-two files.
+The address of a byte is `file number << 44 | offset in the file`. The first bytes of two files are at least 16 TiB
+apart, so a merged range never spans two files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +18,8 @@ __all__ = ["AddressSpace", "Addresses", "RowRun"]
 
 Addresses: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-FILE_BITS = 44
-_OFFSET_MASK = (1 << FILE_BITS) - 1
+_OFFSET_BITS = 44  # low bits of an address, which hold the offset in the file
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,8 @@ class RowRun:
     leaf: int
     first: int  # position of the first row, relative to the first requested row
     rows: int
-    address: int
-    stride: int
+    address: int  # of the first row
+    stride: int  # bytes from the start of one row to the next
     nbytes: int  # from the first byte of the first row to the last byte of the last row
 
 
@@ -40,25 +38,25 @@ class AddressSpace:
     """The addresses of the rows of every leaf."""
 
     def __init__(self, extents: Sequence[Sequence[FileExtent]], row_nbytes: Sequence[int]) -> None:
-        """Make the address space from the file extents and the row size of each leaf."""
+        """Make the address space from the file extents and the row size (bytes) of each leaf."""
         files = {extent.path: extent.stamp for leaf in extents for extent in leaf}
         self.paths: list[Path] = list(files)
         self.stamps = list(files.values())
         self.row_nbytes = list(row_nbytes)
-        numbers = {path: number for number, path in enumerate(self.paths)}
-        self._leaves = [_LeafExtents.of(leaf, numbers) for leaf in extents]
+        file_numbers = {path: number for number, path in enumerate(self.paths)}
+        self._leaves = [_LeafExtents.of(leaf, file_numbers) for leaf in extents]
 
     def addresses(self, leaf: int, rows: Addresses) -> Addresses:
         """Return the address of the first byte of each row."""
         return self._leaves[leaf].addresses(rows)
 
     def row_runs(self, start: int, stop: int) -> Iterator[RowRun]:
-        """Yield the rows `start` to `stop` of each leaf as few long runs."""
+        """Yield the runs that hold the rows `start` to `stop` of each leaf."""
         for number, (leaf, row_nbytes) in enumerate(zip(self._leaves, self.row_nbytes, strict=True)):
             yield from leaf.row_runs(number, start, stop, row_nbytes)
 
     def starts_and_nbytes(self, rows: Rows) -> tuple[Addresses, Addresses]:
-        """Return start address and length of each byte range that holds these rows."""
+        """Return the start address and the length in bytes of each range that holds these rows."""
         if isinstance(rows, slice):
             runs = list(self.row_runs(rows.start, rows.stop))
             return np.array([run.address for run in runs]), np.array([run.nbytes for run in runs])
@@ -67,14 +65,14 @@ class AddressSpace:
         return np.concatenate(starts), np.concatenate(nbytes)
 
     def max_read_nbytes(self, rows: int, alignment: int) -> int:
-        """Return an upper bound of the bytes to read for consecutive rows, at any position."""
+        """Return an upper bound of the bytes to read for `rows` consecutive rows, anywhere."""
         leaves = zip(self._leaves, self.row_nbytes, strict=True)
         return sum(leaf.max_read_nbytes(rows, row_nbytes, alignment) for leaf, row_nbytes in leaves)
 
     @staticmethod
     def file_numbers(addresses: Addresses) -> Addresses:
         """Return the number of the file of each address."""
-        return addresses >> FILE_BITS
+        return addresses >> _OFFSET_BITS
 
     @staticmethod
     def file_offsets(addresses: Addresses) -> Addresses:
@@ -84,15 +82,17 @@ class AddressSpace:
 
 @dataclass(frozen=True, slots=True)
 class _LeafExtents:
-    first_rows: Addresses  # of each extent
-    bases: Addresses  # address of the first row of each extent
+    """The file extents of one leaf as arrays, with one entry for each extent that has rows."""
+
+    first_rows: Addresses
+    base_addresses: Addresses  # of the first rows
     strides: Addresses
-    length: int
+    length: int  # rows of all extents
 
     @classmethod
-    def of(cls, extents: Sequence[FileExtent], numbers: dict[Path, int]) -> "_LeafExtents":
+    def of(cls, extents: Sequence[FileExtent], file_numbers: dict[Path, int]) -> "_LeafExtents":
         used = [extent for extent in extents if extent.rows]
-        bases = [(numbers[extent.path] << FILE_BITS) + extent.offset for extent in used]
+        bases = [(file_numbers[extent.path] << _OFFSET_BITS) + extent.offset for extent in used]
         first_rows, strides = [extent.first for extent in used], [extent.stride for extent in used]
         length = used[-1].first + used[-1].rows if used else 0
         return cls(np.array(first_rows, np.int64), np.array(bases, np.int64), np.array(strides, np.int64), length)
@@ -101,8 +101,8 @@ class _LeafExtents:
         extents: Any = 0
         if len(self.first_rows) > 1:
             extents = find_parts(rows, self.first_rows)
-        found: Addresses = self.bases[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
-        return found
+        addresses: Addresses = self.base_addresses[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
+        return addresses
 
     def row_runs(self, leaf: int, start: int, stop: int, row_nbytes: int) -> Iterator[RowRun]:
         extent = int(np.searchsorted(self.first_rows, start, side="right")) - 1
@@ -110,12 +110,13 @@ class _LeafExtents:
         while row < stop:
             end = int(self.first_rows[extent + 1]) if extent + 1 < len(self.first_rows) else self.length
             rows, stride = min(stop, end) - row, int(self.strides[extent])
-            address = int(self.bases[extent]) + (row - int(self.first_rows[extent])) * stride
+            address = int(self.base_addresses[extent]) + (row - int(self.first_rows[extent])) * stride
             yield RowRun(leaf, row - start, rows, address, stride, (rows - 1) * stride + row_nbytes)
             row, extent = row + rows, extent + 1
 
     def max_read_nbytes(self, rows: int, row_nbytes: int, alignment: int) -> int:
+        # The rows may start in the middle of an extent, so they can touch one extent more than from its first row.
         ends = np.searchsorted(self.first_rows, self.first_rows + rows)
-        runs = int((ends - np.arange(len(ends))).max(initial=0)) + 1
+        max_runs = int((ends - np.arange(len(ends))).max(initial=0)) + 1
         span = (min(rows, self.length) - 1) * int(self.strides.max(initial=row_nbytes)) + row_nbytes
-        return span + runs * 2 * alignment
+        return span + max_runs * 2 * alignment  # alignment extends a run at both ends

@@ -1,6 +1,6 @@
 """A reader of whole blocks of rows, for block shuffles.
 
-A block shuffle stays inside a few blocks at a time, so each block is read once and used by many groups.
+A block shuffle stays inside a few blocks at a time. So the reader reads each block once, and many groups use it.
 """
 
 import math
@@ -25,7 +25,7 @@ __all__ = ["BlockPass", "BlockReader", "block_buffer_nbytes"]
 
 
 class BlockReader:
-    """Reads blocks of rows into buffers before groups need them."""
+    """Reads whole blocks into buffers before groups need their rows."""
 
     def __init__(
         self, space: AddressSpace, files: OpenFiles, *, rows: int, block_rows: int, buffers: int, use_io_uring: bool
@@ -34,18 +34,18 @@ class BlockReader:
         self._rows, self.block_rows, self._buffers = rows, block_rows, buffers
         self._buffer_nbytes = block_buffer_nbytes(space, block_rows, files.alignment)
         self._threads = IoUringThreads() if use_io_uring else PreadThreads()
-        self._current: BlockPass | None = None
+        self._current_pass: BlockPass | None = None
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "BlockPass":
         """Begin a pass over these groups. This ends the previous pass."""
         self.stop()
         memory = aligned_memory(self._buffers * self._buffer_nbytes)
-        upcoming = ((group, _blocks_of(rows, self.block_rows)) for group, rows in groups)
-        self._current = BlockPass(self, BlockSchedule(upcoming, self._buffers), memory)
-        return self._current
+        upcoming = ((group, _find_block_numbers(rows, self.block_rows)) for group, rows in groups)
+        self._current_pass = BlockPass(self, BlockSchedule(upcoming, self._buffers), memory)
+        return self._current_pass
 
     def block_ranges(self, block: int, buffer: int) -> ReadRanges:
-        """Return the byte ranges of a block, placed in its buffer."""
+        """Return the ranges of a block, with offsets that place them in its buffer."""
         first = block * self.block_rows
         runs = list(self.space.row_runs(first, min(first + self.block_rows, self._rows)))
         starts, nbytes = [run.address for run in runs], [run.nbytes for run in runs]
@@ -54,89 +54,88 @@ class BlockReader:
         return ReadRanges(ranges.starts, ranges.nbytes, ranges.buffer_offsets + buffer * self._buffer_nbytes)
 
     def start_reads(self, blocks: Sequence[ReadRanges], memory: Array) -> "Iterator[Sequence[Future[None]]]":
-        """Start to read blocks in other threads; yield the futures of each block.
+        """Start to read blocks in other threads, and yield the futures of each block.
 
-        A thread gets several small blocks at once, and these share their futures.
+        One job reads several small blocks. These blocks share the futures of the job.
         """
-        step = max(1, self._threads.job_nbytes // self._buffer_nbytes)
-        for first in range(0, len(blocks), step):
-            job = blocks[first : first + step]
+        job_blocks = max(1, self._threads.job_nbytes // self._buffer_nbytes)
+        for first in range(0, len(blocks), job_blocks):
+            job = blocks[first : first + job_blocks]
             reads = DiskReads.concatenate([ranges.split() for ranges in job])
             yield from [self._threads.start(self._files, reads, memory)] * len(job)
 
     def stop(self) -> None:
         """End the current pass and wake all threads that wait for a block."""
-        if self._current is not None:
-            self._current.close()
+        if self._current_pass is not None:
+            self._current_pass.close()
 
     def close(self) -> None:
         """End the threads and close the files. No thread may gather after this call."""
         self.stop()
         self._threads.close()
         self._files.close()
-        if self._current is not None:
-            self._current.free_memory()
+        if self._current_pass is not None:
+            self._current_pass.free_memory()
 
 
 class BlockPass(LookAhead):
-    """One pass over the rows.
+    """One pass over the rows. Threads that gather rows also start the reads of upcoming groups.
 
-    The threads that gather rows also start the reads of upcoming groups.
-
-    Reads that are in progress when the pass is closed keep its memory alive.
+    Reads that are in progress when the pass is closed keep the memory alive.
     """
 
     def __init__(self, reader: BlockReader, schedule: BlockSchedule, memory: Array) -> None:
         super().__init__()
         self._reader, self._schedule, self._memory = reader, schedule, memory
-        self._held: dict[int, tuple[ReadRanges, Sequence[Future[None]]]] = {}  # by block: its ranges and its reads
+        self._block_reads: dict[int, tuple[ReadRanges, Sequence[Future[None]]]] = {}  # block -> its ranges and reads
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Write row `rows[i]` of leaf `l` to `out[l][i]`.
 
         Several threads may call this at the same time.
         """
-        held = self._wait_for(partial(self._held_blocks, group))
+        blocks = self._wait_for(partial(self._find_blocks, group))
         try:
-            wait_for_reads(read for _, reads in held for read in reads)
-            self._copy(ReadRanges.combine([ranges for ranges, _ in held]), rows, out)
+            wait_for_reads(read for _, reads in blocks for read in reads)
+            self._copy(ReadRanges.combine([ranges for ranges, _ in blocks]), rows, out)
         finally:
             self._release(partial(self._free_blocks, group))
 
     def free_memory(self) -> None:
-        """Free the buffers now, because a closed feed may stay referenced for a long time."""
-        self._held.clear()
+        """Free the buffers now, because the user may keep a closed feed for a long time."""
+        self._block_reads.clear()
         self._memory = aligned_memory(0)
 
-    def _held_blocks(self, group: Hashable) -> list[tuple[ReadRanges, "Sequence[Future[None]]"]] | None:
+    def _find_blocks(self, group: Hashable) -> list[tuple[ReadRanges, "Sequence[Future[None]]"]] | None:
+        """Return the ranges and reads of the group's blocks; None before the group is admitted."""
         blocks = self._schedule.blocks_of(group)
-        return None if blocks is None else [self._held[block] for block in blocks]
+        return None if blocks is None else [self._block_reads[block] for block in blocks]
 
     def _advance(self) -> None:
         blocks = self._schedule.admit()
         ranges = [self._reader.block_ranges(block, self._schedule.buffer_of(block)) for block in blocks]
         reads = self._reader.start_reads(ranges, self._memory)
-        self._held.update(zip(blocks, zip(ranges, reads, strict=True), strict=True))
+        self._block_reads.update(zip(blocks, zip(ranges, reads, strict=True), strict=True))
 
     def _free_blocks(self, group: Hashable) -> None:
         for block in self._schedule.release(group):
-            del self._held[block]
+            del self._block_reads[block]
 
     def _drop_items(self) -> None:
-        for read in (read for _, reads in self._held.values() for read in reads):
+        for read in (read for _, reads in self._block_reads.values() for read in reads):
             read.cancel()
 
     def _copy(self, ranges: ReadRanges, rows: Rows, out: Sequence[Array]) -> None:
-        numbers: Any = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        row_numbers: Any = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         for leaf, target in enumerate(out):
-            copy_rows(self._memory, ranges.locate(self._reader.space.addresses(leaf, numbers)), target)
+            copy_rows(self._memory, ranges.locate(self._reader.space.addresses(leaf, row_numbers)), target)
 
 
 def block_buffer_nbytes(space: AddressSpace, block_rows: int, alignment: int) -> int:
-    """Return the buffer size for any block.
+    """Return the number of bytes of a buffer for any block.
 
-    The size is a multiple of the row sizes if that adds at most an eighth. Then the distances between rows of
-    different blocks are multiples of the row size too, and `copy_rows` is faster.
+    The size is a multiple of all row sizes if that makes it at most an eighth larger. Then the distances between rows
+    of different blocks are multiples of the row size too, and `copy_rows` is faster.
     """
     needed = space.max_read_nbytes(block_rows, alignment)
     multiple = math.lcm(alignment, *space.row_nbytes)
@@ -144,8 +143,8 @@ def block_buffer_nbytes(space: AddressSpace, block_rows: int, alignment: int) ->
     return -(-needed // step) * step
 
 
-def _blocks_of(rows: Rows, block_rows: int) -> list[int]:
+def _find_block_numbers(rows: Rows, block_rows: int) -> list[int]:
     if isinstance(rows, slice):
         return list(range(rows.start // block_rows, -(-rows.stop // block_rows)))
-    found: list[int] = np.unique(rows // block_rows).tolist()
-    return found
+    blocks: list[int] = np.unique(rows // block_rows).tolist()
+    return blocks

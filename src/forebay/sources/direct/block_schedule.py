@@ -1,6 +1,6 @@
-"""Assignment of blocks of rows to buffers, in the order of upcoming groups.
+"""The assignment of blocks to buffers, in the order of upcoming groups.
 
-This module only decides; `block_reader.py` reads.
+This module does no I/O. `block_reader.py` reads the blocks.
 """
 
 from collections import deque
@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterator, Sequence
 
 __all__ = ["BlockSchedule", "UpcomingBlocks"]
 
-UpcomingBlocks = Iterator[tuple[Hashable, Sequence[int]]]  # groups in the order they are filled, and their blocks
+UpcomingBlocks = Iterator[tuple[Hashable, Sequence[int]]]  # upcoming groups in order, with their blocks
 
-MAX_LOOKAHEAD_GROUPS = 64  # groups admitted and not yet released; a longer look-ahead only costs CPU time
+MAX_LOOKAHEAD_GROUPS = 64  # groups admitted and not yet released; more would only take CPU time
 
 
 class BlockSchedule:
@@ -19,30 +19,32 @@ class BlockSchedule:
     A group is admitted when all its blocks have a buffer. A block keeps its buffer until every admitted group that
     needs it is released.
 
-    `BlockPass` uses this as the bound of its `LookAhead`. It is a class of its own because the bound differs from
-    those of the other prefetchers: groups share blocks, and a group may get its buffers one by one as they become free.
+    `BlockPass` uses this class to limit its look-ahead. Groups share blocks, and the next group may get its buffers one
+    by one as they become free.
     """
 
     def __init__(self, upcoming: UpcomingBlocks, buffers: int) -> None:
         self._upcoming = upcoming
         self._buffers = buffers
-        self._free = list(range(buffers))[::-1]
-        self._buffer: dict[int, int] = {}  # block -> its buffer
-        self._users: dict[int, int] = {}  # block -> number of admitted groups that need it
-        self._admitted: dict[Hashable, Sequence[int]] = {}
-        self._next: tuple[Hashable, Sequence[int]] | None = None  # the group to admit next
-        self._missing: deque[int] = deque()  # blocks of the next group that have no buffer yet
+        self._free_buffers = list(range(buffers))[::-1]
+        self._block_buffers: dict[int, int] = {}  # block -> number of its buffer
+        self._user_counts: dict[int, int] = {}  # block -> number of groups that need it: admitted groups and the next
+        self._admitted: dict[Hashable, Sequence[int]] = {}  # group -> its blocks
+        self._next_group: tuple[Hashable, Sequence[int]] | None = None  # the group to admit next, and its blocks
+        self._missing_blocks: deque[int] = deque()  # blocks of the next group that have no buffer yet
 
     def admit(self) -> list[int]:
         """Admit groups while buffers are free. Return the blocks to read now."""
         assigned: list[int] = []
         while self._load_next():
-            blocks = [self._missing.popleft() for _ in range(min(len(self._missing), len(self._free)))]
-            self._buffer.update((block, self._free.pop()) for block in blocks)
+            blocks = [
+                self._missing_blocks.popleft() for _ in range(min(len(self._missing_blocks), len(self._free_buffers)))
+            ]
+            self._block_buffers.update((block, self._free_buffers.pop()) for block in blocks)
             assigned += blocks
-            if self._missing:
+            if self._missing_blocks:
                 break
-            self._complete_next()
+            self._admit_next()
         return assigned
 
     def blocks_of(self, group: Hashable) -> Sequence[int] | None:
@@ -51,43 +53,45 @@ class BlockSchedule:
 
     def buffer_of(self, block: int) -> int:
         """Return the number of the buffer of a block."""
-        return self._buffer[block]
+        return self._block_buffers[block]
 
     def release(self, group: Hashable) -> list[int]:
-        """Release a gathered group and return the blocks that lost their buffer.
+        """Release a gathered group, and free the buffers of blocks that no other group needs.
 
-        These are the blocks that no other admitted group needs.
+        Return these blocks.
         """
         unused = []
         for block in self._admitted.pop(group):
-            self._users[block] -= 1
-            if self._users[block] == 0:
+            self._user_counts[block] -= 1
+            if self._user_counts[block] == 0:
                 unused.append(block)
-                del self._users[block]
-                self._free.append(self._buffer.pop(block))
+                del self._user_counts[block]
+                self._free_buffers.append(self._block_buffers.pop(block))
         return unused
 
     def _load_next(self) -> bool:
-        """Take the next group. Return False if there is none.
+        """Load the next group, unless one is loaded. Return False if no group can be loaded.
 
-        Blocks of the group that already have a buffer keep it.
+        Blocks of this group that already have a buffer keep their buffer.
         """
-        if self._next is not None:
+        if self._next_group is not None:
             return True
         if len(self._admitted) >= MAX_LOOKAHEAD_GROUPS:
             return False
-        self._next = next(self._upcoming, None)
-        if self._next is None:
+        self._next_group = next(self._upcoming, None)
+        if self._next_group is None:
             return False
-        if len(self._next[1]) > self._buffers:
-            raise ValueError(f"a group needs {len(self._next[1])} blocks, but there are only {self._buffers} buffers.")
-        for block in self._next[1]:
-            self._users[block] = self._users.get(block, 0) + 1
-        self._missing.extend(block for block in self._next[1] if block not in self._buffer)
+        if len(self._next_group[1]) > self._buffers:
+            raise ValueError(
+                f"a group needs {len(self._next_group[1])} blocks, but there are only {self._buffers} buffers."
+            )
+        for block in self._next_group[1]:
+            self._user_counts[block] = self._user_counts.get(block, 0) + 1
+        self._missing_blocks.extend(block for block in self._next_group[1] if block not in self._block_buffers)
         return True
 
-    def _complete_next(self) -> None:
-        assert self._next is not None
-        group, blocks = self._next
+    def _admit_next(self) -> None:
+        assert self._next_group is not None
+        group, blocks = self._next_group
         self._admitted[group] = blocks
-        self._next = None
+        self._next_group = None

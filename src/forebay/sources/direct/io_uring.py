@@ -1,13 +1,12 @@
 """Reads with Linux io_uring: hundreds of reads in one system call.
 
-NumPy writes all requests to the submission queue in one assignment.
+NumPy writes all requests to the submission queue in one assignment. Only the thread that made a ring uses it. The
+kernel then posts completions only while that thread is inside `io_uring_enter`, so Python never reads memory while the
+kernel writes to it.
 
-Only the thread that made a ring uses it. The kernel then posts completions only while that thread is inside
-`io_uring_enter`, so Python never reads memory that the kernel writes. This needs Linux 6.1, and many containers forbid
-io_uring. In both cases `IoUring()` raises OSError, and the caller uses `preadv` threads.
-
-io_uring is worth its code: for shuffled rows of 4 KiB it reads 0.47 GB/s against 0.26 GB/s of `preadv` threads, with
-half the CPU time (docs/measurements.md).
+io_uring with these flags needs Linux 6.1, and many containers forbid it. `IoUring()` then raises OSError, and the
+caller uses `preadv` threads instead. For shuffled rows of 4 KiB, io_uring reads 0.47 GB/s and `preadv` threads
+0.26 GB/s, with twice the CPU time (docs/measurements.md).
 """
 
 import ctypes
@@ -25,14 +24,17 @@ __all__ = ["IoUring"]
 ENTRIES = 4096  # reads per batch; few large batches are best, because the disk idles at the end of each batch
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
-REFILLS = 4  # submit new reads after each quarter of the depth; more often costs more Python time
+REFILLS = 4  # submit new reads after each completed quarter of the depth; more often would take more Python time
 
+# Constants of the Linux interface (include/uapi/linux/io_uring.h).
 _SETUP, _ENTER = 425, 426  # system call numbers, the same on all processors
-_SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
-_GET_EVENTS = 1
+_SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13  # flags of io_uring_setup
+_GET_EVENTS = 1  # flag of io_uring_enter: wait for completions
 _OP_READ = 22
 _ENTRIES_OFFSET = 0x10000000  # mmap offset of the submission entries; both queues are at offset 0
-_PARAMETERS = np.dtype([("head", "u4", 10), ("submission", "u4", 10), ("completion", "u4", 10)])
+# struct io_uring_params: a header, then offsets into the submission and the completion queue.
+_PARAMETERS = np.dtype([("header", "u4", 10), ("submission", "u4", 10), ("completion", "u4", 10)])
+_SUBMISSION_ENTRIES, _COMPLETION_ENTRIES, _FLAGS = 0, 1, 2  # fields of the header
 _ENTRY = np.dtype(
     {
         "names": ["operation", "file", "offset", "address", "nbytes", "number"],
@@ -42,41 +44,47 @@ _ENTRY = np.dtype(
     }
 )
 _COMPLETION = np.dtype([("number", "u8"), ("result", "i4"), ("flags", "u4")])
+# Fields of the offset tables: both queues have a head and a tail.
 _HEAD, _TAIL = 0, 1
-# Where the kernel's offset tables store the index array (submission) and the entries (completion).
-_ARRAY, _COMPLETIONS = 6, 5
+_INDEX_ARRAY = 6  # submission queue only
+_COMPLETIONS = 5  # completion queue only
 
 _UINT32_MASK = 0xFFFFFFFF
 
 
 class IoUring:
-    """The ring of one thread. No read is in progress after `read` returns or raises."""
+    """The submission and completion queues of one thread.
+
+    No read is in progress after `read` returns or raises.
+    """
 
     def __init__(self) -> None:
         parameters = np.zeros(1, _PARAMETERS)
-        parameters["head"][0, 2] = _SINGLE_ISSUER | _DEFER_TASKRUN
+        parameters["header"][0, _FLAGS] = _SINGLE_ISSUER | _DEFER_TASKRUN
         self._ring = _syscall(_SETUP, ENTRIES, parameters.ctypes.data)
         try:
-            self._map(parameters[0])
+            self._map_queues(parameters[0])
         except BaseException:
             self.close()
             raise
 
-    def _map(self, parameters: Any) -> None:
-        of_entries, of_completions = parameters["submission"].tolist(), parameters["completion"].tolist()
-        entries, completions = int(parameters["head"][0]), int(parameters["head"][1])
-        nbytes = max(of_entries[_ARRAY] + 4 * entries, of_completions[_COMPLETIONS] + 16 * completions)
+    def _map_queues(self, parameters: Any) -> None:
+        """Map the queues that the kernel shares with this process, and view them as arrays."""
+        submission, completion = parameters["submission"].tolist(), parameters["completion"].tolist()
+        entries = int(parameters["header"][_SUBMISSION_ENTRIES])
+        completions = int(parameters["header"][_COMPLETION_ENTRIES])
+        nbytes = max(submission[_INDEX_ARRAY] + 4 * entries, completion[_COMPLETIONS] + 16 * completions)
         shared = mmap.mmap(self._ring, nbytes, mmap.MAP_SHARED)
         words = np.frombuffer(shared, np.uint32, nbytes // 4)
-        words[of_entries[_ARRAY] // 4 :][:entries] = np.arange(entries)  # position n of the queue uses entry n
-        self._head, self._tail = (words[of_entries[which] // 4 :][:1] for which in (_HEAD, _TAIL))
-        self._done_head, self._done_tail = (words[of_completions[which] // 4 :][:1] for which in (_HEAD, _TAIL))
-        self._completions = np.frombuffer(shared, _COMPLETION, completions, of_completions[_COMPLETIONS])
+        words[submission[_INDEX_ARRAY] // 4 :][:entries] = np.arange(entries)  # position n of the queue uses entry n
+        self._submission_head, self._submission_tail = (words[submission[field] // 4 :][:1] for field in (_HEAD, _TAIL))
+        self._completion_head, self._completion_tail = (words[completion[field] // 4 :][:1] for field in (_HEAD, _TAIL))
+        self._completions = np.frombuffer(shared, _COMPLETION, completions, completion[_COMPLETIONS])
         table = mmap.mmap(self._ring, entries * _ENTRY.itemsize, mmap.MAP_SHARED, offset=_ENTRIES_OFFSET)
         self._entries = np.frombuffer(table, _ENTRY)
 
     def read(self, files: Array, offsets: Array, nbytes: Array, memory: Array, memory_offsets: Array) -> Array:
-        """Read each range to its offset in memory.
+        """Read `nbytes[i]` bytes at `offsets[i]` of descriptor `files[i]` to `memory_offsets[i]`.
 
         Return the number of bytes of each read, or its negative errno.
         """
@@ -86,63 +94,64 @@ class IoUring:
         addresses = memory_offsets + memory.ctypes.data
         for start in range(0, len(offsets), ENTRIES):
             batch = slice(start, start + ENTRIES)
-            self._write(files[batch], offsets[batch], nbytes[batch], addresses[batch])
-            self._run(len(results[batch]), _depth(nbytes[batch]))
-            self._collect(results[batch])
+            self._write_entries(files[batch], offsets[batch], nbytes[batch], addresses[batch])
+            self._submit_and_wait(len(results[batch]), _depth(nbytes[batch]))
+            self._collect_results(results[batch])
         return results
 
-    def _write(self, files: Array, offsets: Array, nbytes: Array, addresses: Array) -> None:
+    def _write_entries(self, files: Array, offsets: Array, nbytes: Array, addresses: Array) -> None:
         """Write one entry per read to the submission queue."""
-        tail = int(self._tail[0])
+        tail = int(self._submission_tail[0])
         entries = np.zeros(len(files), _ENTRY)
         entries["operation"], entries["number"] = _OP_READ, np.arange(len(files))
         entries["file"], entries["offset"] = files, offsets
         entries["nbytes"], entries["address"] = nbytes, addresses
         self._entries[np.arange(tail, tail + len(files)) % len(self._entries)] = entries
-        self._tail[0] = (tail + len(files)) & _UINT32_MASK
+        self._submission_tail[0] = (tail + len(files)) & _UINT32_MASK
 
-    def _run(self, count: int, depth: int) -> None:
-        """Submit entries, at most `depth` at a time, until all are completed."""
-        sent = done = 0
+    def _submit_and_wait(self, count: int, depth: int) -> None:
+        """Submit `count` entries and wait for them, with at most `depth` reads in progress."""
+        submitted = completed = 0
         refill = max(1, depth // REFILLS)
         try:
-            while done < count:
-                new = min(count, done + depth) - sent
+            while completed < count:
+                new = min(count, completed + depth) - submitted
                 # The kernel also counts uncollected completions of earlier calls, so pass totals, not increments.
-                sent += self._enter(new, min(sent + new, done + refill))
-                done = self._done()
+                submitted += self._enter(new, min(submitted + new, completed + refill))
+                completed = self._count_completions()
         finally:
-            if done < count:  # interrupted: the caller may reuse the memory, so the kernel must not write to it later
-                self._abandon(count)
+            if completed < count:  # interrupted: the caller may reuse the memory, so the kernel must stop writing to it
+                self._cancel_reads(count)
 
-    def _enter(self, new: int, wanted: int) -> int:
-        """Submit entries and wait for completions. Return how many entries the kernel took."""
+    def _enter(self, new: int, min_completions: int) -> int:
+        """Submit `new` entries and wait for completions. Return how many entries the kernel accepted."""
         try:
-            return _syscall(_ENTER, self._ring, new, wanted, _GET_EVENTS, 0, 0)
+            return _syscall(_ENTER, self._ring, new, min_completions, _GET_EVENTS, 0, 0)
         except InterruptedError:
             return 0
 
-    def _done(self) -> int:
+    def _count_completions(self) -> int:
         """Return the number of completions in the queue."""
-        return (int(self._done_tail[0]) - int(self._done_head[0])) & _UINT32_MASK
+        return (int(self._completion_tail[0]) - int(self._completion_head[0])) & _UINT32_MASK
 
-    def _collect(self, results: Array) -> None:
-        head = int(self._done_head[0])
-        done = self._completions[np.arange(head, head + len(results)) % len(self._completions)]
-        results[done["number"].astype(np.intp)] = done["result"]
-        self._done_head[0] = (head + len(results)) & _UINT32_MASK
+    def _collect_results(self, results: Array) -> None:
+        """Move the results of all reads from the completion queue to `results`."""
+        head = int(self._completion_head[0])
+        completions = self._completions[np.arange(head, head + len(results)) % len(self._completions)]
+        results[completions["number"].astype(np.intp)] = completions["result"]
+        self._completion_head[0] = (head + len(results)) & _UINT32_MASK
 
-    def _abandon(self, count: int) -> None:
+    def _cancel_reads(self, count: int) -> None:
         """Cancel queued reads, wait for reads in progress, and drop all completions."""
-        # Use the kernel's counters: an interrupted call may have submitted entries that `_run` did not count.
-        unsent = (int(self._tail[0]) - int(self._head[0])) & _UINT32_MASK
-        self._tail[0] = self._head[0]
-        while self._done() < count - unsent:
-            self._enter(0, count - unsent)
-        self._done_head[0] = self._done_tail[0]
+        # Use the kernel's counters: an interrupted call may have submitted entries that the caller did not count.
+        unsubmitted = (int(self._submission_tail[0]) - int(self._submission_head[0])) & _UINT32_MASK
+        self._submission_tail[0] = self._submission_head[0]
+        while self._count_completions() < count - unsubmitted:
+            self._enter(0, count - unsubmitted)
+        self._completion_head[0] = self._completion_tail[0]
 
     def close(self) -> None:
-        """Close the ring. No read is in progress between two calls of `read`."""
+        """Close the ring. It is safe between two calls of `read`, when no read is in progress."""
         if self._ring >= 0:
             os.close(self._ring)
             self._ring = -1

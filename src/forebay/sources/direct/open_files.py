@@ -19,21 +19,21 @@ _ALIGNMENTS = (512, 4096)  # bytes; the alignments that file systems require for
 
 
 class OpenFiles:
-    """The files of an address space, open while rows are read."""
+    """The open files of an address space."""
 
     def __init__(self, space: AddressSpace, *, alignment: int) -> None:
         """Open the files, with direct I/O if the alignment is larger than 1."""
         self._paths = space.paths
-        self._open: list[int] = []
+        self._open_descriptors: list[int] = []
         self.alignment = alignment
         try:
             for path, stamp in zip(space.paths, space.stamps, strict=True):
-                self._open.append(_open_file(path, _O_DIRECT if alignment > 1 else 0))
-                _check_stamp(path, stamp, self._open[-1])
+                self._open_descriptors.append(_open_file(path, _O_DIRECT if alignment > 1 else 0))
+                _check_stamp(path, stamp, self._open_descriptors[-1])
         except BaseException:
             self.close()
             raise
-        self.descriptors: Array = np.array(self._open, np.int32)
+        self.descriptors: Array = np.array(self._open_descriptors, np.int32)
         self.nbytes: Array = np.array([stamp[1] for stamp in space.stamps], np.int64)
 
     def path(self, file: int) -> Path:
@@ -41,21 +41,21 @@ class OpenFiles:
         return self._paths[file]
 
     def current_nbytes(self, file: int) -> int:
-        """Return the current length of a file."""
-        return os.fstat(self._open[file]).st_size
+        """Return the current length of a file in bytes."""
+        return os.fstat(self._open_descriptors[file]).st_size
 
     def close(self) -> None:
         """Close the files. No thread may read after this call."""
-        descriptors, self._open = self._open, []
+        descriptors, self._open_descriptors = self._open_descriptors, []
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """Return the alignment for direct reads, or None if a file refuses them.
+    """Return the alignment in bytes for direct reads, or None if a file does not allow them.
 
-    Offsets, lengths and addresses must be multiples of it. Some file systems refuse direct I/O on open and others on
-    read, so this reads a few bytes of each file.
+    Offsets, lengths and memory addresses of direct reads must be multiples of the alignment. Some file systems refuse
+    direct I/O on open and others on read, so this function reads a few bytes of each file.
     """
     if not _O_DIRECT:
         return None
@@ -64,10 +64,10 @@ def direct_alignment(paths: Sequence[Path]) -> int | None:
 
 
 def aligned_memory(nbytes: int) -> Array:
-    """Return new memory that begins on a page. It is freed with its last reference.
+    """Return new memory that begins at a page boundary. It is freed with its last reference.
 
-    The memory uses huge pages if the kernel provides them. For a direct read, the kernel passes
-    the address of every page to the disk; with pages of 4 KiB this makes the read a third slower.
+    The memory uses huge pages if the kernel provides them. For a direct read, the kernel passes the address of every
+    page to the disk. With pages of 4 KiB, this makes the read a third slower.
     """
     if not hasattr(mmap, "MAP_PRIVATE"):
         return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
@@ -84,12 +84,12 @@ def _file_alignment(path: Path) -> int | None:
     except SourceError:
         return None
     try:
-        return next((alignment for alignment in _ALIGNMENTS if _can_read(file, alignment)), None)
+        return next((alignment for alignment in _ALIGNMENTS if _can_read_directly(file, alignment)), None)
     finally:
         os.close(file)
 
 
-def _can_read(file: int, alignment: int) -> bool:
+def _can_read_directly(file: int, alignment: int) -> bool:
     memory = aligned_memory(2 * max(_ALIGNMENTS)).data
     try:
         os.preadv(file, [memory[alignment : 2 * alignment]], 0)
@@ -108,9 +108,9 @@ def _open_file(path: Path, flags: int) -> int:
 
 
 def _check_stamp(path: Path, stamp: tuple[int, int, int], file: int) -> None:
-    found = os.fstat(file)
-    if (found.st_ino, found.st_size, found.st_mtime_ns) != stamp:
+    status = os.fstat(file)
+    if (status.st_ino, status.st_size, status.st_mtime_ns) != stamp:
         raise SourceChangedError(
             f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and now has "
-            f"{found.st_size}. Create the pipeline again."
+            f"{status.st_size}. Create the pipeline again."
         )

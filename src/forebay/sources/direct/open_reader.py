@@ -1,4 +1,4 @@
-"""Plans how to read the files of a source, and opens the reader."""
+"""Functions that plan how to read the files of a source, and open the reader."""
 
 import os
 
@@ -15,17 +15,17 @@ from forebay.sources.direct.strategy import FileFacts, ReadPlan, ReadRequest, ch
 
 __all__ = ["open_reader", "plan_reads"]
 
-_IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # Linux
+_IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # true on Linux
 
 
 def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
-    """Choose how to read a source, or return None without file extents."""
+    """Return the plan to read a source; None if it has no file extents or this is not Linux."""
     space = _address_space(source) if _IS_SUPPORTED else None
     return None if space is None else choose_strategy(_file_facts(space), request, space)
 
 
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
-    """Open the reader of a plan, or return None if mapped files suffice."""
+    """Return the reader of a plan; None if the feed should gather from the mapped files."""
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":
         return None
@@ -59,9 +59,9 @@ def _address_space(source: AbstractSource) -> AddressSpace | None:
 
 
 def _file_facts(space: AddressSpace) -> FileFacts:
-    """Collect the facts about the files.
+    """Return the facts about the files.
 
-    If the files are cached, skip the checks of direct I/O and io_uring.
+    If all files are in the page cache, skip the checks of direct I/O and io_uring.
     """
     nbytes = sum(stamp[1] for stamp in space.stamps)
     uncached = sum(map(uncached_nbytes, space.paths))

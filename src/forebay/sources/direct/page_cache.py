@@ -16,8 +16,8 @@ __all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbyt
 
 _ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
 _WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
-_SAMPLES = 64  # a large file is sampled at this number of positions
-_SAMPLE_NBYTES = 1 << 20
+_SAMPLES = 64  # number of samples of a large file
+_SAMPLE_NBYTES = 1 << 20  # bytes of one sample
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class PageCacheWarmer:
     """A thread that reads files sequentially into the page cache.
 
-    A disk reads a file in sequence many times faster than page by page, as page faults of a mapping do.
+    Sequential reads are many times faster than the page faults of a mapping, which read page by page.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -43,7 +43,7 @@ class PageCacheWarmer:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end."""
+        """Tell the thread to end, without waiting for it."""
         self._stopped.set()
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class PageCacheWarmer:
         self.is_warm = not self._stopped.is_set() and min(shares) >= _WARM_SHARE
 
     def _warm(self, path: Path) -> float:
-        """Read a file into the page cache; return the share that is cached."""
+        """Read a file into the page cache, and return its cached share."""
         file = os.open(path, os.O_RDONLY)
         try:
             for start in range(0, os.fstat(file).st_size, _ADVISE_NBYTES):
@@ -74,7 +74,7 @@ class PageCacheWarmer:
 
 
 def uncached_nbytes(path: Path) -> int:
-    """Estimate how many bytes of a file must come from the disk.
+    """Return an estimate of the bytes of a file that are only on disk.
 
     Holes of sparse files count as cached.
     """
@@ -88,9 +88,9 @@ def uncached_nbytes(path: Path) -> int:
 
 
 def cached_share(file: int) -> float:
-    """Estimate the share of a file's pages that are in memory.
+    """Return an estimate of the share of a file's pages that are in memory, from 0.0 to 1.0.
 
-    Return 1.0 if the kernel does not report it.
+    Return 1.0 if the kernel does not report which pages are in memory.
     """
     nbytes = os.fstat(file).st_size
     step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
@@ -99,20 +99,21 @@ def cached_share(file: int) -> float:
 
 
 def available_nbytes() -> int:
-    """Return the memory that is available without swapping, at most the limit of the container."""
+    """Return the bytes of memory available without swapping, within the container's limit."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return 0
-    found = [int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")]
-    return min(found[0] * 1024, Machine.detect().memory_nbytes) if found else 0
+    kibibytes = [int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")]
+    return min(kibibytes[0] * 1024, Machine.detect().memory_nbytes) if kibibytes else 0
 
 
 def _sample_share(file: int, start: int, nbytes: int) -> float:
+    """Return the share of the pages in one part of a file that are in memory."""
     with mmap.mmap(file, nbytes, access=mmap.ACCESS_READ, offset=start) as mapped:
         pages = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)
         address = ctypes.c_void_p(view.ctypes.data)
         del view  # a mapping with a view cannot be closed
         failed = ctypes.CDLL(None).mincore(address, ctypes.c_size_t(nbytes), ctypes.c_void_p(pages.ctypes.data))
-    return 1.0 if failed else float((pages & 1).mean())
+    return 1.0 if failed else float((pages & 1).mean())  # mincore sets bit 0 for a page in memory

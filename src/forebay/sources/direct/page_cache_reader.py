@@ -1,6 +1,6 @@
 """Readers that fill the page cache in the background.
 
-`MappedReader` starts in the first epoch, `PageCacheReader` in the second.
+`MappedReader` starts to fill it in the first epoch, `PageCacheReader` in the second.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -14,7 +14,7 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["MappedReader", "PageCacheReader"]
 
-WARM_AFTER_EPOCHS = 1.1  # above 1.0: the feed prefetches from the second epoch even if the user stops after one
+WARM_AFTER_EPOCHS = 1.1  # above 1.0, because the feed prefetches rows of a second epoch that may never be used
 
 
 class MappedReader:
@@ -45,15 +45,16 @@ class PageCacheReader:
     """Gathers with direct reads until the page cache holds the files.
 
     The number of epochs is unknown, so the first epoch uses direct I/O, which is faster for a single pass. In the
-    second epoch, a thread starts to read the files into the page cache. Then rows come from the mapped files.
+    second epoch, a thread starts to read the files into the page cache. When all files are in the page cache, this
+    class gathers from the mapped files.
     """
 
     def __init__(self, reader: FileReader, source: AbstractSource, warmer: PageCacheWarmer) -> None:
         self._reader, self._source, self._warmer = reader, source, warmer
-        self._rows_read = 0  # approximate: threads that count at the same time may lose some
+        self._rows_read = 0  # approximate, because threads add to it without a lock
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass, with the direct reader until the page cache holds the files."""
+        """Begin a pass, with direct reads unless the page cache holds the files."""
         return self if self._warmer.is_warm else _PageCachePass(self, self._reader.begin(groups))
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
@@ -61,7 +62,7 @@ class PageCacheReader:
         self._source.gather(rows, out)
 
     def gather_in_pass(self, read_pass: ReadPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather with direct reads, or from mapped files that are cached."""
+        """Gather with direct reads, or from the mapped files once they are cached."""
         if not self._warmer.is_warm:
             try:
                 read_pass.gather(group, rows, out)
@@ -69,12 +70,12 @@ class PageCacheReader:
                 if not self._warmer.is_warm:
                     raise
             else:
-                self._count(rows)
+                self._count_rows(rows)
                 return
-        self._reader.stop()  # wakes threads that wait for read buffers, which would never become free
+        self._reader.stop()  # wake threads that wait for read buffers: these buffers never become free
         self.gather(group, rows, out)
 
-    def _count(self, rows: Rows) -> None:
+    def _count_rows(self, rows: Rows) -> None:
         self._rows_read += row_count(rows)
         if self._rows_read >= WARM_AFTER_EPOCHS * len(self._source):
             self._warmer.start()
@@ -91,6 +92,8 @@ class PageCacheReader:
 
 
 class _PageCachePass:
+    """One pass of a `PageCacheReader` that begins with direct reads."""
+
     def __init__(self, reader: PageCacheReader, read_pass: ReadPass) -> None:
         self._reader, self._read_pass = reader, read_pass
 

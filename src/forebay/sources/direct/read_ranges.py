@@ -1,6 +1,6 @@
-"""Byte ranges that hold the requested rows: aligned, merged, and split into single reads.
+"""Address ranges that hold the requested rows: aligned, merged, and split into single reads.
 
-This module only computes. `read_threads.py` makes the reads.
+This module does no I/O. `read_threads.py` makes the reads.
 """
 
 from collections.abc import Sequence
@@ -14,31 +14,31 @@ from forebay.sources.direct.address_space import Addresses
 
 __all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
-READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and small ones can run in parallel
-SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder up to this size becomes part of the read before it
+READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and several reads of this size run in parallel
+SMALL_REST_NBYTES = 64 << 10  # bytes; the last read of a range is extended by a rest up to this size
 
 
 @dataclass(frozen=True, slots=True)
 class DiskReads:
-    """Single reads, each to its own offset in one buffer."""
+    """Single reads, each with its own offset in one buffer."""
 
-    starts: Addresses  # file number and offset in the file (see `AddressSpace`)
+    starts: Addresses  # address of the first byte (see `AddressSpace`)
     nbytes: Addresses
     buffer_offsets: Addresses
 
     @classmethod
     def concatenate(cls, parts: "Sequence[DiskReads]") -> "DiskReads":
-        """Return the reads of all parts."""
+        """Return the reads of all parts in one object."""
         starts, nbytes = [part.starts for part in parts], [part.nbytes for part in parts]
         offsets = [part.buffer_offsets for part in parts]
         return cls(np.concatenate(starts), np.concatenate(nbytes), np.concatenate(offsets))
 
-    def select(self, which: Addresses) -> "DiskReads":
+    def select(self, positions: Addresses) -> "DiskReads":
         """Return the reads at these positions."""
-        return DiskReads(self.starts[which], self.nbytes[which], self.buffer_offsets[which])
+        return DiskReads(self.starts[positions], self.nbytes[positions], self.buffer_offsets[positions])
 
-    def after(self, done_nbytes: Addresses) -> "DiskReads":
-        """Return the rest of each read after its first `done_nbytes`."""
+    def skip_first(self, done_nbytes: Addresses) -> "DiskReads":
+        """Return each read without its first `done_nbytes[i]` bytes."""
         return DiskReads(self.starts + done_nbytes, self.nbytes - done_nbytes, self.buffer_offsets + done_nbytes)
 
 
@@ -46,7 +46,7 @@ class DiskReads:
 class ReadRanges:
     """Contiguous address ranges, each with its offset in the buffer.
 
-    Both starts and ends are ascending. Alignment can make the ranges of neighbouring blocks overlap. The buffer then
+    Starts and ends are both ascending. After alignment, the ranges of neighbouring blocks may overlap. The buffer then
     holds the shared bytes twice.
     """
 
@@ -56,9 +56,9 @@ class ReadRanges:
 
     @classmethod
     def combine(cls, parts: "Sequence[ReadRanges]") -> "ReadRanges":
-        """Return the ranges of all parts, without ranges that lie inside an earlier range.
+        """Return the ranges of all parts, without ranges that are inside another range.
 
-        `locate` takes the last range that begins at or before an address. A nested range may end before that address.
+        `locate` uses the last range that begins at or before an address. A nested range may end before that address.
         """
         starts, nbytes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "nbytes"))
         order = np.lexsort((nbytes, starts))
@@ -69,35 +69,32 @@ class ReadRanges:
 
     @property
     def total_nbytes(self) -> int:
-        """Size of a buffer that holds all ranges."""
+        """Bytes of a buffer that holds all ranges."""
         return int(self.nbytes.sum())
 
     def locate(self, addresses: Addresses) -> Addresses:
-        """Return the buffer offset of each address.
-
-        If several ranges contain an address, the last one counts.
-        """
+        """Return the buffer offset of each address, in the last range that contains the address."""
         range_numbers = find_parts(addresses, self.starts)
-        found: Addresses = addresses + (self.buffer_offsets - self.starts)[range_numbers]
-        return found
+        offsets: Addresses = addresses + (self.buffer_offsets - self.starts)[range_numbers]
+        return offsets
 
     def split(self) -> DiskReads:
         """Split the ranges into reads of about `READ_NBYTES`, without tiny last reads."""
         counts = np.maximum(-(-(self.nbytes - SMALL_REST_NBYTES) // READ_NBYTES), 1)
         range_numbers = np.repeat(np.arange(len(counts)), counts)
         offsets = (np.arange(len(range_numbers)) - np.repeat(np.cumsum(counts) - counts, counts)) * READ_NBYTES
-        left = self.nbytes[range_numbers] - offsets
-        nbytes = np.where(left <= READ_NBYTES + SMALL_REST_NBYTES, left, READ_NBYTES)
+        remaining = self.nbytes[range_numbers] - offsets
+        nbytes = np.where(remaining <= READ_NBYTES + SMALL_REST_NBYTES, remaining, READ_NBYTES)
         return DiskReads(self.starts[range_numbers] + offsets, nbytes, self.buffer_offsets[range_numbers] + offsets)
 
 
 def merge_ranges(starts: Addresses, nbytes: Addresses, *, alignment: int, gap: int = 0) -> ReadRanges:
-    """Return the fewest aligned ranges that cover all given ranges.
+    """Return the fewest aligned ranges that cover all requested ranges.
 
-    Ranges at most `gap` bytes apart are merged, together with the bytes between them.
+    If at most `gap` bytes are between two ranges, the result has one range that includes these bytes.
     """
-    first = starts // alignment * alignment
-    last = -(-(starts + nbytes) // alignment) * alignment
-    merged_starts, merged_ends = merge_intervals(first, last, gap=gap)
+    aligned_starts = starts // alignment * alignment
+    aligned_ends = -(-(starts + nbytes) // alignment) * alignment
+    merged_starts, merged_ends = merge_intervals(aligned_starts, aligned_ends, gap=gap)
     lengths = merged_ends - merged_starts
     return ReadRanges(merged_starts, lengths, np.cumsum(lengths) - lengths)

@@ -20,15 +20,15 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["IoUringThreads", "PreadThreads", "ReadFunction", "pread_each", "read_fully", "wait_for_reads"]
 
-# (file descriptors, file offsets, lengths, memory, memory offsets) -> byte count or negative errno of each read.
-# No read is in progress when the function returns or raises.
+# Parameters: file descriptors, file offsets, lengths, memory, memory offsets. Returns the byte count or the negative
+# errno of each read. No read is in progress when the function returns or raises.
 ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 
-IO_URING_THREADS = 8  # while some wait for a core or for the last reads of a job, the others keep the disk busy
+IO_URING_THREADS = 8  # while some threads wait for a core or for their last reads, the others keep the disk busy
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)
-_MAX_ATTEMPTS = 64  # for one read that returns too few bytes; then raise an error
+_MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes
 
 _thread_state = threading.local()
 
@@ -70,9 +70,9 @@ class PreadThreads:
 
 
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
-    """Wait for all reads, then raise the error of one that failed.
+    """Wait until all reads have ended, then raise the error of a failed read, if any.
 
-    After one read has failed, other reads still write to the buffer. The caller must not reuse it before they end.
+    After one read has failed, other reads may still write to the buffer. The caller must not reuse it before they end.
     """
     ended = wait(list(reads)).done
     if any(read.cancelled() for read in ended):
@@ -93,9 +93,9 @@ def _read_by_io_uring(files: OpenFiles, reads: DiskReads, memory: Array) -> None
 
 
 def _io_uring_of_thread() -> ReadFunction:
-    """Return the read function of this thread's io_uring.
+    """Return the read function of this thread's `IoUring`.
 
-    The first call makes the io_uring. It is released when the thread ends.
+    The first call in a thread makes the `IoUring`. It is released when the thread ends.
     """
     if not hasattr(_thread_state, "io_uring"):
         _thread_state.io_uring = IoUring()
@@ -104,20 +104,20 @@ def _io_uring_of_thread() -> ReadFunction:
 
 
 def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: Array) -> None:
-    """Read all bytes into memory, and repeat reads that return too few bytes."""
+    """Read all bytes into memory. Repeat reads that return too few bytes."""
     for _ in range(_MAX_ATTEMPTS):
         numbers, offsets = AddressSpace.file_numbers(reads.starts), AddressSpace.file_offsets(reads.starts)
         results = read(files.descriptors[numbers], offsets, reads.nbytes, memory, reads.buffer_offsets)
-        # An aligned read may extend past the end of its file, and then returns fewer bytes.
+        # An aligned read may extend past the end of its file. It then returns fewer bytes.
         wanted = np.minimum(reads.nbytes, files.nbytes[numbers] - offsets)
         if (results >= wanted).all():
             return
-        left = np.flatnonzero(results < wanted)
-        _raise_if_not_retryable(files, reads, results, left)
-        # Direct I/O must start at an aligned offset, so read the last partial unit again.
-        done = np.maximum(results, 0) // files.alignment * files.alignment
-        reads = reads.after(done).select(left)
-    short = int(left[0])
+        incomplete = np.flatnonzero(results < wanted)
+        _raise_if_not_retryable(files, reads, results, incomplete)
+        # Direct I/O must start at an aligned offset, so read the bytes after the last aligned offset again.
+        done_nbytes = np.maximum(results, 0) // files.alignment * files.alignment
+        reads = reads.skip_first(done_nbytes).select(incomplete)
+    short = int(incomplete[0])
     raise SourceError(
         f"could not complete the read at byte {int(offsets[short])} of {files.path(int(numbers[short]))} in "
         f"{_MAX_ATTEMPTS} attempts; the last one returned {int(results[short])} bytes. Read the file with another "
@@ -138,9 +138,9 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
     return results
 
 
-def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, left: Array) -> None:
-    """Raise an error if a retry is useless: an I/O error, a shorter file."""
-    for number in left.tolist():
+def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, incomplete: Array) -> None:
+    """Raise an error if a read failed with an I/O error, or if its file was shortened."""
+    for number in incomplete.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))
         if result < 0 and result not in _RETRY_RESULTS:

@@ -1,4 +1,4 @@
-"""The interface of file readers, which gather the rows of one feed from files."""
+"""The interface of file readers. A feed has one reader, which gathers its rows from files."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ __all__ = ["FileReader", "ReadPass"]
 class ReadPass(Protocol):
     """One pass over the rows.
 
-    Several threads gather groups at the same time, roughly in the order of the groups.
+    Several threads gather at the same time, each one group, roughly in the order of the groups.
     """
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
@@ -21,10 +21,10 @@ class ReadPass(Protocol):
 
 
 class FileReader(Protocol):
-    """Begins passes. A new pass ends the previous one."""
+    """Reads the rows of a source in passes. A new pass ends the previous one."""
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass over these groups. Each has an id and its rows."""
+        """Begin a pass over these groups. Each item is a group id and the rows of the group."""
         ...
 
     def stop(self) -> None:

@@ -17,13 +17,13 @@ from forebay.sources.lookahead import GroupItems, LookAhead
 
 __all__ = ["DirectRowReader", "RowPass"]
 
-GAP_NBYTES = 16 << 10  # bytes; reading a gap up to this size takes no longer than a second read
+GAP_NBYTES = 16 << 10  # bytes; reading a gap of up to this size takes no longer than a second read
 
 
 class DirectRowReader:
-    """Reads the rows of groups into row buffers before the groups are gathered.
+    """Reads the rows of upcoming groups into row buffers.
 
-    A row buffer holds one group or a part of one.
+    A row buffer holds one group, or a part of a group.
     """
 
     def __init__(
@@ -34,40 +34,40 @@ class DirectRowReader:
         row_nbytes = sum(nbytes + 2 * files.alignment for nbytes in space.row_nbytes)
         self.buffer_rows = max(1, buffer_nbytes // row_nbytes)
         self._threads = IoUringThreads() if use_io_uring else PreadThreads()
-        self._current: RowPass | None = None
+        self._current_pass: RowPass | None = None
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "RowPass":
         """Begin a pass over these groups. This ends the previous pass."""
         self.stop()
-        self._current = RowPass(self, groups, [aligned_memory(self._buffer_nbytes) for _ in range(self._buffers)])
-        return self._current
+        self._current_pass = RowPass(self, groups, [aligned_memory(self._buffer_nbytes) for _ in range(self._buffers)])
+        return self._current_pass
 
     def start_reads(self, rows: Rows, buffer: Array) -> "PartRead":
-        """Start to read rows into a buffer, in other threads."""
+        """Start to read rows into a buffer in other threads."""
         starts, nbytes = self.space.starts_and_nbytes(rows)
         ranges, memory = merge_ranges(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), buffer
         if ranges.total_nbytes > buffer.nbytes:
             ranges = merge_ranges(starts, nbytes, alignment=self._files.alignment)
-        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows with a large stride
+        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows with a large stride need more bytes
             memory = aligned_memory(ranges.total_nbytes)
         return PartRead(rows, buffer, memory, ranges, self._threads.start(self._files, ranges.split(), memory))
 
     def stop(self) -> None:
         """End the current pass and wake all threads that wait for a group."""
-        if self._current is not None:
-            self._current.close()
+        if self._current_pass is not None:
+            self._current_pass.close()
 
     def close(self) -> None:
         """End the threads and close the files. No thread may gather after this call."""
         self.stop()
         self._threads.close()
         self._files.close()
-        self._current = None
+        self._current_pass = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartRead:
-    """A part of a group that is being read."""
+    """Reads in progress for a group or a part of a group."""
 
     rows: Rows
     buffer: Array  # returned to the pass after the rows are copied
@@ -80,30 +80,30 @@ class RowPass(LookAhead):
     """One pass over the rows.
 
     The threads that gather rows also start the reads of upcoming groups. So the disk reads the next groups while
-    the last rows of the current group arrive. Reads that are in progress when the pass is closed keep its memory alive.
+    the threads wait for the current group. Reads that are in progress when the pass is closed keep its memory alive.
     """
 
     def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:
         super().__init__()
         self._reader, self._free_buffers = reader, buffers
-        self._upcoming = _parts(groups, reader.buffer_rows)
-        self._started: GroupItems[PartRead] = GroupItems()
+        self._upcoming = _split_groups(groups, reader.buffer_rows)
+        self._started_parts: GroupItems[PartRead] = GroupItems()
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Write row `rows[i]` of leaf `l` to `out[l][i]`.
 
         Several threads may call this at the same time.
         """
-        done, count = 0, row_count(rows)
-        while done < count:
-            part = self._wait_for(partial(self._started.pop, group))
+        start, count = 0, row_count(rows)
+        while start < count:
+            part = self._wait_for(partial(self._started_parts.pop, group))
             try:
                 wait_for_reads(part.reads)
-                stop = done + row_count(part.rows)
-                _copy_part(self._reader.space, part, [leaf[done:stop] for leaf in out])
+                stop = start + row_count(part.rows)
+                _copy_part(self._reader.space, part, [leaf[start:stop] for leaf in out])
             finally:
                 self._release(partial(self._free_buffers.append, part.buffer))
-            done = stop
+            start = stop
 
     def _advance(self) -> None:
         while self._free_buffers:
@@ -111,17 +111,17 @@ class RowPass(LookAhead):
             if part is None:
                 return
             group, rows = part
-            self._started.add(group, self._reader.start_reads(rows, self._free_buffers.pop()))
+            self._started_parts.add(group, self._reader.start_reads(rows, self._free_buffers.pop()))
 
     def _drop_items(self) -> None:
-        for part in self._started.drain():
+        for part in self._started_parts.drain():
             for read in part.reads:
                 read.cancel()
-        self._free_buffers.clear()  # a closed feed may stay referenced for a long time
+        self._free_buffers.clear()  # free the memory now, because the user may keep a closed feed for a long time
 
 
-def _parts(groups: Iterator[tuple[Hashable, Rows]], buffer_rows: int) -> Iterator[tuple[Hashable, Rows]]:
-    """Split groups into parts that fit in a row buffer."""
+def _split_groups(groups: Iterator[tuple[Hashable, Rows]], buffer_rows: int) -> Iterator[tuple[Hashable, Rows]]:
+    """Yield the groups in parts that fit in a row buffer."""
     for group, rows in groups:
         for start in range(0, row_count(rows), buffer_rows):
             yield group, select_rows(rows, start, start + buffer_rows)
@@ -133,5 +133,5 @@ def _copy_part(space: AddressSpace, part: PartRead, out: Sequence[Array]) -> Non
             copy_rows(part.memory, part.ranges.locate(space.addresses(leaf, part.rows)), target)
         return
     for run in space.row_runs(part.rows.start, part.rows.stop):
-        offset: Any = part.ranges.locate(run.address)  # type: ignore[arg-type]  # a single address works like many
+        offset: Any = part.ranges.locate(run.address)  # type: ignore[arg-type]  # an int works like an array
         copy_strided(part.memory, int(offset), run.stride, out[run.leaf][run.first : run.first + run.rows])

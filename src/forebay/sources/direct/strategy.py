@@ -1,12 +1,13 @@
-"""Choice of how to read rows of files, from facts alone.
+"""The choice of a strategy to read rows of files. This module does no I/O.
 
-    page cache   nearly all bytes are in memory: gather from the mapped files, which is the fastest
-    warming      short scattered rows, files fit in memory: the same, while a thread reads the files sequentially
+    page cache   nearly all bytes are in memory: gather from the mapped files, which is the fastest strategy
+    warming      short scattered rows, files fit in memory: gather from the mapped files, while a thread reads them
+                 sequentially into the page cache
     blocks       the order stays inside blocks: read each block once, before groups need it
-    rows         all other cases: read each row by itself, many at the same time
+    rows         all other cases: merge the rows of a group into ranges, and read many ranges at the same time
 
-"blocks" and "rows" use direct I/O if the file system supports it; that was twice as fast as reads through the page
-cache. Files that fit in memory are in the page cache from the second epoch on.
+"blocks" and "rows" use direct I/O if the file system supports it. Direct I/O was twice as fast as reads through the
+page cache. If the files fit in memory, a thread reads them into the page cache from the second epoch on.
 """
 
 from dataclasses import dataclass
@@ -20,35 +21,35 @@ from forebay.sources.direct.block_reader import block_buffer_nbytes
 
 __all__ = ["FileFacts", "ReadPlan", "ReadRequest", "choose_strategy"]
 
-MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults cost less than reading every row explicitly
+MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults take less time than explicit reads of all rows
 PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size stay in the page cache until the next epoch
 SHORT_ROW_NBYTES = 2 << 10  # bytes; a page (4 KiB) holds several rows of less than this size
-LONG_ROW_NBYTES = 64 << 10  # bytes; such a row is read alone as fast as together with its neighbours
-ROW_BUFFER_NBYTES = 11 << 19  # bytes; room for a group of scattered rows, each extended to the alignment of direct I/O
-MAX_ROW_BUFFERS = 12  # enough to read ahead while other buffers are copied from
+LONG_ROW_NBYTES = 64 << 10  # bytes; reading rows of this size one by one is as fast as reading whole blocks
+ROW_BUFFER_NBYTES = 11 << 19  # bytes (5.5 MiB); a group has up to 4 MiB, and alignment extends each scattered row
+MAX_ROW_BUFFERS = 12  # enough to prefetch into some buffers while threads copy from others
 ROW_BUFFERS_SHARE = 1 / 3  # of the host budget
-BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; slots need the rest
+BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; the slots need the other third
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
     """Facts about the files and this machine."""
 
-    nbytes: int
-    uncached_nbytes: int
-    available_nbytes: int
-    alignment: int | None  # of direct reads; None if the file system does not support them
+    nbytes: int  # of all files
+    uncached_nbytes: int  # not in the page cache
+    available_nbytes: int  # free memory of this machine
+    alignment: int | None  # bytes, of direct reads; None if the file system does not support them
     why_no_io_uring: str  # "" if io_uring is available
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What the pipeline needs."""
+    """The order of the rows and the memory budget of a feed."""
 
     order: Order
     rows: int
-    group_rows: int  # positions of the global order that one group may span
-    host_nbytes: int  # memory budget
+    group_rows: int  # largest number of positions of the global order that one group spans
+    host_nbytes: int  # budget for host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +60,25 @@ class ReadPlan:
     decision: Decision
     alignment: int = 1  # 1: reads go through the page cache
     use_io_uring: bool = False
-    use_page_cache_later: bool = False  # from the second epoch on
+    use_page_cache_later: bool = False  # whether to fill and use the page cache from the second epoch on
     held_nbytes: int = 0  # memory of all buffers
     block_rows: int = 0
     block_buffers: int = 0
     row_buffers: int = 0
 
     @property
-    def reads_by_position(self) -> bool:
-        """True if threads read rows into buffers instead of using mapped files."""
+    def uses_read_buffers(self) -> bool:
+        """Whether threads read rows into buffers instead of gathering from mapped files."""
         return self.strategy in ("blocks", "rows")
 
     def mapped_fallback(self, host_nbytes: int) -> "ReadPlan":
-        """Return the plan without buffers, for a budget that has no room for them."""
+        """Return a plan without read buffers, for a budget that is too small for them."""
         why = f"from the mapped files: host_bytes={format_nbytes(host_nbytes)} leaves no memory for read buffers"
         return ReadPlan("page cache", Decision("reading", "page cache", why))
 
 
 def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
-    """Choose the strategy by order, row size and state of the page cache."""
+    """Return the read plan for this order, row size and state of the page cache."""
     if facts.uncached_nbytes <= facts.nbytes * MAX_UNCACHED_SHARE:
         return ReadPlan("page cache", Decision("reading", "page cache", "the files are in memory already"))
     blocks = _plan_blocks(facts, request, space)
@@ -92,12 +93,12 @@ def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace)
 
 
 def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan | None:
-    """Plan reads of whole blocks, or return None.
+    """Return a plan that reads whole blocks, or None.
 
-    Block reads need a block shuffle, short rows, and buffers for all blocks of a group. Twice as many buffers let
-    the next group be read at the same time.
+    Block reads need a block shuffle, rows shorter than `LONG_ROW_NBYTES`, and buffers for all blocks of a group. With
+    twice as many buffers, threads read the next group at the same time.
     """
-    order = _block_order(request.order)
+    order = _find_block_shuffle(request.order)
     if order is None or sum(space.row_nbytes) >= LONG_ROW_NBYTES:
         return None
     alignment = facts.alignment or 1
@@ -140,11 +141,8 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
     )
 
 
-def _block_order(order: Order) -> BlockShuffled | None:
-    """Return the block shuffle of an order, or None.
-
-    Its blocks must be consecutive rows of the files.
-    """
+def _find_block_shuffle(order: Order) -> BlockShuffled | None:
+    """Return the block shuffle of an order, if its blocks are consecutive rows of the files."""
     while isinstance(order, Take | Repeated):
         order = order.inner
     return order if isinstance(order, BlockShuffled) and order.inner.is_sequential else None
