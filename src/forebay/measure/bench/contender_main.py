@@ -1,7 +1,7 @@
-"""The program of a contender process: set up, then take one sample per request.
+"""The program of a contender process, which takes one sample per request.
 
-Requests and replies go over a pipe, so a framework may print whatever it likes. The program ends when the runner
-closes the pipe.
+The first request sets the contender up. Requests and replies use a pipe of their own, so that output of frameworks does
+not mix with replies. The program ends when the runner closes the pipe.
 """
 
 import json
@@ -19,6 +19,7 @@ __all__ = ["main"]
 
 
 def main(descriptor: int) -> None:
+    """Reply to requests on the pipe with this file descriptor until the pipe is closed."""
     with Connection(descriptor) as connection:
         sampler: Sampler | None = None
         while (request := _receive(connection)) is not None:
@@ -28,13 +29,14 @@ def main(descriptor: int) -> None:
                 reply = _reply(sampler, request["do"])
             except Skip as reason:
                 reply = {"skipped": str(reason)}
-            except Exception as error:  # an exception of a contender is its result
+            except Exception as error:  # the runner shows the exception as the result of this contender
                 traceback.print_exc()
                 reply = {"failed": f"{type(error).__name__}: {error}"}
             connection.send_bytes(json.dumps(reply).encode())
 
 
 def _receive(connection: Connection) -> dict[str, Any] | None:
+    """Return the next request, or None if the runner has closed the pipe."""
     try:
         request: dict[str, Any] = json.loads(connection.recv_bytes())
     except EOFError:
@@ -43,6 +45,7 @@ def _receive(connection: Connection) -> dict[str, Any] | None:
 
 
 def _set_up(request: dict[str, Any]) -> Sampler:
+    """Import the contender and the meter, and return the sampler that the meter prepares."""
     work = dict(request["work"], shape=tuple(request["work"]["shape"]))
     _apply_process_options(work["options"])
     contender = load_contender(request["contender"])
@@ -51,7 +54,7 @@ def _set_up(request: dict[str, Any]) -> Sampler:
 
 
 def _apply_process_options(options: dict[str, Any]) -> None:
-    """Set environment variables and CPU affinity before a framework is imported and starts threads."""
+    """Set environment variables and CPU affinity, before a framework is imported and starts threads."""
     os.environ.update(options.get("environment", {}))
     if "backend" in options:
         os.environ["KERAS_BACKEND"] = options["backend"]
@@ -59,10 +62,11 @@ def _apply_process_options(options: dict[str, Any]) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options["cpus"]])
 
 
-def _reply(sampler: Sampler, verb: str) -> dict[str, Any]:
-    if verb == "sample":
+def _reply(sampler: Sampler, action: str) -> dict[str, Any]:
+    """Run the action "set_up", "warm_up" or "sample", and return the reply."""
+    if action == "sample":
         return {"sample": sampler.sample()}
-    if verb == "warm_up":
+    if action == "warm_up":
         sampler.warm_up()
     return {"consumer": sampler.consumer}
 

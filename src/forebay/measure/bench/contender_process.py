@@ -1,4 +1,4 @@
-"""The runner's handle of a contender process: send requests, receive replies, end the process."""
+"""The runner's side of a contender process: start it, send requests, receive replies, end it."""
 
 import json
 import os
@@ -16,11 +16,12 @@ from forebay.measure.bench.model import Skip
 
 __all__ = ["ContenderFailed", "ContenderProcess"]
 
-SECONDS_TO_END = 5.0
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
+SECONDS_TO_END = 5.0  # time for the process to end by itself before it is killed
+# Environment of the process, unless the user has set these variables: few messages, and a backend for Keras.
+DEFAULT_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
 
-class ContenderFailed(Exception):  # noqa: N818  a result of the run, not an error of the runner
+class ContenderFailed(Exception):  # noqa: N818  a result of the contender, not an error of the runner
     """A contender raised an exception, died, or did not reply in time."""
 
 
@@ -28,31 +29,34 @@ class ContenderProcess:
     """One contender in its own process."""
 
     def __init__(self) -> None:
-        self._connection, theirs = Pipe()
+        self._connection, child_connection = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
-        command = [sys.executable, "-m", "forebay.measure.bench.contender_main", str(theirs.fileno())]
-        # The process leads a new session, so that its child processes can be ended with it.
+        command = [sys.executable, "-m", "forebay.measure.bench.contender_main", str(child_connection.fileno())]
+        # The process leads a new session, so that close() can also kill its child processes.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            pass_fds=[theirs.fileno()],
-            env=QUIET | os.environ,
+            pass_fds=[child_connection.fileno()],
+            env=DEFAULT_ENVIRONMENT | os.environ,
             start_new_session=True,
         )
-        theirs.close()
-        self._deadline = 0.0
+        child_connection.close()
+        self._deadline = 0.0  # time at which close() kills the process
 
     def send_request(self, request: Mapping[str, Any]) -> None:
-        """Send a request without waiting, so that several processes can set up at the same time."""
+        """Send a request without waiting for the reply, so that several processes can set up at the same time."""
         try:
             self._connection.send_bytes(json.dumps(request).encode())
         except OSError as error:
             raise ContenderFailed(self._exit_reason()) from error
 
     def receive_reply(self, *, timeout_seconds: float) -> dict[str, Any]:
-        """Wait for the reply to the last request."""
+        """Wait for the reply to the last request, and return it.
+
+        Raises `Skip` or `ContenderFailed` if the contender did so, or if no reply arrives in time.
+        """
         if not self._connection.poll(timeout_seconds):
             raise ContenderFailed(f"gave no answer in {timeout_seconds:.0f} s")
         try:
@@ -66,13 +70,13 @@ class ContenderProcess:
         return reply
 
     def stop_requests(self) -> None:
-        """Close the connection. The process then has a few seconds to end by itself."""
+        """Close the connection, which tells the process to end. It then has `SECONDS_TO_END`."""
         if not self._connection.closed:
             self._connection.close()
             self._deadline = monotonic() + SECONDS_TO_END
 
     def close(self) -> None:
-        """End the process and its child processes."""
+        """Wait for the end of the process; kill it and its child processes if it does not end in time."""
         self.stop_requests()
         try:
             self._process.wait(max(0.1, self._deadline - monotonic()))
@@ -90,6 +94,7 @@ class ContenderProcess:
         self.close()
 
     def _exit_reason(self) -> str:
+        """Wait for the end of the process, and return its exit code or signal and its last line of output."""
         code = self._process.wait()
         self._log.seek(0)
         last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]

@@ -14,23 +14,29 @@ from forebay.measure.bench.uncached_file import write_uncached_file
 
 __all__ = ["generate_rows", "make_array", "map_in_python", "open_array", "write_file"]
 
-SEED = 20240607  # the same in every process
-POOL_ROWS = 1024  # different rows that the generator repeats
+SEED = 20240607  # the same in every process, so that all contenders load the same rows
+POOL_ROWS = 1024  # number of different rows that the generator repeats
 
 
 def make_array(work: Workload) -> np.ndarray[Any, Any]:
-    """Make the rows of a case in private memory, numbered if the workload has the option "stamped"."""
+    """Make the rows of a case in memory.
+
+    With the option "stamped", each row contains its row number. Otherwise the rows are random.
+    """
     make = _numbered_array if work.options.get("stamped") else _random_array
     return make(work.rows, work.shape, work.dtype)
 
 
 def open_array(work: Workload) -> np.ndarray[Any, Any]:
-    """Map the file of the workload if it has one, else make the rows in memory."""
+    """Map the file of the workload; if it has none, make the rows in memory."""
     return np.asarray(np.load(work.path, mmap_mode="r")) if work.path else make_array(work)
 
 
 def write_file(work: Workload, kind: str, folder: Path) -> Path:
-    """Write the rows as a file of this kind. Except for the kind "disk", the file stays in the page cache."""
+    """Write the rows to a file of the kind "npy", "npz", "sparse" or "disk", and return its path.
+
+    A meter drops a "disk" file from the page cache. Files of the other kinds stay there.
+    """
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
         _write_sparse(work, path)
@@ -46,7 +52,7 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
 
 
 def generate_rows(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield rows from a small pool, so that the loader is measured and not the generator."""
+    """Yield rows from a small pool. The generator takes so little time that the loader is measured."""
     pool = list(_random_array(POOL_ROWS, work.shape, work.dtype))
     for row in range(work.rows):
         yield pool[row % POOL_ROWS]
@@ -73,7 +79,7 @@ def _random_array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[A
 
 
 def _write_numbered(work: Workload, path: Path) -> None:
-    # The rows are gigabytes: do not keep them in memory, and flush them to the disk before the measurement.
+    # The rows take gigabytes. Do not cache the array, and flush the file so that no writes run during the measurement.
     with path.open("wb") as file:
         np.save(file, make_numbered_rows(work.rows, work.shape, work.dtype))
         file.flush()
@@ -81,7 +87,7 @@ def _write_numbered(work: Workload, path: Path) -> None:
 
 
 def _write_sparse(work: Workload, path: Path) -> None:
-    # A hole in a file reads as zeros and occupies no disk space, so a billion rows cost nothing until they are read.
+    # The file is one hole: it reads as zeros and occupies no disk space, even with a billion rows.
     header = {"descr": np.dtype(work.dtype).str, "fortran_order": False, "shape": (work.rows, *work.shape)}
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

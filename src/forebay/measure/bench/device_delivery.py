@@ -1,9 +1,9 @@
 """Endless delivery of batches to a device, measured in intervals of time.
 
-The epochs of a loader follow each other without a cut: each interval continues where the last one stopped. The clock
-stops when the device has processed the last batch, so a batch counts only after its arrival. The first batch is copied
-back and compared with the source, row by row. Later batches are summed on the device, and every whole epoch must give
-the sum of the source.
+The epochs of a loader follow each other without a pause, and each interval continues where the last one stopped. The
+clock stops when the device has processed the last batch, so a batch counts only after its arrival. The first batch is
+copied to the host and compared with the source, row by row. The device sums all batches, and the sum of each epoch must
+equal the sum of the source.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from forebay.measure.bench.row_ids import WrongRowsError, check_rows
 
 __all__ = ["DeliveredBatches", "Delivery"]
 
-LEAD_SHARE = 0.5  # of an interval: consumed before it and not counted
-MODULUS = 1 << 32  # frameworks sum in different integer types; all of them agree in the lowest 32 bits
+LEAD_SHARE = 0.5  # time before an interval, as a share of it, in which prefetched batches are consumed and not counted
+MODULUS = 1 << 32  # frameworks sum in different integer types; the lowest 32 bits are the same in all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class DeliveredBatches:
     batches: int
     nbytes: int
     seconds: float
-    cores: float
+    cores: float  # mean number of busy cores, including the time directly before the interval
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -47,7 +47,7 @@ class Delivery:
         self.batch_nbytes = 0  # known after the first batch
 
     def take_first(self) -> Any:
-        """Take the first batch and check its rows."""
+        """Take the first batch, check its rows, and return it."""
         batch = next(self._batches)
         self._consumer.take(batch)
         rows = self._consumer.download(batch)
@@ -56,16 +56,16 @@ class Delivery:
         return batch
 
     def run(self, seconds: float) -> int:
-        """Consume for this long, wait for the device, and return the number of batches."""
+        """Consume batches for this long, wait for the device, and return the number of batches."""
         batches, totals = self._consume_until(perf_counter() + seconds)
         self._check(totals)
         return batches
 
     def measure(self, seconds: float) -> DeliveredBatches:
-        """Measure what arrives in this many seconds.
+        """Measure the batches that arrive in this many seconds.
 
-        First consume what the loader has prefetched while other entries were measured. The clock starts immediately
-        afterwards, because a loader prefetches during any pause.
+        First consume the batches that the loader has prefetched while other entries were measured. Then start the clock
+        without a pause, because the loader would prefetch again.
         """
         clock = CpuClock()
         _, earlier_totals = self._consume_until(perf_counter() + seconds * LEAD_SHARE)
@@ -77,7 +77,10 @@ class Delivery:
         return DeliveredBatches(batches, batches * self.batch_nbytes, elapsed, cores)
 
     def _consume_until(self, deadline: float) -> tuple[int, list[int]]:
-        """Return the number of batches and the sums of the finished epochs, after the device has processed them."""
+        """Consume batches until the deadline and wait for the device.
+
+        Return the number of batches, and the sum of each epoch that ended.
+        """
         return self._take_until(deadline), self._consumer.wait()
 
     def _take_until(self, deadline: float) -> int:
@@ -95,6 +98,7 @@ class Delivery:
             self._consumer.end_epoch()
 
     def _check(self, totals: list[int]) -> None:
+        """Raise `WrongRowsError` if the sum of an epoch differs from the sum of the source."""
         for total in totals:
             if (total - self._expected_total) % MODULUS:
                 raise WrongRowsError(

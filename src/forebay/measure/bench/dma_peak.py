@@ -17,12 +17,15 @@ def open_device() -> Device:
     """Open the first GPU, or skip the entry if there is none."""
     try:
         return Device()
-    except RuntimeError as error:  # Forebay raises it without a GPU, the CUDA bindings raise it without a driver
+    except RuntimeError as error:  # there is no GPU or no driver
         raise Skip(str(error)) from error
 
 
 class DmaCopies:
-    """Copies blocks of a page-locked array into two device buffers in turn, so that one copy is always running."""
+    """Copies blocks of a page-locked array to the device without a pause between two copies.
+
+    Two device buffers are used in turn: one receives a block while the caller reads the other.
+    """
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._device, self._array = open_device(), array
@@ -32,7 +35,10 @@ class DmaCopies:
         self._buffers: list[int] = []
 
     def copy_blocks(self, nbytes: int, count: int) -> Iterator[int]:
-        """Yield the device address of each block on arrival. The block after the next one overwrites it."""
+        """Yield the device address of each block after its arrival.
+
+        Use the block before the iteration continues: the next copy overwrites its address.
+        """
         if not self._buffers:
             self._buffers = [self._device.allocate(nbytes) for _ in self._events]
         for number in range(count):
@@ -42,7 +48,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Measure the time of one block while the next one is already queued."""
+        """Return the mean seconds per block. The copy of the next block is always queued already."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):
@@ -50,6 +56,7 @@ class DmaCopies:
         return (perf_counter() - start) / count
 
     def download(self, address: int, out: np.ndarray[Any, Any]) -> None:
+        """Copy device memory to a host array, and wait for the copy."""
         with self._device:
             self._stream.download(out.ctypes.data, address, out.nbytes)
             self._stream.wait()

@@ -1,4 +1,4 @@
-"""Name and versions of the GPU under test, found without a CUDA context."""
+"""Name and versions of the GPU under test, read without creating a CUDA context."""
 
 import ctypes
 from importlib.metadata import PackageNotFoundError, version
@@ -17,30 +17,31 @@ _GPU_PACKAGES = (
 
 
 def gpu_facts() -> dict[str, str]:
-    """Return the first GPU's name and its driver's CUDA version, or nothing without a GPU."""
+    """Return the name of the first GPU and the CUDA version of its driver; empty without a GPU."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return {}
-    device, name, number = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_int()
+    device, name, cuda_version = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_int()
     failed = (
         library.cuInit(0)
         or library.cuDeviceGet(ctypes.byref(device), 0)
         or library.cuDeviceGetName(name, len(name), device)
-        or library.cuDriverGetVersion(ctypes.byref(number))
+        or library.cuDriverGetVersion(ctypes.byref(cuda_version))
     )
     if failed:
         return {}
-    return {"gpu": name.value.decode(), "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}"}
+    major, minor = cuda_version.value // 1000, cuda_version.value % 1000 // 10  # 13020 means 13.2
+    return {"gpu": name.value.decode(), "cuda": f"{major}.{minor}"}
 
 
 def gpu_package_versions() -> dict[str, str]:
     """Return the versions of the installed packages that only GPU cases use."""
-    versions = ((name, _version(name)) for name in _GPU_PACKAGES)
-    return {name: found for name, found in versions if found is not None}
+    versions = ((name, _installed_version(name)) for name in _GPU_PACKAGES)
+    return {name: installed for name, installed in versions if installed is not None}
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

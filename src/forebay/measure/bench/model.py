@@ -1,4 +1,4 @@
-"""The data classes that describe a bench case, and functions that select and shorten cases."""
+"""The data classes that describe a bench case, and functions that select cases or reduce their rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,13 +32,13 @@ MeterName: TypeAlias = Literal[
 ]
 
 
-class Skip(Exception):  # noqa: N818  not an error: the entry is skipped, and the table shows the reason
-    """Raised by a contender that cannot run this workload on this machine."""
+class Skip(Exception):  # noqa: N818  not an error
+    """A contender cannot run this workload on this machine. The table shows the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """One number that is measured for every entry."""
+    """One column of the table: a number that is measured for every entry."""
 
     name: str  # key in the results and in targets
     unit: Literal["rows/s", "GB/s", "us", "ms", "MiB", "KiB", "x", "cores"]
@@ -54,8 +54,8 @@ class Workload:
     shape: tuple[int, ...]
     batch: int  # rows per batch
     dtype: str = "float32"
-    path: str = ""  # the file to read, for cases that read files
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the case; in a run, those of the entry override them
+    path: str = ""  # the file to read, for entries that read files
+    options: Mapping[str, Any] = field(default_factory=dict)  # for all entries; a run merges the entry's options
 
     @property
     def batches(self) -> int:
@@ -69,18 +69,18 @@ class Entry:
     label: str  # name of the row in the table
     contender: str  # name of the contender function
     options: Mapping[str, Any] = field(default_factory=dict)
-    repeats: int | None = None  # measured rounds of a slow entry; None: as many as the run has
+    repeats: int | None = None  # rounds in which a slow entry is measured; None means all rounds
 
 
 @dataclass(frozen=True, slots=True)
 class PerformanceTarget:
-    """A limit for a result of Forebay, or for its ratio to another entry."""
+    """A limit for the median of an entry, or for the ratio of two entries."""
 
     of: str  # label of the entry that must reach the target
     column: str  # name of the result column
     at_least: float | None = None
     at_most: float | None = None
-    over: str | None = None  # label of the entry that the value is divided by; None: no ratio
+    over: str | None = None  # label of the entry to divide by; None means that the target is no ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Case:
     baseline: str | None = None  # label of the entry that ratios refer to
     files: tuple[str, ...] = ()  # kinds of file to write before the run: npy, npz, sparse, disk
     targets: tuple[PerformanceTarget, ...] = ()
-    timeout_seconds: float = 240.0  # per request to a contender process; permuting a billion rows takes 60 s
+    timeout_seconds: float = 240.0  # per request; the slowest one permutes a billion rows in 60 s
 
 
 def select_cases(
@@ -106,19 +106,19 @@ def select_cases(
     """Select cases by name, and their entries by contender.
 
     Empty `case_names` or `contenders` select all. An entry is selected if its label or the name of its contender
-    contains one of `contenders`, such as "torch" or "tf.data". A selected case keeps its baseline, because ratios refer
-    to it.
+    contains one of `contenders`, such as "torch" or "tf.data". The baseline of a selected case is always selected,
+    because ratios refer to it.
     """
     _check_names("case", case_names, [case.name for case in cases])
     _check_names("contender", contenders, [text for case in cases for text in map(_searched_text, case.entries)])
-    named = [case for case in cases if not case_names or case.name in case_names]
-    return [case for case in (_with_entries(case, contenders) for case in named) if case.entries]
+    selected = [case for case in cases if not case_names or case.name in case_names]
+    return [case for case in (_with_entries(case, contenders) for case in selected) if case.entries]
 
 
 def with_fewer_rows(case: Case, factor: int) -> Case:
     """Divide the number of rows of a case by `factor`, for a quick run.
 
-    At least four batches remain. The results are only a first impression: do not publish them.
+    At least four batches remain. With so few rows the results are not precise, so do not publish them.
     """
     rows = max(case.work.rows // factor, 4 * case.work.batch)
     if case.work.rows % case.work.batch == 0:  # keep every batch full
@@ -127,6 +127,7 @@ def with_fewer_rows(case: Case, factor: int) -> Case:
 
 
 def _with_entries(case: Case, contenders: Sequence[str]) -> Case:
+    """Return the case with the matching entries and its baseline, or without entries if none matches."""
     if not any(_matches(entry, contenders) for entry in case.entries):
         return replace(case, entries=())
     entries = tuple(entry for entry in case.entries if entry.label == case.baseline or _matches(entry, contenders))
@@ -134,14 +135,15 @@ def _with_entries(case: Case, contenders: Sequence[str]) -> Case:
 
 
 def _matches(entry: Entry, contenders: Sequence[str]) -> bool:
-    return not contenders or any(wanted.lower() in _searched_text(entry) for wanted in contenders)
+    return not contenders or any(name.lower() in _searched_text(entry) for name in contenders)
 
 
 def _searched_text(entry: Entry) -> str:
     return f"{entry.contender} {entry.label}".lower()
 
 
-def _check_names(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    for name in wanted:
+def _check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise an error for a name that selects nothing; a case needs its full name, a contender only a part."""
+    for name in names:
         if not any(name == text if kind == "case" else name.lower() in text for text in known):
             raise ValueError(f"no {kind} is called {name!r}. Run `forebay bench --list` to see the names.")

@@ -1,4 +1,4 @@
-"""CPU time and memory of a contender, as Linux reports them in /proc."""
+"""CPU time and memory of a contender, read from /proc of Linux."""
 
 import os
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12  # positions in /proc/*/stat, counted from 
 class CpuClock:
     """Measures how many cores a contender keeps busy, from creation until `stop()`.
 
-    A contender leads its own session, so all processes of that session belong to it. The contender's own CPU time is
-    exact. The CPU time of its child processes is counted in kernel ticks of 10 ms.
+    A contender process leads its own session, so all other processes of that session are its children. Its own CPU time
+    is exact. The CPU time of its children is counted in kernel ticks of 10 ms.
     """
 
     def __init__(self) -> None:
@@ -28,17 +28,21 @@ class CpuClock:
 
 
 def used_nbytes() -> int | None:
-    """Return RssAnon + RssShmem of this process. Mapped files do not count: the kernel may drop them at any time."""
+    """Return RssAnon + RssShmem of this process, or None if the system does not report them.
+
+    Mapped files do not count, because the kernel may drop their pages at any time.
+    """
     fields = _memory_fields(Path("/proc/self/status"))
     return fields["RssAnon"] + fields["RssShmem"] if "RssAnon" in fields else None
 
 
 def available_nbytes() -> int | None:
-    """Return how much memory the machine has left."""
+    """Return the available memory of the machine, or None if the system does not report it."""
     return _memory_fields(Path("/proc/meminfo")).get("MemAvailable")
 
 
 def _children_seconds() -> float:
+    """Return the CPU seconds of all child processes."""
     ticks_per_second = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
     return sum(_children_ticks()) / ticks_per_second
 
@@ -55,6 +59,7 @@ def _children_ticks() -> Iterator[int]:
 
 
 def _memory_fields(path: Path) -> dict[str, int]:
+    """Return the fields of the file that are given in kB, as bytes."""
     if not path.exists():
         return {}
     lines = (line.split() for line in path.read_text().splitlines() if line.endswith(" kB"))

@@ -15,20 +15,20 @@ Status: TypeAlias = Literal["measured", "not installed", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One entry of a case: its samples, or the reason why it has none."""
+    """The result of one entry: its samples, or the reason why it has none."""
 
     label: str
     contender: str
     status: Status = "measured"
     reason: str = ""
-    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # column name -> one value per round
 
     def median(self, column: str) -> float | None:
         values = self.samples.get(column)
         return median(values) if values else None
 
     def spread(self, column: str) -> float | None:
-        """Return half the range of the samples as a share of their median."""
+        """Return half the difference between the largest and the smallest sample, as a share of the median."""
         values = self.samples.get(column)
         if not values or not median(values):
             return None
@@ -41,13 +41,16 @@ class CaseResult:
 
     case: Case
     rows: tuple[ResultRow, ...]
-    cpu_steal_share: float | None = None  # CPU time that other processes took from a thread between the rounds
+    cpu_steal_share: float | None = None  # mean over the rounds, each measured while all entries were idle
 
     def row(self, label: str) -> ResultRow | None:
         return next((row for row in self.rows if row.label == label), None)
 
     def ratio(self, label: str, over: str, column: str) -> float | None:
-        """Return the median of the ratios of each round: a disturbance of a round affects both entries."""
+        """Return the ratio of two entries: the median of the ratios of all rounds.
+
+        Other load on the machine in a round affects both entries, and their ratio only a little.
+        """
         row, base = self.row(label), self.row(over)
         if row is None or base is None:
             return None
@@ -56,7 +59,7 @@ class CaseResult:
         return median(ratios) if ratios else None
 
     def measured(self, target: PerformanceTarget) -> float | None:
-        """Return the measured value of a target."""
+        """Return the median or the ratio that the target limits; None if it was not measured."""
         if target.over is not None:
             return self.ratio(target.of, target.over, target.column)
         row = self.row(target.of)
@@ -78,8 +81,8 @@ class BenchResults:
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
     settings: RunSettings
-    quick: bool
-    consumer: str  # the work of the busy consumer
+    quick: bool  # whether the run used `--quick`
+    consumer: str  # describes the step that the busy consumer runs after every batch
     cases: tuple[CaseResult, ...]
 
     @property

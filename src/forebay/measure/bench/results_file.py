@@ -1,4 +1,4 @@
-"""Results as JSON: `--json` prints it, `--save` writes it and `--show` reads it."""
+"""Results as JSON. `forebay bench --json` prints it, `--save` writes it, and `--show` reads it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 
 def to_json(results: BenchResults) -> dict[str, Any]:
-    """Convert results to plain data. The keys are those of version 0.1."""
+    """Convert results to JSON values, with the keys of Forebay 0.1."""
     return {
         "schema_version": SCHEMA_VERSION,
         "machine": dict(results.machine),
@@ -27,7 +27,7 @@ def to_json(results: BenchResults) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> BenchResults:
-    """Read results. Medians and ratios are computed again from the samples."""
+    """Read results. Medians and ratios are not read but computed from the samples."""
     version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise ValueError(
@@ -35,7 +35,7 @@ def from_json(data: Any) -> BenchResults:
             "Run `forebay bench --save` again."
         )
     try:
-        return _results(data)
+        return _results_from_json(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a part is missing or damaged ({error!r}). Run `forebay bench --save` again.") from error
 
@@ -53,8 +53,8 @@ def _case_to_json(result: CaseResult) -> dict[str, Any]:
 
 
 def _row_to_json(result: CaseResult, row: ResultRow) -> dict[str, Any]:
-    plain = {"label": row.label, "contender": row.contender, "status": row.status, "reason": row.reason}
-    return plain | {"columns": {name: _column_to_json(result, row, name) for name in row.samples}}
+    entry = {"label": row.label, "contender": row.contender, "status": row.status, "reason": row.reason}
+    return entry | {"columns": {name: _column_to_json(result, row, name) for name in row.samples}}
 
 
 def _column_to_json(result: CaseResult, row: ResultRow, name: str) -> dict[str, Any]:
@@ -68,36 +68,37 @@ def _column_to_json(result: CaseResult, row: ResultRow, name: str) -> dict[str, 
     }
 
 
-def _results(data: Mapping[str, Any]) -> BenchResults:
+def _results_from_json(data: Mapping[str, Any]) -> BenchResults:
     return BenchResults(
         machine=data["machine"],
         versions=data["versions"],
         settings=RunSettings(**data["pace"]),
         quick=data["quick"],
         consumer=data["consumer"],
-        cases=tuple(map(_result, data["cases"])),
+        cases=tuple(map(_case_result_from_json, data["cases"])),
     )
 
 
-def _result(data: Mapping[str, Any]) -> CaseResult:
-    stolen = data.get("taken_share")  # files from before this was measured do not have it
-    return CaseResult(_case(data["case"]), tuple(map(_row, data["rows"])), None if stolen is None else float(stolen))
+def _case_result_from_json(data: Mapping[str, Any]) -> CaseResult:
+    steal_share = data.get("taken_share")  # older files do not have it
+    rows = tuple(map(_row_from_json, data["rows"]))
+    return CaseResult(_case_from_json(data["case"]), rows, None if steal_share is None else float(steal_share))
 
 
-def _row(data: Mapping[str, Any]) -> ResultRow:
+def _row_from_json(data: Mapping[str, Any]) -> ResultRow:
     samples = {name: tuple(map(float, column["samples"])) for name, column in data["columns"].items()}
     return ResultRow(data["label"], data["contender"], data["status"], data["reason"], samples)
 
 
-def _case(data: Mapping[str, Any]) -> Case:
+def _case_from_json(data: Mapping[str, Any]) -> Case:
     targets = (
         {key: value for key, value in target.items() if key not in ("measured", "met")} for target in data["targets"]
     )
-    parts = {
+    nested = {
         "work": Workload(**dict(data["work"], shape=tuple(data["work"]["shape"]))),
         "columns": tuple(ResultColumn(**column) for column in data["columns"]),
         "entries": tuple(Entry(**entry) for entry in data["entries"]),
         "files": tuple(data["files"]),
         "targets": tuple(PerformanceTarget(**target) for target in targets),
     }
-    return Case(**{**data, **parts})
+    return Case(**{**data, **nested})

@@ -1,8 +1,8 @@
 """Rows that contain their own row number, so that a consumer can check which rows it received.
 
-Making four gigabytes of random numbers takes longer than the measurement. Therefore one random block is repeated, and
-the start of each row is overwritten with its number. Nothing between host and device looks at the contents, and no two
-rows share memory.
+Making four gigabytes of random numbers takes longer than the measurement. Therefore the rows repeat one random block,
+and each row starts with its number. This is no advantage for any loader: no two rows share memory, and loaders do not
+look at the contents.
 """
 
 from typing import Any
@@ -12,13 +12,13 @@ import numpy as np
 __all__ = ["WrongRowsError", "check_rows", "make_numbered_rows", "sum_first_elements"]
 
 SEED = 20240608
-BLOCK_NBYTES = 32 << 20  # random bytes that are repeated
+BLOCK_NBYTES = 32 << 20  # size of the random block
 ROW_ID_NBYTES = 4
-LARGEST_EXACT = 1 << 24  # float32 cannot represent every larger whole number
+LARGEST_EXACT = 1 << 24  # float32 represents all whole numbers up to this one
 
 
 class WrongRowsError(Exception):
-    """The consumer received other rows than the source contains."""
+    """The consumer received rows that differ from the rows of the source."""
 
 
 def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
@@ -40,7 +40,7 @@ def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndar
 
 
 def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
-    """Check that the batch consists of different rows of the source, byte for byte."""
+    """Check that every row of the batch equals a row of the source, and that no row occurs twice."""
     ids = _row_ids(batch)
     if len(np.unique(ids)) != len(ids):
         raise WrongRowsError(f"a batch of {len(batch)} rows contains only {len(np.unique(ids))} different rows")
@@ -49,7 +49,7 @@ def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> Non
 
 
 def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
-    """Add up the first element of every row. The batches of a whole epoch must give the same sum."""
+    """Return the sum of the first elements of all rows, which the batches of an epoch must also have."""
     column = source.reshape(len(source), -1)[:, 0]
     return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))
 

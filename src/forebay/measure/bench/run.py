@@ -1,4 +1,4 @@
-"""Run cases: set up all entries of a case at once, then sample them in turn, round after round."""
+"""The runner of cases: it sets up all entries of a case, then samples them in turn."""
 
 import tempfile
 import time
@@ -22,8 +22,8 @@ __all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 
 ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
 
-STEAL_SECONDS = 0.1  # time to look; the kernel lets a thread that has slept run for some milliseconds first
-STEAL_GAP_SECONDS = 100e-6  # reading the clock takes less; a process that takes the core keeps it for milliseconds
+STEAL_SECONDS = 0.1  # length of a measurement; a few milliseconds are too short, as the kernel favours a woken thread
+STEAL_GAP_SECONDS = 100e-6  # two clock readings take less; another process keeps the core for milliseconds
 
 
 def run_cases(
@@ -36,8 +36,8 @@ def run_cases(
 ) -> BenchResults:
     """Measure the cases one after the other."""
     runs = [[EntryRun(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
-    results = tuple(_run_case(case, group, settings, report) for case, group in zip(cases, runs, strict=True))
-    consumer = next((run.consumer for group in runs for run in group if run.consumer), "")
+    results = tuple(_run_case(case, case_runs, settings, report) for case, case_runs in zip(cases, runs, strict=True))
+    consumer = next((run.consumer for case_runs in runs for run in case_runs if run.consumer), "")
     machine, versions = asdict(Machine.detect()), installed_versions()
     if device == "cuda":
         machine, versions = machine | gpu_facts(), versions | gpu_package_versions()
@@ -65,12 +65,12 @@ def cpu_steal_share(seconds: float = STEAL_SECONDS, clock: Callable[[], float] =
 class EntryRun:
     """One entry during a run: its process and its samples.
 
-    A failure in the process is recorded in the result row of this entry and affects no other entry.
+    A failure of the process appears in the result row of this entry and affects no other entry.
     """
 
     def __init__(self, entry: Entry, *, timeout_seconds: float) -> None:
         self.entry = entry
-        self.consumer = ""
+        self.consumer = ""  # describes the step of the busy consumer; known after the set-up
         self._timeout_seconds = timeout_seconds
         self._process: ContenderProcess | None = None
         self._status: Status = "measured"
@@ -79,26 +79,26 @@ class EntryRun:
         self._sample_count = 0
 
     def start(self, request: Mapping[str, Any]) -> None:
-        """Start the process and its set-up; `wait_until_ready` waits for the end of the set-up."""
+        """Start the process and send the request to set up; `wait_until_ready` receives the reply."""
         contender = CONTENDERS[self.entry.contender]
         if contender.missing():
-            self._drop("not installed", contender.install)
+            self._end_without_result("not installed", contender.install)
             return
         self._process = ContenderProcess()
-        with self._recorded_failures():
+        with self._record_failures():
             self._process.send_request({"do": "set_up", **request})
 
     def wait_until_ready(self) -> None:
-        with self._recorded_failures():
+        with self._record_failures():
             self.consumer = self._receive_reply()["consumer"]
 
     def warm_up(self) -> None:
-        with self._recorded_failures():
+        with self._record_failures():
             self._request("warm_up")
 
     def sample(self) -> None:
         """Take one sample of every column."""
-        with self._recorded_failures():
+        with self._record_failures():
             for column, value in self._request("sample")["sample"].items():
                 self._samples.setdefault(column, []).append(value)
             self._sample_count += 1
@@ -116,7 +116,7 @@ class EntryRun:
         return ResultRow(self.entry.label, self.entry.contender, self._status, self._reason, samples)
 
     def stop_requests(self) -> None:
-        """Let the process begin to end, while the processes of other entries end too."""
+        """Tell the process to end, without waiting for its end."""
         if self._process is not None:
             self._process.stop_requests()
 
@@ -125,9 +125,9 @@ class EntryRun:
             self._process.close()
             self._process = None
 
-    def _request(self, verb: str) -> dict[str, Any]:
+    def _request(self, action: str) -> dict[str, Any]:
         if self._process is not None:
-            self._process.send_request({"do": verb})
+            self._process.send_request({"do": action})
         return self._receive_reply()
 
     def _receive_reply(self) -> dict[str, Any]:
@@ -135,19 +135,20 @@ class EntryRun:
             raise ContenderFailed(self._reason)
         return self._process.receive_reply(timeout_seconds=self._timeout_seconds)
 
-    def _drop(self, status: Status, reason: str) -> None:
+    def _end_without_result(self, status: Status, reason: str) -> None:
         self._status, self._reason = status, reason
-        self._samples.clear()  # a reader would take an incomplete row for a complete one
+        self._samples.clear()  # in the table, an incomplete row would look like a complete one
         self.close()
 
     @contextmanager
-    def _recorded_failures(self) -> Iterator[None]:
+    def _record_failures(self) -> Iterator[None]:
+        """End the entry without a result if the contender skips this workload or fails."""
         try:
             yield
         except Skip as reason:
-            self._drop("skipped", str(reason))
+            self._end_without_result("skipped", str(reason))
         except ContenderFailed as failure:
-            self._drop("failed", str(failure))
+            self._end_without_result("failed", str(failure))
 
 
 def _run_case(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> CaseResult:
@@ -157,36 +158,36 @@ def _run_case(case: Case, runs: Sequence[EntryRun], settings: RunSettings, repor
         report(f"{case.name}: setting up")
         paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
         _set_up(case, runs, paths, settings)
-        stolen = _run_rounds(case, runs, settings, report)
-        for run in runs:
+        steal_shares = _run_rounds(case, runs, settings, report)
+        for run in runs:  # all processes end at the same time; the exit stack then waits for each
             run.stop_requests()
-        return CaseResult(case, tuple(run.row for run in runs), fmean(stolen) if stolen else None)
+        return CaseResult(case, tuple(run.row for run in runs), fmean(steal_shares) if steal_shares else None)
 
 
 def _set_up(case: Case, runs: Sequence[EntryRun], paths: Mapping[str, str], settings: RunSettings) -> None:
     for run in runs:
-        run.start(_request(case, run.entry, paths, settings))
+        run.start(_set_up_request(case, run.entry, paths, settings))
     for run in runs:
         if run.is_running:
             run.wait_until_ready()
-    for run in runs:  # one at a time, so that no entry disturbs another one's warm-up
+    for run in runs:  # one after the other, so that no entry slows the warm-up of another
         if run.is_running:
             run.warm_up()
 
 
 def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> list[float]:
     """Sample every entry in every round, and return the CPU steal share before each round."""
-    stolen = []
+    steal_shares = []
     for number in range(settings.repeats):
         report(f"{case.name}: round {number + 1} of {settings.repeats}")
-        stolen.append(cpu_steal_share())  # while all entries wait for a request
+        steal_shares.append(cpu_steal_share())  # all entries wait for a request now
         for run in runs:
             if run.needs_sample(settings.repeats):
                 run.sample()
-    return stolen
+    return steal_shares
 
 
-def _request(case: Case, entry: Entry, paths: Mapping[str, str], settings: RunSettings) -> dict[str, Any]:
+def _set_up_request(case: Case, entry: Entry, paths: Mapping[str, str], settings: RunSettings) -> dict[str, Any]:
     path = paths.get(str(entry.options.get("file")), "")
     work = replace(case.work, path=path, options={**case.work.options, **entry.options})
     return {

@@ -12,7 +12,7 @@ from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
 __all__ = ["render"]
 
-# Share of CPU time. Without other load it was 0.01 to 0.02, from loaders that refill their queues.
+# CPU steal share from which the table warns. Without other load it was 0.01 to 0.02, caused by loaders that prefetch.
 HIGH_CPU_STEAL = 0.05
 
 
@@ -38,11 +38,11 @@ def format_amount(value: float, unit: str) -> str:
     """
     if unit == "rows/s":
         scale, letter = next((pair for pair in ((1e6, " M"), (1e3, " k")) if value >= pair[0]), (1, ""))
-        return _three_digits(value / scale) + letter
-    return _three_digits(value)
+        return _format_three_digits(value / scale) + letter
+    return _format_three_digits(value)
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
@@ -74,9 +74,9 @@ def _case_table(result: CaseResult) -> Table:
 
 def _cells(result: CaseResult, row: ResultRow) -> Iterator[str]:
     yield row.label
-    for place, column in enumerate(result.case.columns):
+    for position, column in enumerate(result.case.columns):
         if row.status != "measured":
-            yield row.status if place == 0 else ""
+            yield row.status if position == 0 else ""
         else:
             yield _amount_cell(row, column)
         if _has_ratio(result, column):
@@ -88,7 +88,7 @@ def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # A spread around zero means nothing, and a single sample has no spread.
+    # Columns without a ratio may be about zero, where a spread says nothing. A single sample has no spread.
     has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 
@@ -130,7 +130,7 @@ def _target_table(result: CaseResult) -> RenderableType:
         status = {True: "met", False: "missed", None: "not measured"}[is_met]
         measured = "" if value is None else f"{value:.2f}"
         table.add_row(
-            _target_name(target), _required(target), measured, status, style="yellow" if is_met is False else ""
+            _target_name(target), _required_value(target), measured, status, style="yellow" if is_met is False else ""
         )
     return Padding(table, (1, 0, 0, 2))
 
@@ -139,7 +139,7 @@ def _target_name(target: PerformanceTarget) -> str:
     return f"{target.of}, {target.column}" + (f", over {target.over}" if target.over else "")
 
 
-def _required(target: PerformanceTarget) -> str:
+def _required_value(target: PerformanceTarget) -> str:
     return f">= {target.at_least:g}" if target.at_least is not None else f"<= {target.at_most:g}"
 
 
@@ -153,9 +153,9 @@ def _footnotes(results: BenchResults) -> Iterator[RenderableType]:
         )
     if any(result.case.baseline for result in results.cases):
         yield Text("ratio: to the first row of the table, median of the ratios of all rounds.", style="dim")
-    missing: dict[str, dict[str, None]] = {}
+    labels_by_install: dict[str, dict[str, None]] = {}  # install command -> labels, each once and in order
     for row in results.rows:
         if row.status == "not installed":
-            missing.setdefault(row.reason, {})[row.label] = None
-    for install, labels in missing.items():
+            labels_by_install.setdefault(row.reason, {})[row.label] = None
+    for install, labels in labels_by_install.items():
         yield Text(f"not installed: {', '.join(labels)} ({install})")

@@ -1,4 +1,4 @@
-"""A large file for the disk cases, and how to drop it from the page cache."""
+"""The large file of the disk cases: writing it, and dropping it from the page cache."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ from forebay.sources.direct.page_cache import cached_share
 
 __all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncached_file"]
 
-_WRITE_NBYTES = 64 << 20
-_MAX_CACHED_SHARE = 0.05  # of the file; with a larger share in memory, the disk is not what is measured
-_FREE_SPACE_FACTOR = 2  # times the size of the file
-_ATTEMPTS, _PAUSE_SECONDS = 10, 0.1
+_WRITE_NBYTES = 64 << 20  # bytes per write
+_MAX_CACHED_SHARE = 0.05  # of the file; above it, a read would measure the page cache instead of the disk
+_FREE_SPACE_FACTOR = 2  # the disk must have free space for this many times the file
+_ATTEMPTS, _PAUSE_SECONDS = 10, 0.1  # to drop the file from the page cache
 
 
 def write_uncached_file(work: Workload, path: Path) -> None:
-    """Write random rows to the disk; write nothing if the disk has too little free space."""
+    """Write random rows to a file; write nothing if the disk has too little free space."""
     row_nbytes = np.dtype(work.dtype).itemsize * int(np.prod(work.shape, dtype=np.int64))
     if shutil.disk_usage(path.parent).free < _FREE_SPACE_FACTOR * work.rows * row_nbytes:
         return
@@ -27,14 +27,14 @@ def write_uncached_file(work: Workload, path: Path) -> None:
     block = np.random.default_rng(0).bytes(_WRITE_NBYTES)  # random, so that no file system can compress it
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
-        left = work.rows * row_nbytes
-        while left:
-            left -= file.write(memoryview(block)[:left])
-            os.fsync(file.fileno())  # the page cache cannot drop pages that are not on the disk yet
+        remaining_nbytes = work.rows * row_nbytes
+        while remaining_nbytes:
+            remaining_nbytes -= file.write(memoryview(block)[:remaining_nbytes])
+            os.fsync(file.fileno())  # the kernel can drop a page from the page cache only after it is on the disk
 
 
 def require_file(work: Workload) -> Path:
-    """Return the path of the file, or skip the entry if the disk had no space for it."""
+    """Return the path of the file, or raise `Skip` if the disk had no space for the file."""
     path = Path(work.path)
     if not path.exists():
         raise Skip(f"the disk of {path.parent} has no space for the file. Set TMPDIR to a folder on a larger disk")
@@ -42,7 +42,7 @@ def require_file(work: Workload) -> Path:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Drop the file from the page cache, or skip the entry if the page cache keeps it."""
+    """Drop the file from the page cache, or raise `Skip` if the page cache keeps the file."""
     file = os.open(path, os.O_RDONLY)
     try:
         if not any(_try_to_drop(file) for _ in range(_ATTEMPTS)):
@@ -52,7 +52,7 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def _try_to_drop(file: int) -> bool:
-    """Ask the kernel once. Pages in use stay in the cache for a moment."""
+    """Ask the kernel once to drop the file, and return whether it did; otherwise pause, as pages may be in use."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_share(file) <= _MAX_CACHED_SHARE:
         return True
