@@ -1,8 +1,8 @@
 """One epoch of a block shuffle: the row at each position, with few open blocks.
 
-The epoch visits the blocks in shuffled order. Several consecutive blocks form a block group. The epoch is a sequence of
-segments. In each segment, every open block group contributes an equal share of its rows, and the segment mixes these
-rows. Then the oldest block group is used up and the next one opens:
+The epoch visits the blocks in shuffled order. Several blocks that follow each other in this order form a block group.
+The epoch is a sequence of segments. In each segment, every open block group contributes an equal share of its rows, and
+the segment mixes these rows. Then the oldest block group has no rows left, and the next block group opens:
 
     segment      0      1    2    3
     group 0   3 of 3    .    .    .        3 open block groups, 5 block groups in total
@@ -11,9 +11,12 @@ rows. Then the oldest block group is used up and the next one opens:
     group 3      .      1    1  1 of 3
     group 4      .      .    1  2 of 3
 
-Blocks are therefore read one after the other at an even pace, and the reader holds little more than the mixed blocks.
-The first segment takes larger shares so that the block groups end one after the other. The last segment takes all
-remaining rows.
+So a reader loads blocks one after the other at an even pace, and holds few blocks besides the open ones. The first
+segment takes larger shares, so that the block groups end one after the other. The last segment takes all remaining
+rows.
+
+In this module, a place is an index into a list of rows that is not mixed yet: of a segment, of a block group, or of all
+shuffled blocks.
 """
 
 from collections.abc import Iterator
@@ -28,59 +31,64 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 
 __all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
-MAX_OPEN_GROUPS = 8  # more groups shorten segments; with fewer, the reader holds more rows besides the mixed ones
-MIN_SEGMENT_ROWS = 1024  # where possible, because each segment costs about 50 us
-_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # parts of a derived key: what the key permutes
+MAX_OPEN_GROUPS = 8  # more groups make segments shorter; with fewer, a reader holds more rows besides the mixed rows
+MIN_SEGMENT_ROWS = 1024  # rows, where possible, because computing a segment takes about 50 us
+_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # part of a derived key that tells what the key permutes
 
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """How rows are divided into blocks and block groups; the same in every epoch."""
+    """The division of rows into blocks and block groups. It is the same in every epoch."""
 
-    length: int
+    length: int  # rows in an epoch
     block_rows: int
     max_open_blocks: int
 
     @property
     def blocks(self) -> int:
+        """Number of blocks; the last block may be shorter than the others."""
         return -(-self.length // self.block_rows)
 
     @cached_property
     def open_groups(self) -> int:
-        """Number of block groups open at a time; each stays open for as many segments.
+        """Number of block groups that are open at a time, and of segments that each stays open.
 
-        It is 1 if segments would be too short.
+        The number is 1 if segments would otherwise be shorter than `MIN_SEGMENT_ROWS`.
         """
         mixed_rows = self.max_open_blocks * self.block_rows
-        most = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
-        candidates = range(-(-most // 2), most + 1)
+        max_groups = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
+        candidates = range(-(-max_groups // 2), max_groups + 1)
+        # Choose the number that opens the most blocks, or the largest of several such numbers.
         return max(candidates, key=lambda groups: (self.max_open_blocks // groups * groups, groups))
 
     @property
     def group_blocks(self) -> int:
+        """Number of blocks in a block group."""
         return self.max_open_blocks // self.open_groups
 
     @property
     def group_rows(self) -> int:
+        """Number of rows in a full block group."""
         return self.group_blocks * self.block_rows
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed, at most `max_open_blocks`.
+        """Number of blocks whose rows are mixed, at most `max_open_blocks`.
 
-        Slightly fewer blocks may be open, so that all block groups are equal.
+        It is slightly smaller if `max_open_blocks` cannot be divided into equal block groups.
         """
         return self.blocks if self.blocks <= self.max_open_blocks else self.open_groups * self.group_blocks
 
     @property
     def block_groups(self) -> int:
+        """Number of block groups in an epoch."""
         return -(-self.blocks // self.group_blocks)
 
     @property
     def max_row_distance(self) -> int:
-        """Exclusive upper bound of the positions between two rows of one block.
+        """Exclusive upper bound of the distance between two rows of one block, in positions.
 
-        Block groups of the first and last segments are open the longest.
+        Block groups in the first and last segments are open the longest.
         """
         if self.block_groups < 2 * self.open_groups:
             return self.length
@@ -88,10 +96,13 @@ class BlockLayout:
         return min(self.length, self.group_rows * (3 * self.open_groups - 1) // 2 + rounding)
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the most blocks that `rows` consecutive positions in `passes` passes can need."""
+        """Return the largest number of blocks that hold `rows` consecutive positions.
+
+        The positions may span `passes` passes.
+        """
         if self.blocks <= self.max_open_blocks:
             return self.blocks
-        missing_rows = self.block_groups * self.group_rows - self.length  # that the last block group lacks
+        missing_rows = self.block_groups * self.group_rows - self.length  # rows that the last block group lacks
         groups = passes * (self.open_groups + 1) + (rows + passes * missing_rows) // self.group_rows
         return min(self.blocks, groups * self.group_blocks)
 
@@ -101,15 +112,15 @@ class BlockShuffleEpoch:
 
     def __init__(self, layout: BlockLayout, key: int) -> None:
         self._layout, self._key = layout, key
-        blocks, all_open = layout.blocks, layout.blocks <= layout.max_open_blocks
-        self._open_groups, group_blocks = (1, blocks) if all_open else (layout.open_groups, layout.group_blocks)
+        blocks, opens_all_blocks = layout.blocks, layout.blocks <= layout.max_open_blocks
+        self._open_groups, group_blocks = (1, blocks) if opens_all_blocks else (layout.open_groups, layout.group_blocks)
         shuffled_blocks = Permutation(blocks, derive_key(key, _BLOCKS))(np.arange(blocks))
-        self._first_rows = shuffled_blocks * layout.block_rows
-        lengths = np.minimum(layout.block_rows, layout.length - self._first_rows)  # only the last block may be short
-        short = int(np.argmin(lengths))
-        self._short_end = short * layout.block_rows + int(lengths[short])
-        self._missing_rows = layout.block_rows - lengths[short]
-        self._group_lengths: Positions = np.add.reduceat(lengths, np.arange(0, blocks, group_blocks))
+        self._block_first_rows = shuffled_blocks * layout.block_rows
+        block_lengths = np.minimum(layout.block_rows, layout.length - self._block_first_rows)
+        short_block = int(np.argmin(block_lengths))  # only one block may be short
+        self._short_block_end = short_block * layout.block_rows + int(block_lengths[short_block])  # a place
+        self._missing_rows = layout.block_rows - block_lengths[short_block]  # rows that the short block lacks
+        self._group_lengths: Positions = np.add.reduceat(block_lengths, np.arange(0, blocks, group_blocks))
         self._group_starts = np.concatenate([[0], np.cumsum(self._group_lengths)])
         self._segment_ends = self._compute_segment_ends()
         self._group_shifts = _draw_shifts(self._group_lengths, derive_key(key, _GROUPS))
@@ -123,17 +134,18 @@ class BlockShuffleEpoch:
         return rows
 
     def _compute_segment_ends(self) -> Positions:
+        """Return the position after the last row of each segment."""
         lengths, open_groups = self._group_lengths, self._open_groups
-        count = len(lengths) - open_groups + 1  # without the last segment, which exists only if rows remain
+        count = len(lengths) - open_groups + 1  # segments, without the last one that takes all remaining rows
         ends = self._group_starts[1 : count + 1].copy()
-        for later in range(1, open_groups):  # shares already taken from block groups that stay open
+        for later in range(1, open_groups):  # add the shares of block groups that stay open
             ends += lengths[later : later + count] * (open_groups - later) // open_groups
         return ends if ends[-1] == self._layout.length else np.append(ends, self._layout.length)
 
     def _split_by_segment(self, positions: Positions) -> Iterator[tuple[int, Any]]:
-        """Yield each segment and the selection of its positions.
+        """Yield each segment with an index that selects its positions.
 
-        The selection is a slice if positions never decrease (the usual case), else a mask.
+        The index is a slice if positions never decrease (the usual case), else a boolean mask.
         """
         if (positions[1:] < positions[:-1]).any():
             segments = np.searchsorted(self._segment_ends, positions, side="right")
@@ -145,29 +157,33 @@ class BlockShuffleEpoch:
                 yield int(first) + offset, slice(start, stop)
 
     def _segment_rows(self, segment: int, positions: Positions) -> Positions:
-        """Return the row numbers at positions that all lie in one segment."""
-        groups, firsts, counts = self._shares(segment)
+        """Return the row numbers at positions of one segment."""
+        groups, firsts, counts = self._compute_shares(segment)
         ends = np.cumsum(counts)
         length = int(ends[-1])
         start = self._segment_ends[segment] - length
         places = self._mix(positions - start, length, _SEGMENTS, self._segment_shifts[:, segment])
-        shares = np.repeat(np.arange(len(groups)), counts)[places]  # index of the block group that gives each row
+        shares = np.repeat(np.arange(len(groups)), counts)[
+            places
+        ]  # for each row, the index of its block group in `groups`
         offsets = places - (ends - counts - firsts)[shares]
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
-    def _shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
-        """Return the open block groups, and first row and row count taken from each."""
+    def _compute_shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
+        """Return the open block groups, and the first row and the row count of each share."""
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
-        ages = segment - groups + open_groups  # segments of each block group up to and including this one
-        taken_before = 0 if segment == 0 else ages - 1
-        taken_after = open_groups if segment == last else ages
+        ages = (
+            segment - groups + open_groups
+        )  # number of segments in which each block group was open, including this one
+        shares_before = 0 if segment == 0 else ages - 1
+        shares_after = open_groups if segment == last else ages
         lengths = self._group_lengths[groups]
-        firsts = lengths * taken_before // open_groups
-        return groups, firsts, lengths * taken_after // open_groups - firsts
+        firsts = lengths * shares_before // open_groups
+        return groups, firsts, lengths * shares_after // open_groups - firsts
 
     def _places_in_groups(self, groups: Positions, shares: Positions, offsets: Positions) -> Positions:
-        """Return the place of each row in the concatenation of the shuffled blocks."""
+        """Return the place of each row among all shuffled blocks."""
         lengths, starts = self._group_lengths[groups], self._group_starts[groups]
         shifts = self._group_shifts[:, groups]
         if (lengths == lengths[0]).all():
@@ -176,43 +192,46 @@ class BlockShuffleEpoch:
             return places
         places = np.empty_like(offsets)
         for share in range(len(groups)):
-            chosen = shares == share
-            mixed = self._mix(offsets[chosen], int(lengths[share]), _GROUPS, shifts[:, share])
-            places[chosen] = mixed + starts[share]
+            in_share = shares == share
+            mixed = self._mix(offsets[in_share], int(lengths[share]), _GROUPS, shifts[:, share])
+            places[in_share] = mixed + starts[share]
         return places
 
     def _mix(self, places: Positions, length: int, key_kind: int, shifts: Positions) -> Positions:
-        """Permute places with two permutations, each after its own shift.
+        """Return permuted places: shift, permute, shift and permute again.
 
-        All block groups (or segments) of one length share these permutations. A separate permutation for each would
-        have to be computed completely, even for a shard that needs only a few of its rows.
+        All block groups (or segments) of one length share the two permutations and differ in their shifts. A separate
+        permutation for each would have to be computed completely, even for a shard that needs only a few of its rows.
         """
         for part in (0, 1):
-            shared = cached_permutation(length, derive_key(self._key, key_kind, part))
-            places = shared(_wrap(places + shifts[part], length))
+            permutation = cached_permutation(length, derive_key(self._key, key_kind, part))
+            places = permutation(_wrap(places + shifts[part], length))
         return places
 
     def _row_numbers(self, places: Positions) -> Positions:
+        """Return the row numbers at places among all shuffled blocks."""
         block_rows = self._layout.block_rows
-        places = places + self._missing_rows * (places >= self._short_end)  # as if the short block were full
+        places = places + self._missing_rows * (
+            places >= self._short_block_end
+        )  # count as if the short block were full
         blocks = places // block_rows
-        return self._first_rows[blocks] + (places - blocks * block_rows)
+        return self._block_first_rows[blocks] + (places - blocks * block_rows)
 
 
 def _draw_shifts(lengths: Positions, key: int) -> Positions:
-    """Draw two random numbers below each length."""
+    """Return two random numbers below each length, as an array of two rows."""
     raw = np.random.Philox(key=key).random_raw((2, len(lengths)))
     return (raw % lengths.astype(np.uint64)).astype(np.int64)
 
 
 def _wrap(places: Positions, length: int) -> Positions:
-    """Reduce places from below 2 * length to below length, in place."""
+    """Return `places % length` for places below 2 * length; this changes the array."""
     places -= length
-    places += (places >> 63) & length  # the shift gives all ones for a negative number
+    places += (places >> 63) & length  # `>> 63` gives -1 for a negative number, else 0
     return places
 
 
 @lru_cache(maxsize=4)
 def cached_epoch(layout: BlockLayout, key: int) -> BlockShuffleEpoch:
-    """Return the tables of an epoch, from a cache of recently used ones."""
+    """Return the tables of an epoch, from a cache of recently used epochs."""
     return BlockShuffleEpoch(layout, key)

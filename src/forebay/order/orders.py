@@ -1,7 +1,8 @@
 """Row orders: pure functions from (seed, epoch, position) to a row number.
 
-A pipeline has one global order per epoch. Each pipeline call (`shuffle`, `take`, `repeat`) wraps the previous order.
-An order maps its positions to positions of its inner order, down to the row numbers of the source.
+A pipeline has one global order per epoch. Each pipeline call (`shuffle`, `take`, `repeat`) wraps the previous order,
+the inner order. An order maps its positions to positions of its inner order. The innermost order maps positions to row
+numbers of the source.
 
     Sequential       position p is row p
     Shuffled         a new permutation of the inner order in each epoch
@@ -9,8 +10,8 @@ An order maps its positions to positions of its inner order, down to the row num
     Take             only the first n positions of the inner order
     Repeated         several passes over the inner order, each with its own epoch number
 
-No order stores more than a small table. So shuffling a billion rows needs no memory, an epoch starts at once, and the
-row at any position can be computed directly. Resuming, sharding and worker threads rely on that.
+No order stores more than small tables. So a shuffle of a billion rows needs no large memory, an epoch starts at once,
+and the row at any position can be computed directly. Resuming, sharding and worker threads rely on this.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Order(Protocol):
 
     @property
     def length(self) -> int | None:
-        """Positions in an epoch; None if the epoch never ends."""
+        """Number of positions in an epoch; None if the epoch never ends."""
         ...
 
     @property
@@ -39,13 +40,16 @@ class Order(Protocol):
         """Whether position p is always row p, so that consecutive positions are consecutive rows."""
         ...
 
-    def rows(self, epoch: int, positions: Positions) -> Positions: ...
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        """Return the row numbers at these positions."""
+        ...
+
     def permutation_params(self, epoch: int) -> PermutationParams | None:
-        """Return constants to compute the rows on a device; None for a table."""
+        """Return the constants from which a device computes the rows; None if it cannot."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
-        """Return plain values that identify the order; the fingerprint of a state dict contains them."""
+        """Return values that identify the order, for the fingerprint of a state dict."""
         ...
 
 
@@ -68,7 +72,7 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """A full shuffle: an exact permutation of all positions, computed without a table."""
+    """A full shuffle: an exact permutation of all positions."""
 
     inner: Order
     seed: int
@@ -76,7 +80,7 @@ class Shuffled:
 
     @property
     def length(self) -> int:
-        return _known_length(self.inner, "shuffle")
+        return _require_length(self.inner, "shuffle")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
@@ -95,8 +99,8 @@ class Shuffled:
 class BlockShuffled:
     """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
-    At most `max_open_blocks` blocks are open. A block can start anywhere in the epoch. Two rows of one block are less
-    than `max_row_distance` positions apart. Consecutive positions need at most the open blocks and a few that follow.
+    At most `max_open_blocks` blocks are open at a time. A block can open anywhere in the epoch. Two rows of one block
+    are less than `max_row_distance` positions apart. `blocks_within` bounds the blocks of consecutive positions.
     """
 
     inner: Order
@@ -107,23 +111,23 @@ class BlockShuffled:
 
     @property
     def length(self) -> int:
-        return _known_length(self.inner, "shuffle")
+        return _require_length(self.inner, "shuffle")
 
     @property
     def open_blocks(self) -> int:
-        """Blocks whose rows are mixed, at most `max_open_blocks`.
-
-        Slightly fewer blocks may be open, so that blocks open at an even pace.
-        """
+        """Number of blocks whose rows are mixed, at most `max_open_blocks`."""
         return self._layout.open_blocks
 
     @property
     def max_row_distance(self) -> int:
-        """Exclusive upper bound of the positions between two rows of one block."""
+        """Exclusive upper bound of the distance between two rows of one block, in positions."""
         return self._layout.max_row_distance
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the most blocks that `rows` consecutive positions in `passes` passes can need."""
+        """Return the largest number of blocks that hold `rows` consecutive positions.
+
+        The positions may span `passes` passes.
+        """
         return self._layout.blocks_within(rows, passes=passes)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
@@ -171,7 +175,7 @@ class Take:
 class Repeated:
     """`count` passes over the inner order; None means endless.
 
-    Pass k of epoch e uses the inner epoch e * count + k.
+    Pass k of epoch e uses the inner epoch e * count + k, with `MAX_PASSES` as the count of an endless order.
     """
 
     inner: Order
@@ -180,16 +184,16 @@ class Repeated:
 
     @property
     def length(self) -> int | None:
-        return None if self.count is None else self.count * _known_length(self.inner, "repeat")
+        return None if self.count is None else self.count * _require_length(self.inner, "repeat")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        length = _known_length(self.inner, "repeat")
+        length = _require_length(self.inner, "repeat")
         passes = positions // length
         rows = np.empty_like(positions)
         for number in np.unique(passes):
-            chosen = passes == number
+            in_pass = passes == number
             inner_epoch = epoch * (self.count or MAX_PASSES) + int(number)
-            rows[chosen] = self.inner.rows(inner_epoch, positions[chosen] - number * length)
+            rows[in_pass] = self.inner.rows(inner_epoch, positions[in_pass] - number * length)
         return rows
 
     def permutation_params(self, epoch: int) -> PermutationParams | None:
@@ -199,7 +203,8 @@ class Repeated:
         return ("repeated", self.count, *self.inner.describe())
 
 
-def _known_length(order: Order, verb: str) -> int:
+def _require_length(order: Order, verb: str) -> int:
+    """Return the length of an order, or raise PipelineError if it is endless."""
     if order.length is None:
         raise PipelineError(
             f"{verb}() needs a known number of rows, but the repeat() before it never ends. Call {verb}() first."
