@@ -1,4 +1,4 @@
-"""Hooks for JAX: transfers, waits, compilations and calls of jitted functions, which stay jitted."""
+"""Hooks for JAX: transfers, waits, compilations, and calls of jitted functions. Jitted functions stay jitted."""
 
 from contextlib import suppress
 from typing import Any
@@ -18,6 +18,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
+# Methods of arrays that read values back -> API name in events.
 _READS = {
     "item": "jax.Array.item",
     "tolist": "jax.Array.tolist",
@@ -64,19 +65,19 @@ def _describe_read(result: Any, array: Any, *_: Any, **__: Any) -> Description:
 
 
 def _describe_device_get(result: Any, x: Any) -> Description | None:
-    """A tree is one wait; the details are those of its largest array."""
+    """Describe the read-back of a tree as one event, with the details of its largest array."""
     arrays = [leaf for leaf in jax.tree_util.tree_leaves(x) if isinstance(leaf, ArrayImpl)]
     if not arrays:
         return None
     return sum(array.nbytes for array in arrays), describe_array(max(arrays, key=lambda array: int(array.nbytes)))
 
 
-class _Property(property):
-    """A property that accepts attributes such as `__wrapped__`."""
+class _PropertyWithAttributes(property):
+    """A property that accepts attributes such as `__wrapped__`, which `Patches` sets on every hook."""
 
 
 def _hook_value(patches: Patches) -> None:
-    """Hook the property in which all other ways to read an array end."""
+    """Hook the property through which JAX reads an array in all other cases."""
     ledger, api = patches.ledger, "jax.Array._value"
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -84,14 +85,17 @@ def _hook_value(patches: Patches) -> None:
         line = ledger.lines.current_line()
         ledger.write(EventKind.DOWNLOAD, api, line, start, end, array.nbytes, detail=describe_array(array))
 
-    def make(original: Any) -> Any:
-        return _Property(make_hook(ledger, api, original.__get__, write))
+    def hook_property(original: Any) -> Any:
+        return _PropertyWithAttributes(make_hook(ledger, api, original.__get__, write))
 
-    patches.replace(ArrayImpl, "_value", make, api=api)
+    patches.replace(ArrayImpl, "_value", hook_property, api=api)
 
 
 def _note_cpu_reads(patches: Patches) -> None:
-    """Called at the end, because asking for the backend would choose it for the script."""
+    """Add a note if the script ran on the CPU.
+
+    Called when profiling ends: `jax.default_backend()` would otherwise initialize JAX before the script configures it.
+    """
     with suppress(Exception):
         if xla_bridge.backends_are_initialized() and jax.default_backend() == "cpu":
             patches.ledger.notes.append(_CPU_NOTE)

@@ -22,13 +22,14 @@ __all__ = [
     "is_host_array",
 ]
 
-_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are single numbers, not data
-_MAX_FINGERPRINTS = 8  # of one call: a tree of a thousand arrays is recognised by its largest
-_NS_PER_ARGUMENT = 6_000  # that a NumPy argument adds to a call, whatever its size
-_BYTES_PER_NS = 8  # copied by one host thread, or to a device from pageable memory
+_MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are a few numbers, not training data
+_MAX_FINGERPRINTS = 8  # for each call; the largest arrays are enough to recognise a tree of many arrays
+# An upload inside a call is estimated to take 6 us, plus the time of a copy from pageable memory at 8 GB/s.
+_NS_PER_UPLOAD = 6_000
+_BYTES_PER_NS = 8
 
 _HOST_TYPES = (np.ndarray, np.generic)
-_EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
+_EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})  # for a fast check of `type(value)`
 
 
 def has_host_array(values: Iterable[Any]) -> bool:
@@ -46,12 +47,12 @@ def is_host_array(value: Any) -> bool:
 
 
 def device_of(array: Any) -> str:
-    """Return the device or devices of a JAX array."""
+    """Return the platform and device ids of a JAX array, such as `cuda:0` or `cuda:0,1`."""
     return _format_devices(array.sharding)
 
 
 def first_device(tree: Any) -> str | None:
-    """Return the device of the first array in a tree, which is where a call ran; None while it is traced."""
+    """Return the device of the first JAX array in the result of a call; None if the call was traced."""
     return next((device_of(leaf) for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, ArrayImpl)), None)
 
 
@@ -61,18 +62,18 @@ def describe_array(array: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return one dict for all similar arrays. Events share it, so it must not be changed."""
+    """Return a cached dict, which all events with such an array share. Callers must not change it."""
     return {"device": _format_devices(sharding), "dtype": str(dtype), "shape": list(shape)}
 
 
 def describe_converted(array: Any, data: Any) -> dict[str, Any]:
-    """Describe an array that was made from host data: NumPy arrays or Python numbers."""
+    """Describe a JAX array and the NumPy or Python data from which JAX made it."""
     source = _describe_source([data], array.dtype) if is_host_array(data) else {"from_dtype": type(data).__name__}
     return describe_array(array) | source
 
 
 def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
-    """Return the bytes of host arrays that a call uploads, and details of the largest one."""
+    """Return the bytes that an upload of host arrays copies, and details of the largest array."""
     nbytes = sum(array.size * _jax_dtype(array.dtype).itemsize for array in data)
     largest = max(data, key=_nbytes)
     dtype = _jax_dtype(largest.dtype)
@@ -81,17 +82,17 @@ def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, di
 
 
 def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
-    """Estimate when an upload inside a call ended: after the time of a copy, but not after the call."""
-    return min(end, start + _NS_PER_ARGUMENT + nbytes // _BYTES_PER_NS)
+    """Return the estimated end of an upload inside a call. All times are nanoseconds; `end` is that of the call."""
+    return min(end, start + _NS_PER_UPLOAD + nbytes // _BYTES_PER_NS)
 
 
 def _describe_source(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
-    """Describe host data before its upload: its type, if that changed, and its fingerprints."""
-    large = sorted((array for array in data if array.nbytes >= _MIN_FINGERPRINT_NBYTES), key=_nbytes, reverse=True)
-    keys = [fingerprint(array) for array in large[:_MAX_FINGERPRINTS]]
-    before = max(data, key=_nbytes).dtype
-    converted = {"from_dtype": _dtype_name(before)} if before != dtype else {}
-    return converted | ({"key": " ".join(keys)} if keys and all(keys) else {})
+    """Describe host data: the dtype of its largest array, if JAX converts it, and fingerprints."""
+    by_size = sorted((array for array in data if array.nbytes >= _MIN_FINGERPRINT_NBYTES), key=_nbytes, reverse=True)
+    keys = [fingerprint(array) for array in by_size[:_MAX_FINGERPRINTS]]
+    host_dtype = max(data, key=_nbytes).dtype
+    detail = {"from_dtype": _dtype_name(host_dtype)} if host_dtype != dtype else {}
+    return detail | ({"key": " ".join(keys)} if keys and all(keys) else {})
 
 
 def _nbytes(array: Any) -> int:
@@ -99,7 +100,7 @@ def _nbytes(array: Any) -> int:
 
 
 def _jax_dtype(dtype: Any) -> Any:
-    """Return the dtype after conversion by JAX: 32 bits instead of 64, unless x64 is enabled."""
+    """Return the dtype to which JAX converts: 32 bits instead of 64, unless x64 is enabled."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 

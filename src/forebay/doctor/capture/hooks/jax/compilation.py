@@ -1,4 +1,4 @@
-"""Traces and compilations, from the monitoring events of JAX."""
+"""A listener for the monitoring events with which JAX reports traces and compilations."""
 
 import threading
 from contextlib import suppress
@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from jax import monitoring
-from jax._src import monitoring as listeners
+from jax._src import monitoring as private_monitoring
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -16,15 +16,15 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["CompileListener", "Spans"]
 
 _API = "jax.jit"  # operations of jnp are jitted functions too
-_TRACED = "/jax/core/compile/jaxpr_trace_duration"
-_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
-_COMPILED = "/jax/core/compile/backend_compile_duration"
-_STAGES = frozenset({_TRACED, _LOWERED, _COMPILED})
+_TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
+_LOWER_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+_COMPILE_EVENTS = frozenset({_TRACE_EVENT, _LOWER_EVENT, _COMPILE_EVENT})
 
 _unregister: Any = getattr(
-    listeners,
+    private_monitoring,
     "unregister_event_duration_listener",
-    getattr(listeners, "_unregister_event_duration_listener_by_callback", None),  # its name before 0.7
+    getattr(private_monitoring, "_unregister_event_duration_listener_by_callback", None),  # the name before JAX 0.7
 )
 
 
@@ -32,44 +32,51 @@ Spans = list[tuple[int, int]]  # start and end, in nanoseconds, of each trace or
 
 
 class _CompileThread(threading.local):
-    previous = "", 0  # name of the function that was traced or lowered last, and nanoseconds so far
+    unfinished = "", 0  # a function that is traced or lowered but not compiled: its name, and nanoseconds so far
 
 
 class CompileListener:
-    """Receives every compilation. Those inside a hooked call go to that call, all others to the ledger."""
+    """Receives every trace and compilation.
+
+    Inside a hooked call, it only stores the times; the hook of the call records them. Otherwise it writes an event.
+    """
 
     def __init__(self, patches: Patches) -> None:
         self._ledger: Ledger = patches.ledger
         self._thread = _CompileThread()
-        # The hooks of calls write to these directly, because they are a hot path.
-        self.calling: set[int] = set()  # threads inside a hooked call
-        self.spans: dict[int, Spans] = {}  # thread -> compilations of its call; mostly empty
+        # The hooks of jitted functions are a hot path, so they change the next two attributes directly.
+        self.threads_in_call: set[int] = set()  # ids of threads inside a hooked call
+        self.spans_by_thread: dict[int, Spans] = {}  # thread id -> traces and compilations of its hooked call
         monitoring.register_event_duration_secs_listener(self._on_event)
         patches.add_undo(self._stop, api="compilations of JAX")
 
     def _on_event(self, event: str, seconds: float, **kwargs: Any) -> None:
-        if event not in _STAGES or not self._ledger.is_on:
+        if event not in _COMPILE_EVENTS or not self._ledger.is_on:
             return
-        end, length = perf_counter_ns(), int(seconds * 1e9)
+        end, duration_ns = perf_counter_ns(), int(seconds * 1e9)
         thread = get_ident()
-        if thread in self.calling:
-            self.spans.setdefault(thread, []).append((end - length, end))
+        if thread in self.threads_in_call:
+            self.spans_by_thread.setdefault(thread, []).append((end - duration_ns, end))
             return
-        self._record(event, end, length, str(kwargs.get("fun_name", "")))
+        self._record(event, end, duration_ns, str(kwargs.get("fun_name", "")))
 
-    def _record(self, event: str, end: int, length: int, name: str) -> None:
-        """Record one event for a function that is traced, lowered and compiled. Only the last stage always occurs."""
+    def _record(self, event: str, end: int, duration_ns: int, name: str) -> None:
+        """Add up the stages of a function, and write one event when it is compiled.
+
+        JAX may skip tracing and lowering, but not the compilation.
+        """
         name = name.removeprefix("jit(").removesuffix(")")
-        previous, before = self._thread.previous
-        length += before if previous == name else 0
-        if event != _COMPILED:
-            self._thread.previous = name, length
+        unfinished_name, unfinished_ns = self._thread.unfinished
+        duration_ns += unfinished_ns if unfinished_name == name else 0
+        if event != _COMPILE_EVENT:
+            self._thread.unfinished = name, duration_ns
             return
-        self._thread.previous = "", 0
-        self._ledger.add(EventKind.COMPILE, _API, end - length, end=end, detail={"function": name} if name else None)
+        self._thread.unfinished = "", 0
+        detail = {"function": name} if name else None
+        self._ledger.add(EventKind.COMPILE, _API, end - duration_ns, end=end, detail=detail)
 
     def _stop(self) -> None:
-        """Remove only our listener. The public function would remove those of the user too."""
-        with suppress(Exception):  # in other versions it stays registered and does nothing when the ledger is off
-            if self._on_event in listeners.get_event_duration_listeners():
+        """Remove our listener. The public `clear_event_listeners` would remove the user's listeners too."""
+        with suppress(Exception):  # if a JAX version cannot remove it, it does nothing when the ledger is off
+            if self._on_event in private_monitoring.get_event_duration_listeners():
                 _unregister(self._on_event)

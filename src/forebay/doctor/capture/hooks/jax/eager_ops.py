@@ -1,7 +1,7 @@
-"""Operations of JAX that run one by one, outside of compiled code: how many each line starts.
+"""Hooks for eager operations of JAX: how many each user line starts.
 
-JAX has no single entry point for them. `jax.lax`, `jax.grad` and `jax.vmap` run primitives. Operators and `jnp` are
-jitted functions that run in C++, so they are counted where they are called.
+JAX has no single entry point for eager operations. `jax.lax`, `jax.grad` and `jax.vmap` run primitives, which have one.
+Operators and functions of `jnp` are jitted functions that run in C++, so each of them gets a hook.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,40 +33,42 @@ _METHODS = (
     *("prod", "ravel", "repeat", "reshape", "round", "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose"),
     "var",
 )
-_UPLOADS = ("array", "asarray", "from_dlpack", "frombuffer", "fromfile", "fromiter", "load", "save", "savez")
-_SEQUENCES = (list, tuple)  # results of operations that return several arrays
+# Functions of jnp that are not operations: they upload data or access files.
+_EXCLUDED_FUNCTIONS = ("array", "asarray", "from_dlpack", "frombuffer", "fromfile", "fromiter", "load", "save", "savez")
+_SEQUENCES = (list, tuple)  # types of the result of an operation that returns several arrays
 _JITTED_TYPE = type(jax.jit(lambda: None))
-_context: Any = getattr(core, "trace_ctx", None)  # None before version 0.4.36
+_trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 
 def hook_operations(patches: Patches) -> None:
-    if _context is None:
+    if _trace_context is None:
         patches.ledger.note(f"{API} are not recorded: this version of JAX has no trace_ctx.")
         return
-    operations = _EagerOps(patches.ledger)
-    patches.replace(core.EvalTrace, "process_primitive", operations.hook_primitive, api=API)
+    eager_ops = _EagerOps(patches.ledger)
+    patches.replace(core.EvalTrace, "process_primitive", eager_ops.hook_primitive, api=API)
     for name in (*_OPERATORS, *_METHODS):
-        patches.replace(ArrayImpl, name, operations.hook_method, api=API)
+        patches.replace(ArrayImpl, name, eager_ops.hook_method, api=API)
     for module in (jnp, jax.nn):
-        for name in _functions_of(module):
-            patches.replace(module, name, operations.hook_function, api=API)
-    patches.add_undo(operations.counter.stop, api=API)
+        for name in _function_names(module):
+            patches.replace(module, name, eager_ops.hook_function, api=API)
+    patches.add_undo(eager_ops.counter.stop, api=API)
 
 
-def _functions_of(module: Any) -> Iterator[str]:
-    """Yield the functions that may be operations. Whether one returns an array is checked when it is called."""
-    kinds = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
+def _function_names(module: Any) -> Iterator[str]:
+    """Yield the names of functions that may be operations. The hook checks whether a call returns an array."""
+    function_types = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
     for name, value in vars(module).items():
-        if not name.startswith("_") and name not in _UPLOADS and isinstance(value, kinds):
+        if not name.startswith("_") and name not in _EXCLUDED_FUNCTIONS and isinstance(value, function_types):
             yield name
 
 
 class _EagerOps:
-    """Counts the outermost of operations that call each other."""
+    """Counts operations. Of operations that call each other, it counts only the outermost."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.counter = OpCounter(ledger, API)  # names imported by the script keep the hook after the session
+        # The hooks check `counter.is_on`: a function that the script imported by name stays hooked after the session.
+        self.counter = OpCounter(ledger, API)
 
     def hook_primitive(self, original: Any) -> Any:
         return self._make_hook(original, is_primitive=True)
@@ -78,12 +80,12 @@ class _EagerOps:
         return _JnpFunctionProxy(original, self._make_hook(original))
 
     def _make_hook(self, original: Any, *, is_primitive: bool = False) -> Callable[..., Any]:
-        """Inside of grad and vmap, primitives are counted. Reads inside an operation are recorded too."""
+        """Wrap an operation. Inside `jax.grad` and `jax.vmap`, only primitives run eagerly and are counted."""
         thread, sample, eager_trace = self.counter.thread, self._sample, core.EvalTrace
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             ops = thread.ops
-            if ops.is_in_op or not (is_primitive or type(_context.trace) is eager_trace):
+            if ops.is_in_op or not (is_primitive or type(_trace_context.trace) is eager_trace):
                 return original(*args, **kwargs)
             ops.is_in_op = True
             try:
@@ -110,9 +112,9 @@ class _EagerOps:
         return result
 
     def _on_operation(self, ops: ThreadOps, result: Any, start: int, end: int) -> None:
-        """Count a call that returned an array; other calls are no operations.
+        """Sample a call if a sample is due and the call returned an array. Other calls are not operations.
 
-        A call returns when its work is queued. So up to the time of a tiny operation counts as calling it.
+        JAX returns when the work is queued. The first `TINY_NS` of the call count as calling time.
         """
         if ops.ops_until_sample:
             ops.skip_op(end)

@@ -1,8 +1,8 @@
-"""Functions made by `jax.jit`: each is replaced by a proxy, because JAX reports nothing about their calls.
+"""Hooks for `jax.jit` and `jax.pmap`: they return proxies, which record the calls of jitted functions.
 
-From its second call on, a jitted function runs entirely in C++. Only a proxy sees its arguments and what they upload.
-A call returns when its work is queued, so its event has the time of the dispatch, not of the device. Uploads inside the
-call cannot be timed; their time is estimated from the number of bytes.
+A proxy is necessary because a jitted function runs entirely in C++ from its second call on. A call returns when its
+work is queued, so its event does not include the time of the device. Uploads inside a call cannot be timed; their
+duration is estimated from the number of bytes.
 """
 
 import sys
@@ -41,57 +41,57 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["JittedFunction", "hook_functions", "is_tracing"]
 
-_ARGUMENTS = "arguments of jitted functions"
+_ARGUMENTS_API = "arguments of jitted functions"
 
-_context: Any = getattr(core, "trace_ctx", None)  # None before version 0.4.36
+_trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
-# Examining the parameters of a large model takes half as long as the call. After this many calls without NumPy data in
-# the trees, only one call in _SAMPLED_CALLS is examined.
-_EXAMINED_CALLS = 8
-_SAMPLED_CALLS = 32
+# Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
+# as the call. After 8 consecutive calls without such data in trees, only every 32nd call is searched.
+_FULLY_EXAMINED_CALLS = 8
+_EXAMINED_INTERVAL = 32
 
 
 class JittedFunction:
-    """One jitted function and what is known of its calls."""
+    """Facts about one jitted function and its calls."""
 
     def __init__(self, original: Any) -> None:
         self.name = str(getattr(original, "__name__", original))
         self.detail = {"function": self.name}
-        self.device: str | None = None  # where it runs
+        self.device: str | None = None  # on which the function ran after its last compilation
         self._original = original
         self._parameters = Parameters(original)
-        self._compiled_for: Signature | None = None  # arguments of the last compilation
+        self._last_signature: Signature | None = None  # of the call that caused the last compilation
         self._calls_without_data = 0  # consecutive calls without NumPy data in trees
 
-    def may_hold_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether to examine the arguments of a call. Hot path."""
+    def should_examine(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Count a call, and return whether to examine its arguments. Hot path."""
         self._calls_without_data = calls = self._calls_without_data + 1
-        if calls <= _EXAMINED_CALLS or calls % _SAMPLED_CALLS == 0 or has_host_array(args):
+        if calls <= _FULLY_EXAMINED_CALLS or calls % _EXAMINED_INTERVAL == 0 or has_host_array(args):
             return True
         return bool(kwargs) and has_host_array(kwargs.values())
 
     def host_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[Any]]:
-        """Return the NumPy data of each argument, by the name of the argument."""
-        found: dict[str, list[Any]] = {}
-        examines_trees = self._examines_trees
+        """Return the NumPy arrays of each argument that contains some: argument name -> arrays."""
+        arrays_by_argument: dict[str, list[Any]] = {}
+        should_examine_trees = self._should_examine_trees
         for name, (value, is_static) in self._parameters.bind(args, kwargs).items():
             if is_host_array(value) and not is_static:
-                found[name] = [value]
-            elif examines_trees and not is_static and has_host_array(jax.tree_util.tree_leaves(value)):
-                found[name] = host_arrays_in(value)
+                arrays_by_argument[name] = [value]
+            elif should_examine_trees and not is_static and has_host_array(jax.tree_util.tree_leaves(value)):
+                arrays_by_argument[name] = host_arrays_in(value)
                 self._calls_without_data = 0
-        return found
+        return arrays_by_argument
 
     @property
-    def _examines_trees(self) -> bool:
-        return self._calls_without_data <= _EXAMINED_CALLS or self._calls_without_data % _SAMPLED_CALLS == 0
+    def _should_examine_trees(self) -> bool:
+        return self._calls_without_data <= _FULLY_EXAMINED_CALLS or self._calls_without_data % _EXAMINED_INTERVAL == 0
 
     def describe_compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
-        """Describe the compilation that a call has caused."""
+        """Return the details of the compilation that a call caused."""
         self.device = first_device(result)
         signature = signature_of(self._parameters.bind(args, kwargs))
-        reason = recompile_reason(self._compiled_for, signature)
-        self._compiled_for = signature
+        reason = recompile_reason(self._last_signature, signature)
+        self._last_signature = signature
         constants_nbytes = self._constants_nbytes(args, kwargs)
         return (
             {**self.detail, "signature": format_signature(signature)}
@@ -100,9 +100,9 @@ class JittedFunction:
         )
 
     def _constants_nbytes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Return the bytes of arrays that were compiled in, from the trace that JAX has just cached."""
+        """Return the bytes of arrays that JAX embedded as constants, from the trace that it has just cached."""
         if jax.config.jax_disable_jit or not core.trace_state_clean():
-            return 0  # JAX has no cached trace, and would trace again only for us
+            return 0  # JAX has no cached trace, so `trace` would run the user's function again
         with suppress(Exception):
             return sum(int(constant.nbytes) for constant in self._original.trace(*args, **kwargs).jaxpr.consts)
         return 0
@@ -116,10 +116,10 @@ def hook_functions(patches: Patches, listener: CompileListener) -> None:
 
 
 def _hook_existing_functions(patches: Patches, hooks: "_JitHooks") -> None:
-    """Replace functions of `__main__` that were jitted before the session, as in a notebook."""
-    main, jitted = sys.modules["__main__"], (type(jax.jit(lambda: None)), _JitProxy)
-    found = {name: value for name, value in vars(main).items() if type(value) in jitted}
-    for name, function in found.items():
+    """Replace the functions in `__main__` that were jitted before the session, as in a notebook."""
+    main, jitted_types = sys.modules["__main__"], (type(jax.jit(lambda: None)), _JitProxy)
+    jitted_functions = {name: value for name, value in vars(main).items() if type(value) in jitted_types}
+    for name, function in jitted_functions.items():
         if str(function.__module__).startswith("jax."):
             continue  # an operation of JAX that the script has imported
         proxy = _JitProxy(function, hooks)
@@ -131,29 +131,29 @@ def _hook_existing_functions(patches: Patches, hooks: "_JitHooks") -> None:
 
 
 def _restore(owner: Any, name: str, proxy: "_JitProxy", original: Any) -> None:
-    if vars(owner).get(name) is proxy:  # the user may have assigned the name again
+    if vars(owner).get(name) is proxy:  # not if the user has assigned another value
         setattr(owner, name, original)
 
 
 def is_tracing() -> bool:
-    """Whether this thread traces a function, so that calls do not execute now."""
-    trace = None if _context is None else _context.trace
+    """Whether this thread traces a function, so that operations are recorded in a graph and do not run."""
+    trace = None if _trace_context is None else _trace_context.trace
     if type(trace) is core.EvalTrace:
         return False  # the usual case
     while trace is not None and not isinstance(trace, core.EvalTrace):
         if type(trace).__name__ == "DynamicJaxprTrace":
             return True
-        trace = getattr(trace, "parent_trace", None)  # traces of grad and vmap execute what they trace
+        trace = getattr(trace, "parent_trace", None)  # `jax.grad` and `jax.vmap` run operations if their parent does
     return False
 
 
 class _JitProxy(FunctionProxy):
-    """Replaces a jitted function."""
+    """Replaces a jitted function and records its calls."""
 
     def __init__(self, original: Any, hooks: "_JitHooks") -> None:
         super().__init__(original)
         self._function = JittedFunction(original)
-        # Attribute lookups on a proxy are slow, so the call needs only this one.
+        # Attribute lookups on a proxy are slow, so `__call__` looks up only `_call`.
         self._call = hooks.make_call(original, self._function)
         hooks.proxies.append(ref(self))
 
@@ -162,7 +162,7 @@ class _JitProxy(FunctionProxy):
 
 
 class _JitHooks:
-    """Records creations, calls, compilations and uploads of jitted functions."""
+    """Records creations, calls, compilations and uploads of functions that `jax.jit` or `jax.pmap` made."""
 
     def __init__(self, patches: Patches, listener: CompileListener, api: str) -> None:
         self.ledger: Ledger = patches.ledger
@@ -171,9 +171,9 @@ class _JitHooks:
         self._records_arguments = True
         self._listener = listener
         self._api = api
-        # Proxies stay in the script after the session. When the hooks are removed, they only forward calls.
+        # The script keeps its proxies after the session. `_stop` makes them forward calls without recording.
         patches.add_undo(self._stop, api=api)
-        patches.add_undo(self._stop_arguments, api=_ARGUMENTS)
+        patches.add_undo(self._stop_recording_arguments, api=_ARGUMENTS_API)
 
     def _stop(self) -> None:
         self.is_on = False
@@ -181,11 +181,11 @@ class _JitHooks:
             if proxy is not None:
                 proxy._call = proxy._original
 
-    def _stop_arguments(self) -> None:
+    def _stop_recording_arguments(self) -> None:
         self._records_arguments = False
 
     def hook_jit(self, original: Any) -> Callable[..., Any]:
-        """Make a `jit` that returns proxies. Without a function it returns a decorator, as JAX does."""
+        """Return a `jit` that returns proxies. Without a function argument, it returns a decorator, as JAX does."""
 
         def jit(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter_ns()
@@ -209,10 +209,10 @@ class _JitHooks:
         return proxy
 
     def make_call(self, original: Any, function: JittedFunction) -> Callable[..., Any]:
-        """Make the function that calls a jitted function. Hot path."""
+        """Return a function that calls a jitted function and records the call. Hot path."""
         ledger, listener, api = self.ledger, self._listener, self._api
         current_line, begin_hook, end_hook = ledger.lines.current_line, ledger.begin, ledger.end
-        calling, spans = listener.calling, listener.spans
+        threads_in_call, spans_by_thread = listener.threads_in_call, listener.spans_by_thread
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if not self.is_on or not begin_hook():
@@ -221,29 +221,30 @@ class _JitHooks:
                 if is_tracing():
                     return original(*args, **kwargs)
                 thread = get_ident()
-                calling.add(thread)
+                threads_in_call.add(thread)
                 try:
                     start = perf_counter_ns()
                     result = original(*args, **kwargs)
                     end = perf_counter_ns()
                 finally:
-                    calling.discard(thread)
-                    compiled = spans.pop(thread, None) if spans else None
-                # Written first, because it may end profiling: of two sites that occur once a step, this is the step.
+                    threads_in_call.discard(thread)
+                    compile_spans = spans_by_thread.pop(thread, None) if spans_by_thread else None
+                # Write the run before its uploads. Both may recur once a step, and the run must become the step marker.
                 ledger.write(EventKind.RUN, api, current_line(2), start, end, detail=function.detail)
-                if compiled or (self._records_arguments and function.may_hold_data(args, kwargs)):
-                    self._examine(function, compiled, HookedCall(start, end, result, args, kwargs))
+                if compile_spans or (self._records_arguments and function.should_examine(args, kwargs)):
+                    self._examine(function, compile_spans, HookedCall(start, end, result, args, kwargs))
                 return result
             finally:
                 end_hook()
 
         return call
 
-    def _examine(self, function: JittedFunction, compiled: Spans | None, call: HookedCall) -> None:
-        with suppress(Exception):  # the call matters more than its description
-            if compiled:
+    def _examine(self, function: JittedFunction, compile_spans: Spans | None, call: HookedCall) -> None:
+        """Record the compilation and the uploads of a call."""
+        with suppress(Exception):  # an argument that cannot be described must not fail the script
+            if compile_spans:
                 detail = function.describe_compilation(call.args, call.kwargs, call.result)
-                self._record_compilation(compiled, detail)
+                self._record_compilation(compile_spans, detail)
             if self._records_arguments:
                 self._record_uploads(function, function.host_arguments(call.args, call.kwargs), call.start, call.end)
 
@@ -251,10 +252,12 @@ class _JitHooks:
         start, end = min(start for start, _ in spans), max(end for _, end in spans)
         self.ledger.add(EventKind.COMPILE, self._api, start, end=end, detail=detail)
 
-    def _record_uploads(self, function: JittedFunction, given: dict[str, list[Any]], start: int, end: int) -> None:
-        """Record one upload for each argument, one after the other."""
-        for name, data in given.items():
-            nbytes, detail = describe_host_data(data, function.device)
+    def _record_uploads(
+        self, function: JittedFunction, arrays_by_argument: dict[str, list[Any]], start: int, end: int
+    ) -> None:
+        """Record one upload event for each argument. Each event starts where the previous one ends."""
+        for name, arrays in arrays_by_argument.items():
+            nbytes, detail = describe_host_data(arrays, function.device)
             upload_end = estimate_upload_end(start, end, nbytes)
             api = f"{self._api}: {function.name}({name})"
             self.ledger.add(EventKind.UPLOAD, api, start, end=upload_end, nbytes=nbytes, detail=detail)

@@ -1,4 +1,4 @@
-"""The arguments of a jitted function, and which of them caused a new compilation."""
+"""Signatures of calls of a jitted function, and why a new signature caused a compilation."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from jax import tree_util
 
 __all__ = ["ArgumentSignature", "Parameters", "Signature", "recompile_reason", "signature_of", "format_signature"]
 
-_MAX_LENGTH = 200  # characters
+_MAX_SIGNATURE_LENGTH = 200  # characters
 
 
 class Parameters:
@@ -19,22 +19,24 @@ class Parameters:
         self._function = function
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, bool]]:
-        """Return each argument by its name, with whether its value is compiled in."""
+        """Return a dict: parameter name -> argument, and whether the argument is static."""
         unnamed = (f"argument {position + 1}" for position in range(len(self._names), len(args)))
         names = (*self._names[: len(args)], *unnamed)
-        static = self._static
-        given = {
+        static = self._static_parameters
+        positional = {
             name: (value, position in static) for position, (name, value) in enumerate(zip(names, args, strict=True))
         }
-        return given | {name: (value, name in static) for name, value in kwargs.items()}
+        return positional | {name: (value, name in static) for name, value in kwargs.items()}
 
     @cached_property
-    def _static(self) -> frozenset[int | str]:
+    def _static_parameters(self) -> frozenset[int | str]:
+        """The positions and names of the static parameters."""
         info = getattr(self._function, "_jit_info", None)
         return frozenset([*getattr(info, "static_argnums", ()), *getattr(info, "static_argnames", ())])
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
+        """The names of the positional parameters; empty if Python cannot read them."""
         try:
             parameters = inspect.signature(self._function).parameters.values()
         except (TypeError, ValueError):
@@ -47,32 +49,33 @@ class Parameters:
 
 
 class ArgumentSignature(NamedTuple):
-    """What a compilation depends on in one argument."""
+    """The properties of one argument on which a compilation depends."""
 
-    shapes: tuple[tuple[int, ...], ...]
-    structure: str
-    dtypes: tuple[str, ...]
-    value: int | None  # hash of a static argument
-    text: str
+    shapes: tuple[tuple[int, ...], ...]  # of the leaves
+    structure: str  # of the tree
+    dtypes: tuple[str, ...]  # of the leaves
+    value: int | None  # hash of a static argument; None for other arguments
+    text: str  # for reports; it contains no data
 
 
 Signature = dict[str, ArgumentSignature]
 
 
-def signature_of(named: Mapping[str, tuple[Any, bool]]) -> Signature:
+def signature_of(arguments: Mapping[str, tuple[Any, bool]]) -> Signature:
+    """Return the signature of arguments as `Parameters.bind` returns them."""
     return {
-        name: _static_argument(value) if is_static else _traced_argument(value)
-        for name, (value, is_static) in named.items()
+        name: _signature_of_static(value) if is_static else _signature_of_traced(value)
+        for name, (value, is_static) in arguments.items()
     }
 
 
-def recompile_reason(before: Signature | None, now: Signature) -> str | None:
-    """Return why a function was compiled again; None if its arguments are not the reason."""
-    if before is None:
+def recompile_reason(old_signature: Signature | None, new_signature: Signature) -> str | None:
+    """Return "first", or what changed since the last compilation; None if no argument changed."""
+    if old_signature is None:
         return "first"
-    if before.keys() != now.keys():
+    if old_signature.keys() != new_signature.keys():
         return "shape"
-    pairs = [(before[name], now[name]) for name in now]
+    pairs = [(old_signature[name], new_signature[name]) for name in new_signature]
     if any(old.value != new.value for old, new in pairs):
         return "value"
     if any(old.dtypes != new.dtypes and len(old.dtypes) == len(new.dtypes) for old, new in pairs):
@@ -83,26 +86,26 @@ def recompile_reason(before: Signature | None, now: Signature) -> str | None:
 
 
 def format_signature(signature: Signature) -> str:
-    """Format the arguments without their data."""
-    return ", ".join(f"{name}: {argument.text}" for name, argument in signature.items())[:_MAX_LENGTH]
+    """Format the arguments without their data, such as `x: float32[32, 10], rate: float`."""
+    return ", ".join(f"{name}: {argument.text}" for name, argument in signature.items())[:_MAX_SIGNATURE_LENGTH]
 
 
-def _static_argument(value: Any) -> ArgumentSignature:
-    """Show numbers; other values may be private."""
-    shown = repr(value) if isinstance(value, bool | int | float | None) else type(value).__name__
-    return ArgumentSignature((), "", (), hash(value), shown)
+def _signature_of_static(value: Any) -> ArgumentSignature:
+    """Return the signature of a static argument. Only numbers are shown; other values may be private."""
+    text = repr(value) if isinstance(value, bool | int | float | None) else type(value).__name__
+    return ArgumentSignature((), "", (), hash(value), text)
 
 
-def _traced_argument(value: Any) -> ArgumentSignature:
+def _signature_of_traced(value: Any) -> ArgumentSignature:
     leaves, structure = tree_util.tree_flatten(value)
     shapes = tuple(tuple(getattr(leaf, "shape", ())) for leaf in leaves)
-    dtypes = tuple(_dtype(leaf) for leaf in leaves)
+    dtypes = tuple(_dtype_name(leaf) for leaf in leaves)
     text = f"{dtypes[0]}{list(shapes[0])}" if len(leaves) == 1 else f"{len(leaves)} arrays"
     return ArgumentSignature(shapes, str(structure), dtypes, None, text)
 
 
-def _dtype(leaf: Any) -> str:
-    """Return the dtype. A Python number has a weak type that adapts to other operands."""
+def _dtype_name(leaf: Any) -> str:
+    """Return the dtype, or the type of a Python value. "weak" marks a dtype that adapts to other operands."""
     dtype = getattr(leaf, "dtype", None)
     weak = " weak" if getattr(leaf, "weak_type", False) else ""
     return type(leaf).__name__ if dtype is None else f"{dtype}{weak}"

@@ -1,6 +1,6 @@
-"""Functions made by `jax.grad`, `jax.value_and_grad` and `jax.vmap`: their calls outside of compiled code mark a loop.
+"""Hooks for `jax.grad`, `jax.value_and_grad` and `jax.vmap`: they return proxies, which record eager calls.
 
-Inside a traced function they are part of it, and nothing is recorded.
+The step detector can recognise steps by these calls. Calls inside a traced function are not recorded.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,16 @@ def hook_transforms(patches: Patches) -> None:
 
 
 class _TransformProxy(FunctionProxy):
-    """Replaces a transformed function."""
+    """Replaces a function that a transform made, and records its calls."""
 
     def __init__(self, original: Any, hooks: "_TransformHooks") -> None:
         super().__init__(original)
-        # Attribute lookups on a proxy are slow, so the call needs only this one.
+        # Attribute lookups on a proxy are slow, so `__call__` looks up only `_call`.
         self._call = hooks.make_call(original, {"function": str(getattr(self.__wrapped__, "__name__", ""))})
 
     @property  # type: ignore[misc]  # typeshed declares an attribute; Python also accepts a property
     def __class__(self) -> Any:
-        """Do not pose as a function: libraries that pickle functions would take the proxy apart."""
+        """Return the proxy class. Libraries that pickle functions would otherwise treat the proxy as a function."""
         return _TransformProxy
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +43,7 @@ class _TransformProxy(FunctionProxy):
 
 
 class _TransformHooks:
-    """Records calls of the functions that one transform made."""
+    """Records calls of the functions that one transform, such as `jax.grad`, made."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._ledger: Ledger = patches.ledger
@@ -52,7 +52,7 @@ class _TransformHooks:
         patches.add_undo(self._stop, api=api)
 
     def _stop(self) -> None:
-        """Let the proxies, which stay in the script, only forward calls."""
+        """Stop recording. The script keeps its proxies after the session; they only forward calls."""
         self._is_on = False
 
     def hook_transform(self, original: Any) -> Any:

@@ -1,6 +1,5 @@
-"""Uploads of host data outside of jitted functions: put on a device, converted, or passed to an operation."""
+"""Hooks for uploads outside of jitted functions: `jax.device_put`, conversions, and operations with NumPy arguments."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_uploads"]
 
-# Operations that scripts often call with NumPy data. Calls with device arrays are not examined.
+_PUT_API = "jax.device_put"
+# Functions of jnp that scripts often call with NumPy data.
 _OPERATIONS = (
     *("abs", "argmax", "argmin", "clip", "concatenate", "dot", "einsum", "exp", "isfinite", "isnan", "log", "matmul"),
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
@@ -37,15 +37,16 @@ _OPERATIONS = (
 def hook_uploads(patches: Patches) -> None:
     for name in ("asarray", "array"):
         patches.hook(jnp, name, EventKind.UPLOAD, f"jnp.{name}", _describe_conversion)
-    ledger, put = patches.ledger, "jax.device_put"
-    on_return = partial(_record_put, ledger)
-    patches.replace(jax, "device_put", lambda original: make_hook(ledger, put, original, on_return), api=put)
+    ledger = patches.ledger
+    on_put = partial(_record_put, ledger)
+    patches.replace(jax, "device_put", lambda original: make_hook(ledger, _PUT_API, original, on_put), api=_PUT_API)
     for name in _OPERATIONS:
-        patches.replace(jnp, name, _proxy_maker(patches.ledger, f"jnp.{name}"), api=f"jnp.{name}")
+        api = f"jnp.{name}"
+        patches.replace(jnp, name, partial(_JnpUploadProxy, ledger=ledger, api=api), api=api)
 
 
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
-    """Describe a conversion of host data; device arrays, and lists of them, are not uploaded."""
+    """Describe the upload of host data; None for device arrays and lists of them, and while JAX traces."""
     data = args[0] if args else kwargs.get("a", kwargs.get("object"))
     if not isinstance(result, ArrayImpl) or is_tracing() or isinstance(_first_leaf(data), jax.Array):
         return None
@@ -61,19 +62,19 @@ def _first_leaf(data: Any) -> Any:
 def _record_put(
     ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record one event for all data from the host, and one for all data from another device."""
+    """Record one event for all arrays that came from the host, and one for all that came from another device."""
     if is_tracing():
         return
     tree = args[0] if args else kwargs["x"]
-    data = host_arrays_in(tree)
-    if data:
-        nbytes, detail = describe_host_data(data, first_device(result))
-        ledger.add(EventKind.UPLOAD, "jax.device_put", start, end=end, nbytes=nbytes, detail=detail)
+    host_arrays = host_arrays_in(tree)
+    if host_arrays:
+        nbytes, detail = describe_host_data(host_arrays, first_device(result))
+        ledger.add(EventKind.UPLOAD, _PUT_API, start, end=end, nbytes=nbytes, detail=detail)
     pairs = zip(jax.tree_util.tree_leaves(tree), jax.tree_util.tree_leaves(result), strict=True)
     moved = [(old, new) for old, new in pairs if isinstance(old, ArrayImpl) and device_of(old) != device_of(new)]
     if moved:
         nbytes, largest = sum(old.nbytes for old, _ in moved), max(moved, key=lambda pair: int(pair[0].nbytes))
-        ledger.add(EventKind.MOVE, "jax.device_put", start, end=end, nbytes=nbytes, detail=_describe_move(*largest))
+        ledger.add(EventKind.MOVE, _PUT_API, start, end=end, nbytes=nbytes, detail=_describe_move(*largest))
 
 
 def _describe_move(old: Any, new: Any) -> dict[str, Any]:
@@ -81,12 +82,8 @@ def _describe_move(old: Any, new: Any) -> dict[str, Any]:
     return {"op": "device_put", "source": device_of(old), "target": detail.pop("device"), **detail}
 
 
-def _proxy_maker(ledger: Ledger, api: str) -> Callable[[Any], Any]:
-    return lambda original: _JnpUploadProxy(original, ledger, api)
-
-
 class _JnpUploadProxy(FunctionProxy):
-    """Replaces an operation of `jnp` and checks its arguments for NumPy data, which takes a third of a microsecond."""
+    """Replaces a function of `jnp` and records calls with NumPy arguments. The check takes 0.3 us."""
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)
@@ -97,7 +94,7 @@ class _JnpUploadProxy(FunctionProxy):
 
 
 def _array_arguments(args: tuple[Any, ...]) -> Any:
-    """Return the array arguments, or the items of a list as in `jnp.stack`."""
+    """Return the positional arguments, or the items of the first one if it is a list, as in `jnp.stack`."""
     return args[0] if args and type(args[0]) in (list, tuple) else args
 
 

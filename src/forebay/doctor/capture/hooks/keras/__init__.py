@@ -1,7 +1,7 @@
-"""Hooks for Keras on any backend: ends of steps, objects that `compile` and `fit` create, and data loaders.
+"""Hooks for Keras: ends of steps, calls of `compile`, and the input of `fit`.
 
-With TensorFlow, the wait for batches is inside a compiled function (see `tensorflow/input_waits.py`). With PyTorch, it
-is the wait of the DataLoader that Keras creates.
+They work with every backend. Other hooks record how long `fit` waits for batches: with TensorFlow, it waits inside a
+compiled function (see `tensorflow/input_waits.py`); with PyTorch, it waits in the DataLoader that Keras creates.
 """
 
 import sys
@@ -24,8 +24,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
-FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"
-MAX_OTHER_STEPS = 8  # after this many steps of other trainers, the first trainer counts as no longer used
+FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"  # API names in events
+MAX_OTHER_STEPS = 8  # after this many steps without the first trainer, another trainer becomes the first
 
 
 def install(patches: Patches) -> None:
@@ -38,20 +38,24 @@ def install(patches: Patches) -> None:
     patches.replace(BaseOptimizer, "apply", partial(steps.hook_step, APPLY), api=APPLY)
     on_compile = partial(_record_compile, patches.ledger)
     hook_call(patches, keras.Model, "compile", api="Model.compile", on_return=on_compile, nested="recorded")
-    make = partial(_hook_train_function, patches.ledger)
-    patches.replace(keras.Model, "make_train_function", make, api="Model.make_train_function")
+    hook_train_function = partial(_hook_train_function, patches.ledger)
+    patches.replace(keras.Model, "make_train_function", hook_train_function, api="Model.make_train_function")
     hook_data(patches)
 
 
 class _StepHooks:
-    """Records each step once: at the batch end of a `fit`, otherwise at the outermost call that trains."""
+    """Records each step once.
+
+    Inside `fit`, a step ends with each batch. Otherwise it ends with the outermost call of `train_on_batch` or `apply`.
+    The trainer of such a call is a model or an optimizer.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._depth = 0  # nested calls that train
-        self._is_late = False  # the current `fit` was called before the hooks were installed
-        self._first: weakref.ref[Any] | None = None  # the trainer whose steps count
-        self._other_steps = 0  # steps of other trainers since its last step
+        self._depth = 0  # number of nested training calls: `fit`, `train_on_batch`, `apply`
+        self._missed_fit_call = False  # the hooks were installed inside the running `fit`
+        self._first_trainer: weakref.ref[Any] | None = None  # only its calls end a step
+        self._other_steps = 0  # steps of other trainers since the last step of the first trainer
 
     def hook_fit(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -65,19 +69,19 @@ class _StepHooks:
         return hook
 
     def hook_train_begin(self, original: Any) -> Any:
-        """A callback may have started the session; then `fit` was called before the hooks were installed."""
+        """Count a `fit` that was called before the hooks were installed, because a callback started the session."""
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             if not self._depth:
-                self._depth, self._is_late = 1, True
+                self._depth, self._missed_fit_call = 1, True
             return original(*args, **kwargs)
 
         return hook
 
     def hook_train_end(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
-            if self._is_late:
-                self._depth, self._is_late = self._depth - 1, False
+            if self._missed_fit_call:
+                self._depth, self._missed_fit_call = self._depth - 1, False
             return original(*args, **kwargs)
 
         return hook
@@ -98,18 +102,21 @@ class _StepHooks:
                 result = original(trainer, *args, **kwargs)
             finally:
                 self._depth -= 1
-            if self._ledger.is_on and not self._depth and _is_executing() and self._is_first(trainer):
+            if self._ledger.is_on and not self._depth and _is_executing() and self._ends_step(trainer):
                 self._record_step(api)
             return result
 
         return hook
 
-    def _is_first(self, trainer: Any) -> bool:
-        """Whether this trainer ends a step: two networks trained alternately make one step together."""
-        first = self._first() if self._first is not None else None
+    def _ends_step(self, trainer: Any) -> bool:
+        """Whether a call of this trainer ends a step.
+
+        Only calls of the first trainer do, because a script that trains two models in turn trains both in each step.
+        """
+        first = self._first_trainer() if self._first_trainer is not None else None
         self._other_steps = 0 if trainer is first else self._other_steps + 1
         if first is None or self._other_steps >= MAX_OTHER_STEPS:
-            self._first, self._other_steps = weakref.ref(trainer), 0
+            self._first_trainer, self._other_steps = weakref.ref(trainer), 0
             return True
         return trainer is first
 
@@ -119,7 +126,7 @@ class _StepHooks:
 
 
 def _is_executing() -> bool:
-    """False while a step is traced, which happens once for all steps."""
+    """Whether calls run now; False while TensorFlow or JAX traces the step function."""
     tensorflow = sys.modules.get("tensorflow")
     is_tracing = (
         tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()
@@ -132,15 +139,18 @@ def _record_compile(ledger: Ledger, call: HookedCall) -> None:
 
 
 def _hook_train_function(ledger: Ledger, original: Any) -> Any:
-    """Record when `fit` creates its step function; `compile` discards it, and the next `fit` creates it again."""
+    """Record when `fit` creates its step function.
+
+    `Model.compile` discards this function, so the next `fit` creates it again.
+    """
 
     def hook(model: Any, *args: Any, **kwargs: Any) -> Any:
-        before, start = getattr(model, "train_function", None), perf_counter_ns()
+        old_function, start = getattr(model, "train_function", None), perf_counter_ns()
         result = original(model, *args, **kwargs)
-        if ledger.is_on and getattr(model, "train_function", None) is not before:
+        if ledger.is_on and getattr(model, "train_function", None) is not old_function:
             call = HookedCall(start, perf_counter_ns(), result, (), {})
             detail = {"function": "train_function", "reason": "first"}
-            run_guarded(ledger, FIT, partial(record_call, ledger, EventKind.COMPILE, "Model.fit", call, detail=detail))
+            run_guarded(ledger, FIT, partial(record_call, ledger, EventKind.COMPILE, FIT, call, detail=detail))
         return result
 
     return hook

@@ -1,7 +1,7 @@
 """Hooks for the input of Keras `fit`.
 
-They record three things: which loader `fit` uses, how long the JAX backend waits for each batch, and how long user code
-(a `PyDataset` or a generator) takes to make a batch.
+They record which loader `fit` uses, how long the JAX backend waits for each batch, and how long user code (a
+`PyDataset` or a generator) takes to make a batch.
 """
 
 import sys
@@ -34,7 +34,7 @@ _LOADERS = {  # class of the Keras adapter -> name of the loader in events
     "GeneratorDataAdapter": "generator",
     "PyDatasetAdapter": "generator",
 }
-_ADAPTERS = (
+_ADAPTERS = (  # module and class
     (array_data_adapter, "ArrayDataAdapter"),
     (tf_dataset_adapter, "TFDatasetAdapter"),
     (generator_data_adapter, "GeneratorDataAdapter"),
@@ -58,7 +58,7 @@ def _add_dataset_facts(call: HookedCall) -> None:
 
 
 def _read_facts(adapter: Any) -> dict[str, Any]:
-    """Return loader, batch size and worker count of an adapter, for input events."""
+    """Return the loader, rows per batch and workers of an adapter, as details of input events."""
     facts: dict[str, Any] = {"loader": _LOADERS.get(type(adapter).__name__, "generator")}
     rows, dataset = getattr(adapter, "batch_size", None), getattr(adapter, "py_dataset", None)
     facts |= {"batch_rows": rows} if rows else {}
@@ -72,14 +72,14 @@ def _hook_waits(patches: Patches) -> None:
     """
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
     if keras.backend.backend() == "jax" and trainer is not None:
-        make = partial(_hook_iterator, patches.ledger)
-        patches.replace(trainer.JAXEpochIterator, "_get_iterator", make, api=INPUT)
+        hook_iterator = partial(_hook_iterator, patches.ledger)
+        patches.replace(trainer.JAXEpochIterator, "_get_iterator", hook_iterator, api=INPUT)
 
 
 def _hook_iterator(ledger: Ledger, original: Any) -> Any:
-    def hook(epoch: Any) -> Any:
-        batches = iter(original(epoch))
-        return _record_waits(ledger, batches, _read_facts(epoch.data_adapter)) if ledger.is_on else batches
+    def hook(epoch_iterator: Any) -> Any:
+        batches = iter(original(epoch_iterator))
+        return _record_waits(ledger, batches, _read_facts(epoch_iterator.data_adapter)) if ledger.is_on else batches
 
     return hook
 
@@ -104,17 +104,14 @@ def _record_batch(ledger: Ledger, call: HookedCall, facts: dict[str, Any]) -> No
 
 
 def _hook_py_datasets(patches: Patches) -> None:
-    """Hook `__getitem__` of each user subclass of `PyDataset`.
-
-    The hook is added when Keras wraps the first instance of the class.
-    """
-    known: set[type] = set()
+    """Hook `__getitem__` of each user subclass of `PyDataset`, when Keras wraps its first instance."""
+    hooked_classes: set[type] = set()
 
     def on_adapter(call: HookedCall) -> None:
-        kind = type(call.args[0].py_dataset)
-        if kind not in known:
-            known.add(kind)
-            patches.replace(kind, "__getitem__", partial(_hook_getitem, patches.ledger), api=ROW)
+        dataset_class = type(call.args[0].py_dataset)
+        if dataset_class not in hooked_classes:
+            hooked_classes.add(dataset_class)
+            patches.replace(dataset_class, "__getitem__", partial(_hook_getitem, patches.ledger), api=ROW)
 
     hook_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", api=ROW, on_return=on_adapter)
 
@@ -131,18 +128,18 @@ def _hook_getitem(ledger: Ledger, original: Any) -> Any:
 def _hook_generators(patches: Patches) -> None:
     ledger = patches.ledger
 
-    def make(original: Any) -> Any:
+    def hook_init(original: Any) -> Any:
         def hook(adapter: Any, generator: Any) -> None:
             original(adapter, _record_generator(ledger, generator) if ledger.is_on else generator)
 
         return hook
 
-    patches.replace(generator_data_adapter.GeneratorDataAdapter, "__init__", make, api=GENERATOR)
+    patches.replace(generator_data_adapter.GeneratorDataAdapter, "__init__", hook_init, api=GENERATOR)
 
 
 def _record_generator(ledger: Ledger, generator: Any) -> Iterator[Any]:
     """Yield the same batches and record the time that the generator takes for each."""
-    # `line_of_function` reads `__code__`; a generator object stores its code as `gi_code`.
+    # `line_of_function` reads `__code__`, but a generator object stores its code as `gi_code`.
     function = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
     stage = PythonStage(GENERATOR, ledger.lines.line_of_function(function), "generator")
     end = object()
