@@ -163,9 +163,7 @@ class BlockShuffleEpoch:
         length = int(ends[-1])
         start = self._segment_ends[segment] - length
         places = self._mix(positions - start, length, _SEGMENTS, self._segment_shifts[:, segment])
-        shares = np.repeat(np.arange(len(groups)), counts)[
-            places
-        ]  # for each row, the index of its block group in `groups`
+        shares = np.repeat(np.arange(len(groups)), counts)[places]  # index in `groups` of the block group of each row
         offsets = places - (ends - counts - firsts)[shares]
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
@@ -173,11 +171,9 @@ class BlockShuffleEpoch:
         """Return the open block groups, and the first row and the row count of each share."""
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
-        ages = (
-            segment - groups + open_groups
-        )  # number of segments in which each block group was open, including this one
-        shares_before = 0 if segment == 0 else ages - 1
-        shares_after = open_groups if segment == last else ages
+        due_shares = segment - groups + open_groups  # of each block group, up to the end of this segment
+        shares_before = 0 if segment == 0 else due_shares - 1
+        shares_after = open_groups if segment == last else due_shares
         lengths = self._group_lengths[groups]
         firsts = lengths * shares_before // open_groups
         return groups, firsts, lengths * shares_after // open_groups - firsts
@@ -211,9 +207,8 @@ class BlockShuffleEpoch:
     def _row_numbers(self, places: Positions) -> Positions:
         """Return the row numbers at places among all shuffled blocks."""
         block_rows = self._layout.block_rows
-        places = places + self._missing_rows * (
-            places >= self._short_block_end
-        )  # count as if the short block were full
+        # Count as if the short block were full.
+        places = places + self._missing_rows * (places >= self._short_block_end)
         blocks = places // block_rows
         return self._block_first_rows[blocks] + (places - blocks * block_rows)
 
