@@ -257,7 +257,7 @@ def test_a_window_sets_how_many_blocks_are_mixed():
     pipeline = fb.from_arrays(np.arange(100_000)).shuffle(seed=0, block=1000, window=8 * 1000 * 20).batch(10)
     assert pipeline.order.max_open_blocks == 20
     explained = pipeline.feed("numpy").explain()
-    assert "the rows of 20 of them (156.2 KiB) are mixed" in explained
+    assert "the rows of 20 blocks (156.2 KiB) are mixed" in explained
     assert f"stay within {pipeline.order.max_row_distance} positions of each other" in explained
 
 

@@ -153,7 +153,7 @@ class RayTransformStage(TransformStage):
 
 
 def _make_job(plan: Plan, pipeline: Pipeline, structure: Structure, *, reads_files: bool) -> RayJob:
-    plan_input, recipe = plan.input, pipeline.opening
+    plan_input, recipe = plan.input, pipeline.file_recipe
     return RayJob(
         transforms=plan.worker_transforms,
         first=len(plan.thread_transforms),

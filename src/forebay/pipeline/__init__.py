@@ -1,1 +1,1 @@
-"""The description of a feed, its validation, and its plan."""
+"""The description of a feed (`Pipeline`), its validation (`FeedRequest`), and its plan (`Plan`)."""

@@ -21,9 +21,9 @@ __all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_
 
 
 def from_arrays(tree: Tree) -> Pipeline:
-    """Feed the rows of arrays in memory. The pipeline does not copy the arrays.
+    """Feed the rows of arrays in memory, without copying the arrays.
 
-    `tree` is an array, or arrays in a dict, a tuple or any nesting of them. All arrays have the same length.
+    `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length.
 
     >>> import numpy as np
     >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
@@ -36,9 +36,10 @@ def from_arrays(tree: Tree) -> Pipeline:
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
     """Feed the rows of files.
 
-    `files` is a path, a glob pattern, or a list of them. Several files become one sequence of rows. Forebay memory-maps
-    `.npy` and uncompressed `.npz` files, and decompresses compressed `.npz` files on first use. `spec` describes one
-    row. Without it, the files determine shapes and dtypes. Other options depend on the format:
+    `files` is a path, a glob pattern, or a list of paths and patterns. Several files become one sequence of rows.
+    Forebay memory-maps `.npy` and uncompressed `.npz` files, and decompresses compressed `.npz` files on first use.
+    `spec` describes one row. Without `spec`, Forebay reads shapes and dtypes from the files. Other options depend on
+    the format:
 
     - `.npz`: `members`, the names of the arrays to read
     - `.csv`: `delimiter`, `header`
@@ -51,26 +52,27 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
 
     `decode={"name": function}` converts each value of a column or member to an array.
 
-    Forebay keeps at most `max_open_files` files open, and at most `max_held_bytes` of decompressed rows in memory.
+    For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
+    in memory.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 
-    - `storage_options`: a dict for fsspec
-    - `cache`, `cache_bytes`: a folder for downloaded data, and its limit
-    - `ram_bytes`: limit for downloaded data in memory
-    - `ahead_bytes`: limit for prefetched data
-    - `connections`, `attempts`: parallel requests, and attempts per request
+    - `storage_options`: a dict of options for fsspec
+    - `cache`, `cache_bytes`: a folder for downloaded data, and its size limit
+    - `ram_bytes`: size limit of downloaded data in memory
+    - `ahead_bytes`: size limit of prefetched data
+    - `connections`, `attempts`: number of parallel requests, and of attempts per request
     """
     files = files if isinstance(files, str | Path) else list(files)
     source = open_files(files, spec=spec, **options)
-    return replace(_from_indexed(source), opening=FileSourceRecipe(files, spec, options, source.version))
+    return replace(_from_indexed(source), file_recipe=FileSourceRecipe(files, spec, options, source.version))
 
 
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
     """Feed the rows that an iterable yields.
 
-    `make` is called at the start of each pass and returns the iterable. Without a `spec`, the first row determines the
-    shapes and dtypes.
+    Forebay calls `make` at the start of each pass; `make` returns the iterable. Without a `spec`, Forebay reads shapes
+    and dtypes from the first row.
 
     >>> import numpy as np
     >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
@@ -81,7 +83,7 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
 
 
 def from_batches(loader: Iterable[Tree]) -> Pipeline:
-    """Feed ready-made batches of another loader.
+    """Feed the ready-made batches of another loader.
 
     `loader` is any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also
     be a function that returns such an iterable.

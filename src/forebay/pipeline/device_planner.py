@@ -1,6 +1,6 @@
-"""Plan a feed whose rows the device pulls.
+"""The planner for feeds whose rows the device pulls. Pure.
 
-This code is pure. For such a feed, the host allocates only row numbers and staging buffers.
+On the host, such a feed allocates only row numbers and staging buffers.
 """
 
 from forebay.core.decision import Decision
@@ -12,11 +12,11 @@ from forebay.transforms.ops import Transform
 
 __all__ = ["plan_device_pull", "why_on_device"]
 
-STAGING_NBYTES = 8 << 20  # bytes per staging buffer, for rows that the device cannot pull yet; a larger row enlarges it
+STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if a single row is larger
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
-    """Plan a feed whose rows the device pulls; None if they must be staged."""
+    """Return the plan of a feed whose rows the device pulls, or None if they must be staged."""
     if plan_input.device is None:
         return None
     transport = choose_transport(
@@ -30,49 +30,51 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
     if transport is None:
         return None
     index_rows = _index_rows(plan_input, transport)
-    scratch = _scratch_nbytes(plan_input, transport, index_rows)
-    if scratch <= plan_input.host_nbytes:
-        return _plan(plan_input, transport, index_rows, scratch)
+    scratch_nbytes = _scratch_nbytes(plan_input, transport, index_rows)
+    if scratch_nbytes <= plan_input.host_nbytes:
+        return _make_plan(plan_input, transport, index_rows, scratch_nbytes)
     if transport.group_batches > 1:
         return plan_device_pull(plan_input, cores, max_group_batches=transport.group_batches // 2)
-    needed = -(-scratch // 2**20)
+    needed_mib = -(-scratch_nbytes // 2**20)
     raise BudgetError(
         f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: staging buffers and row numbers take "
-        f"{needed} MiB. Pass host_bytes='{needed}MiB'."
+        f"{needed_mib} MiB. Pass host_bytes='{needed_mib}MiB'."
     )
 
 
 def why_on_device(transform: Transform) -> str:
-    """Explain why a transform runs on the device."""
-    return "as requested" if transform.where == "device" else "fewer bytes cross, and the device is faster at it"
+    """Return the reason why a transform runs on the device."""
+    return "as requested" if transform.where == "device" else "fewer bytes cross the link, and the device is faster"
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
     """Return how many row numbers the host computes at a time."""
     group_rows = transport.group_batches * plan_input.batch_rows
-    wanted = max(INDEX_ROWS, group_rows) if plan_input.batches is None else group_rows * min(plan_input.batches, 8)
-    return min(max(wanted, MIN_INDEX_ROWS), max(INDEX_ROWS, group_rows))
+    limit = max(INDEX_ROWS, group_rows)
+    rows = limit if plan_input.batches is None else group_rows * min(plan_input.batches, 8)
+    return min(max(rows, MIN_INDEX_ROWS), limit)
 
 
 def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
-    """Return the bytes of row numbers and staging buffers.
+    """Return the bytes of row numbers and staging buffers on the host.
 
-    Row numbers take memory twice: in the computed chunks, and in a copy for each slot.
+    Row numbers need memory twice: where the feed computes them, and in an upload buffer of each slot (8 bytes each).
+    There are two staging buffers per thread, and two more.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
-    numbers = index_rows * INDEX_NBYTES + (transport.slots + transport.slots_in_use) * group_rows * 8
-    return numbers + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
+    numbers_nbytes = index_rows * INDEX_NBYTES + (transport.slots + transport.slots_in_use) * group_rows * 8
+    return numbers_nbytes + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
 
 
-def _plan(plan_input: PlanInput, transport: Transport, index_rows: int, scratch_nbytes: int) -> Plan:
+def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scratch_nbytes: int) -> Plan:
     slots = f"{transport.slots + transport.slots_in_use} x {format_nbytes(transport.slot_nbytes)}"
     memory = f"{format_nbytes(scratch_nbytes)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
     decisions = (
         *plan_input.decisions,
         *transport.decisions,
         Decision("slots", slots, "on the device"),
-        *(Decision(str(made), "device", why_on_device(made)) for made in plan_input.device_transforms),
+        *(Decision(str(transform), "device", why_on_device(transform)) for transform in plan_input.device_transforms),
         Decision("memory", memory, "row numbers and staging buffers; slots and resident rows"),
     )
     return Plan(

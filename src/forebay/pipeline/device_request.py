@@ -1,4 +1,4 @@
-"""The device part of a request: which rows it pulls, which transforms it runs."""
+"""The device part of a request: the rows that the device pulls, and the transforms that it runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,17 +20,17 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, value
 
 __all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
 
-QUEUED_CONSUMER_SLOTS = 3  # slots in use if queued work holds its input; the consumer may run one group ahead
-MAX_MAPPED_SHARE = 0.6  # share of the machine's memory; the kernel cannot evict page-locked file pages
+QUEUED_CONSUMER_SLOTS = 3  # slots in use, if the consumer may queue work for one group more than the device has done
+MAX_MAPPED_SHARE = 0.6  # share of the machine's memory for page-locked file pages, which the kernel cannot evict
 NOT_CONTIGUOUS = "rows are not contiguous and in native byte order, so a device cannot pull them"
 
 
 def device_input(
     pipeline: Pipeline, target: Target, transforms: Sequence[Transform], resident: str, budget_nbytes: int | None
 ) -> DeviceInput | None:
-    """Describe the device for the planner, or return None for the CPU.
+    """Return the description of the device for the planner, or None for the CPU.
 
-    `transforms` are those that run on the host.
+    `transforms` are the transforms that run on the host.
     """
     if target.device_handoff is None:
         return None
@@ -58,13 +58,13 @@ def device_input(
 
 
 def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
-    """Tell whether a device can pull the rows if these transforms run on the host."""
+    """Return whether a device can pull the rows, if these transforms run on the host."""
     extents = memory_extents_of(pipeline)
     return bool(extents) and not _why_staged(pipeline, transforms, extents)
 
 
 def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
-    """Return where the rows of each leaf are in memory; empty if unknown."""
+    """Return the memory extents of each leaf, or an empty list if the rows have none."""
     return pipeline.source.memory_extents() if isinstance(pipeline.source, AbstractSource) else []
 
 
@@ -78,10 +78,14 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
         return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():
         return "the rows are not in memory that can be page-locked"
-    mapped = sum(extent.rows * extent.stride for leaf in extents for extent in leaf if extent.own_pages)
-    memory = Machine.detect().memory_nbytes
-    if mapped > memory * MAX_MAPPED_SHARE:
-        return f"{format_nbytes(mapped)} of page-locked file pages would fill this machine's {format_nbytes(memory)}"
+    # Only mapped files have pages of their own.
+    mapped_nbytes = sum(extent.rows * extent.stride for leaf in extents for extent in leaf if extent.own_pages)
+    memory_nbytes = Machine.detect().memory_nbytes
+    if mapped_nbytes > memory_nbytes * MAX_MAPPED_SHARE:
+        return (
+            f"{format_nbytes(mapped_nbytes)} of page-locked file pages would take too much of this machine's "
+            f"{format_nbytes(memory_nbytes)} of memory"
+        )
     return ""
 
 
@@ -103,24 +107,25 @@ def _pull_speeds() -> PullSpeeds | None:
 def split_transforms(
     pipeline: Pipeline, transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[TransformSpecs, tuple[Transform, ...]]:
-    """Split transforms into those of the host, with their specs, and those of the device.
+    """Return the host's transforms with their specs, and the device transforms.
 
-    A transform moves to the device if the device can run it and the copy to the device does not become larger. Of all
-    splits with the fewest copied bytes, this function chooses the one with the fewest host transforms.
+    The last transforms move to the device if it can run them and the upload does not become larger. Of all splits with
+    the fewest uploaded bytes, this function chooses the one with the fewest host transforms.
     """
     specs = infer_specs(pipeline, _before_device_maps(transforms))
-    host = len(specs.transforms)
-    first = host
-    while first > 0 and _runs_on_device(transforms[first - 1], *specs.stages[first - 1], hand_off):
-        first -= 1
-    cut = min(range(first, host + 1), key=lambda count: (_row_nbytes(specs.stages[count][0]), count))
-    return replace(specs, transforms=specs.transforms[:cut], stages=specs.stages[: cut + 1]), transforms[cut:]
+    max_count = len(specs.transforms)
+    min_count = max_count
+    while min_count > 0 and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
+        min_count -= 1
+    host_count = min(range(min_count, max_count + 1), key=lambda count: (_row_nbytes(specs.stages[count][0]), count))
+    host_specs = replace(specs, transforms=specs.transforms[:host_count], stages=specs.stages[: host_count + 1])
+    return host_specs, transforms[host_count:]
 
 
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return the specs after the device transforms; None if a device map decides them."""
+    """Return the specs after the device transforms, or None if only a device map determines them."""
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:
@@ -131,7 +136,10 @@ def output_specs(
 
 
 def _before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
-    """Return the transforms before the first with where='device'; refuse host transforms after it."""
+    """Return the transforms before the first one with where='device'.
+
+    Raise PipelineError if a later transform needs the host.
+    """
     wheres = [transform.where for transform in transforms]
     if "device" not in wheres:
         return transforms
@@ -150,9 +158,9 @@ def _before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, .
 def _runs_on_device(
     transform: Transform, specs: tuple[ArraySpec, ...], structure: Structure, hand_off: HandOff
 ) -> bool:
-    """Tell whether a device computes the same result.
+    """Return whether a device can run a transform with the same result.
 
-    It does not if the framework narrows 64-bit integers: the device transform would receive truncated values.
+    If the framework narrows 64-bit integers, the result may differ: the device transform receives truncated values.
     """
     if not isinstance(transform, Cast | Scale):
         return False

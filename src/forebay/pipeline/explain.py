@@ -1,4 +1,4 @@
-"""The texts and numbers of `Feed.explain()` and `Feed.stats()`."""
+"""The text of `Feed.explain()` and the numbers of `Feed.stats()`."""
 
 from typing import Any
 
@@ -8,12 +8,15 @@ from forebay.pipeline.plan import Plan
 
 __all__ = ["explain", "summarise"]
 
-MIN_BUSY_SECONDS = 0.05  # after less work than this, the slowest stage is not yet known
+MIN_BUSY_SECONDS = 0.05  # if all stages together took less time, the slowest stage is not reported
 _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
 def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a run: batches, bytes, waits, and the slowest stage."""
+    """Return the numbers of a run: batches, bytes, waits, and the slowest stage.
+
+    `capture` is the result of `Recorder.capture`.
+    """
     totals = capture["stages"]
     stages = {name: dict(total) for name, total in totals.items() if name in _STAGES}
     received = totals.get("given", {"count": 0, "nbytes": 0})
@@ -26,7 +29,7 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
         "waits": waits["count"],
         "slowest_stage": max(stages, key=lambda name: stages[name]["seconds"], default=None),
         "epochs": epochs["count"],
-        # Over whole epochs, including the time that the consumer takes.
+        # The mean speed over whole epochs, which include the work of the consumer.
         "bytes_per_second": epochs["nbytes"] / epochs["seconds"] if epochs["seconds"] else None,
         "stages": stages,
         "threads": plan.threads,
@@ -36,7 +39,7 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
 
 
 def explain(plan: Plan, capture: dict[str, Any]) -> str:
-    """Format the plan as a table of decisions, with the measurements so far."""
+    """Return the plan as a table of decisions, with the measurements so far."""
     plan_input = plan.input
     lines = [
         f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_rows} rows, "
@@ -67,7 +70,8 @@ def _describe_run(stats: dict[str, Any]) -> str:
     )
     if stats["bytes_per_second"]:
         speed, epochs = stats["bytes_per_second"] / 1e9, stats["epochs"]
-        text += f"\n  measured: {speed:.3g} GB/s over {epochs} epoch{'s' if epochs > 1 else ''}, consumer included"
+        plural = "s" if epochs > 1 else ""
+        text += f"\n  measured: {speed:.3g} GB/s over {epochs} epoch{plural}, including the time of the consumer"
     if sum(stage["seconds"] for stage in stats["stages"].values()) < MIN_BUSY_SECONDS:
         return text
     stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())

@@ -1,4 +1,4 @@
-"""The description of what to feed: source, order, transforms, batches."""
+"""`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
 import hashlib
 import json
@@ -26,25 +26,25 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 
 __all__ = ["Batching", "Pipeline"]
 
-MIXED_NBYTES = 32 << 20  # bytes; default size of all open blocks together. A host_bytes of twice this size is enough.
+OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together; it must fit into host_bytes twice
 MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How rows become batches."""
+    """The arguments of `Pipeline.batch()`."""
 
-    rows: int
+    rows: int  # rows per batch
     drop_remainder: bool
-    pad: Mapping[str, Any] | Any | None  # a value, or one per field; None if all rows have the same shape
+    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if all rows have the same shape
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What to feed. Each method returns a new pipeline.
+    """A description of rows and batches. Each method returns a new pipeline.
 
-    A pipeline owns no thread and no buffer. Methods before `batch()` work on rows, methods after it on batches.
-    `feed()` starts the work.
+    A pipeline owns no thread and no buffer; `feed()` starts the work. Methods called before `batch()` apply to rows,
+    methods called after it apply to batches.
 
     >>> import numpy as np, forebay as fb
     >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
@@ -59,10 +59,10 @@ class Pipeline:
     shard_index: int = 0
     shard_count: int = 1
     passes: int | None = 1  # per epoch; None: endless
-    batch_limit: int | None = None  # batches per epoch
+    batch_limit: int | None = None  # maximum number of batches per epoch
     seed: int = 0
-    opening: FileSourceRecipe | None = None  # lets workers on other machines open the files
-    rank: Rank | Literal["auto"] | None = None  # "auto": detect it in `feed()`; None: the shard was given as numbers
+    file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
+    rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
 
     def shuffle(
         self,
@@ -72,18 +72,19 @@ class Pipeline:
         mix: int | None = None,
         window: int | str | None = None,
     ) -> Self:
-        """Return the rows in a different random order in each epoch.
+        """Shuffle the rows, with a different random order in each epoch.
 
-        By default the shuffle is exact: any row may come at any position. The order is computed from `seed` and the
-        epoch, so it needs no table of rows.
+        By default the shuffle is exact: any row can appear at any position. The order depends only on `seed` and the
+        epoch.
 
-        Forebay reads data larger than RAM faster in blocks. With `block=4096`, blocks of 4096 rows come in random
-        order, and the rows of several open blocks are mixed. `mix` sets the number of open blocks, or `window="64MB"`
-        their total size; the default is 32 MiB and at least 16 blocks. Rows of one block stay near each other:
-        `explain()` reports the distance. `block="auto"` uses blocks only for files that are read in chunks and do not
-        fit in memory when decompressed. `block=None` never uses blocks.
+        If the data is larger than RAM, a block shuffle reads it faster. `block=4096` reads blocks of 4096 rows in
+        random order and mixes the rows of several open blocks. `mix` sets the number of open blocks, or
+        `window="64MB"` sets their total size. The default is 32 MiB, but at least 16 blocks. Rows of one block stay
+        near each other; `explain()` reports the distance. `block="auto"` uses blocks only for files that are read in
+        chunks and do not fit in memory when decompressed. `block=None` never uses blocks.
 
-        A stream cannot be indexed. It needs a `window`: rows leave a window of this size in random order.
+        A stream cannot be indexed, so `window` is required: Forebay keeps a window of this size in memory and takes
+        rows from it in random order.
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
@@ -105,9 +106,9 @@ class Pipeline:
         return replace(self, order=order, seed=seed)
 
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
-        """Keep every `count`-th row of the global order, beginning with row `index`.
+        """Keep every `count`-th row of the order, beginning with row `index`.
 
-        `shard("auto")` detects the rank of this process when `feed()` is called: from Ray Train, torch.distributed,
+        With `shard("auto")`, `feed()` detects the rank of this process from Ray Train, torch.distributed,
         jax.distributed or TensorFlow's MultiWorkerMirroredStrategy. All ranks take the same number of steps.
 
         >>> import numpy as np, forebay as fb
@@ -136,15 +137,15 @@ class Pipeline:
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
-        `where` selects what runs the function:
+        `where` selects where the function runs:
 
-        - `"thread"`: worker threads, for NumPy code, which releases the interpreter lock;
+        - `"thread"`: worker threads, for NumPy code, which releases the GIL;
         - `"process"`: worker processes, for pure Python code;
         - `"ray"`: workers on a Ray cluster, for more CPU time than this machine has;
         - `"device"`: the GPU, on batches of the framework's arrays.
 
         `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a random
-        generator, which depends only on the seed, the epoch and the batch.
+        generator. Its numbers depend only on the seed, the epoch and the batch.
 
         Forebay calls the function once when the feed starts, to infer the shapes and dtypes of its result. Forebay may
         also call it for batches that the consumer never takes.
@@ -161,14 +162,14 @@ class Pipeline:
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         seed = self.seed if seed is None else seed
         workers = None if workers is None else _check_count(workers, "workers")
-        made = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers)
-        return replace(self, transforms=(*self.transforms, made))
+        transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers)
+        return replace(self, transforms=(*self.transforms, transform))
 
     def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
         """Combine `rows` rows into a batch.
 
-        `drop_remainder=True` leaves out an incomplete last batch. `pad=0` lets rows differ in shape: each batch is as
-        long as its longest row, and shorter rows are filled with 0. A dict gives one value per field.
+        `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
+        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field.
         """
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
@@ -179,7 +180,7 @@ class Pipeline:
         return replace(self, batching=Batching(rows, drop_remainder, pad))
 
     def repeat(self, count: int | None = None) -> Self:
-        """Repeat all rows (before `batch()`) or batches (after it) in each epoch.
+        """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.
 
         Without a `count`, the epoch never ends.
         """
@@ -211,16 +212,16 @@ class Pipeline:
         device_bytes: int | str | None = FeedOptions.device_bytes,
         **fields: Any,
     ) -> "Feed":
-        """Start a feed: an iterable over batches as arrays of a framework.
+        """Start a feed and return it. A feed is an iterable over batches, as arrays of a framework.
 
         `to` is `"numpy"`, `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each
         iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
 
-        - `device`: `"auto"` selects a GPU if there is one; else `"cpu"`, `"cuda"` or `"cuda:1"`.
-        - `resident`: keep the rows in device memory. `"auto"` does so if they fit, else `"always"` or `"never"`.
-        - `host_bytes`: upper limit of the host memory that the feed allocates, without the source.
-        - `device_bytes`: upper limit of the device memory. By default, a share of the free memory.
-        - `fields`: for Keras only, the fields of `x`, `y` and `sample_weight`.
+        - `device`: `"cpu"`, `"cuda"` or `"cuda:1"`. `"auto"` selects a GPU if there is one, else the CPU.
+        - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
+        - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
+        - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.
+        - `fields`: for Keras only, the names of the fields for `x`, `y` and `sample_weight`.
 
         >>> import numpy as np, forebay as fb
         >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
@@ -231,11 +232,11 @@ class Pipeline:
         pipeline = self._with_rank() if self.rank == "auto" else self
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None:
-            return adapter(pipeline, **options.without_target(), **fields)  # type: ignore[no-any-return]
+            return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
         if fields:
             raise PipelineError(
-                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.without_target())}; naming "
-                "fields is for feed('keras')."
+                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.keywords_except_to())}; "
+                "naming fields is for feed('keras')."
             )
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]
 
@@ -244,7 +245,7 @@ class Pipeline:
 
     @property
     def specs(self) -> Sequence[ArraySpec]:
-        """Specs of one row of the source, before any transform."""
+        """Spec of each leaf of a row of the source, before any transform."""
         return self.source.specs
 
     @property
@@ -254,12 +255,12 @@ class Pipeline:
 
     @property
     def padded(self) -> bool:
-        """True if rows may differ in shape, and batches in size."""
+        """Whether rows may differ in shape, and batches in size."""
         return self.batching is not None and self.batching.pad is not None
 
     @property
     def indexed(self) -> bool:
-        """True if rows are read by index, False for streams and ready-made batches."""
+        """Whether rows are read by index. False for streams and ready-made batches."""
         return self.order is not None
 
     @property
@@ -279,9 +280,9 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the rows and their order. A state resumes only with an equal fingerprint.
+        """A hash of the rows and their order. A state resumes only on a pipeline with an equal fingerprint.
 
-        Batch size, shards and transforms are not part of it.
+        Batch size, shards and transforms are not part of the fingerprint.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
@@ -296,6 +297,7 @@ class Pipeline:
         return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
 
     def _blocks_in_window(self, window: int | str, block: int | str | None, mix: int | None) -> int:
+        """Return how many blocks fit in the window."""
         if block in (None, "auto") or mix is not None:
             raise PipelineError(
                 "shuffle(window=) is for streams, or replaces mix= as in shuffle(block=4096, window='64MB'). This "
@@ -304,7 +306,7 @@ class Pipeline:
         return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "block")))
 
     def _default_open_blocks(self, block: int) -> int:
-        return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, MIXED_NBYTES // self._block_nbytes(block)))
+        return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, OPEN_BLOCKS_NBYTES // self._block_nbytes(block)))
 
     def _block_nbytes(self, block: int) -> int:
         return max(1, block * sum(spec.nbytes for spec in self.specs))
@@ -331,6 +333,7 @@ class Pipeline:
 
 
 def _check_count(count: Any, name: str) -> int:
+    """Return a whole number of at least 1 as int, or raise PipelineError."""
     number = _check_number(count, name)
     if number < 1:
         raise PipelineError(f"{name}={count!r} must be a whole number of at least 1.")
@@ -338,7 +341,7 @@ def _check_count(count: Any, name: str) -> int:
 
 
 def _check_number(number: Any, name: str) -> int:
-    """Convert a Python or NumPy integer to int; refuse bool and other types."""
+    """Return a Python or NumPy integer as int, or raise PipelineError. A bool is not an integer here."""
     try:
         if not isinstance(number, bool):
             return operator.index(number)

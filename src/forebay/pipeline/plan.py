@@ -1,4 +1,4 @@
-"""`PlanInput` (what a feed must do) and `Plan` (how the feed does it)."""
+"""`PlanInput` (everything that the planner reads) and `Plan` (threads, slots and bytes of a feed)."""
 
 from dataclasses import dataclass
 
@@ -11,58 +11,58 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
-LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous one until its last batch is released
-INDEX_ROWS = 1 << 18  # row numbers per chunk; each chunk takes the interpreter lock from the training loop
+LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous group until its last batch is dropped
+INDEX_ROWS = 1 << 18  # row numbers that the feed computes at a time; it takes the GIL from the training loop each time
 MIN_INDEX_ROWS = 1 << 14
-INDEX_NBYTES = 48  # bytes per row number: 8 in each of three cached chunks, and 24 while one is computed
+INDEX_NBYTES = 48  # bytes per row number: 8 in each of three cached arrays, and 24 while an array is computed
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What a feed must do: the request in the terms that the planner needs."""
+    """Everything that the planner reads."""
 
-    framework: str
-    engine: str
-    alignment: int
+    framework: str  # such as "torch"
+    engine: str  # such as "cuda"
+    alignment: int  # of every leaf of a batch, in bytes
     batch_rows: int
-    batches: int | None  # of one epoch; None if unknown or endless
+    batches: int | None  # per epoch; None if unknown or endless
     source_specs: tuple[ArraySpec, ...]
-    specs: tuple[ArraySpec, ...]  # of a row in a slot, after the transforms of the host
+    specs: tuple[ArraySpec, ...]  # of a row in a slot, after the host's transforms
     structure: Structure
-    transforms: tuple[Transform, ...]  # those that run on the host
-    indexed: bool
-    row_by_row: bool  # True if Python code produces rows one by one
-    fixed_size: bool  # True if all batches have the same known size; False for padded and ready-made batches
-    shuffle_window_nbytes: int
-    host_nbytes: int
+    transforms: tuple[Transform, ...]  # the host's transforms
+    indexed: bool  # whether rows are read by index
+    row_by_row: bool  # whether Python code produces rows one by one
+    fixed_size: bool  # whether all batches have the same known size; False for padded and ready-made batches
+    shuffle_window_nbytes: int  # size of the shuffle window of a stream
+    host_nbytes: int  # the option host_bytes
     decisions: tuple[Decision, ...] = ()  # made before planning
     device: DeviceInput | None = None  # None for a feed to the CPU
     device_transforms: tuple[Transform, ...] = ()
-    reading: ReadPlan | None = None  # how threads read rows from files; None without a file reader
+    reading: ReadPlan | None = None  # how threads read rows from files; None if they read no files
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None  # specs of a batch; None if a device map decides them
-    cluster: ClusterShare | None = None  # the Ray workers, if a map requests them
+    cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a feed runs."""
+    """Threads, slots and bytes of a feed, each with its decision."""
 
     input: PlanInput
     layout: Layout
     threads: int
     processes: int
     group_batches: int
-    slots: int  # being filled or ready; the consumer holds others
-    slot_nbytes: int  # in host memory
+    slots: int  # slots being filled or ready; LENT_SLOTS more are lent to the consumer
+    slot_nbytes: int  # host memory of one slot
     scratch_nbytes: int  # host memory besides the slots, such as row numbers and buffers
-    index_rows: int  # row numbers per computed chunk
+    index_rows: int  # row numbers that the feed computes at a time
     decisions: tuple[Decision, ...]
     transport: Transport | None = None  # how the device pulls rows; None if threads gather (and stage) them
-    task_nbytes: int = 0  # rows and results of one task for a Ray worker
+    task_nbytes: int = 0  # rows and results of one task of a Ray worker
 
     @property
     def nbytes(self) -> int:
-        """Upper limit of the host memory that the feed holds, without the source."""
+        """Upper limit of the host memory that the feed uses, in bytes, not counting the source."""
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 
     @property
@@ -74,13 +74,13 @@ class Plan:
     def worker_transforms(self) -> tuple[Transform, ...]:
         """Transforms that run in worker processes or Ray workers.
 
-        All transforms after the first of these run there too, so that each batch goes to a worker only once.
+        These are the first such transform and all later ones, so that each batch goes to a worker only once.
         """
         return self.input.transforms[self._thread_transform_count :]
 
     @property
     def _thread_transform_count(self) -> int:
         if self.input.cluster is not None and self.input.cluster.row_delivery != "sent":
-            return 0  # the Ray workers read the rows, so no thread sees them before
+            return 0  # the Ray workers read the rows themselves, so threads have no rows to transform
         wheres = [transform.where for transform in self.input.transforms]
         return next((number for number, where in enumerate(wheres) if where in ("process", "ray")), len(wheres))

@@ -1,4 +1,4 @@
-"""Turn a `PlanInput` into a `Plan`: threads, slots and bytes, each with its reason. Pure."""
+"""The planner: computes the `Plan` of a feed from its `PlanInput`. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
-GROUP_NBYTES = 4 << 20  # bytes; waking a thread costs as much as gathering some hundred KiB
+GROUP_NBYTES = 4 << 20  # bytes per group; waking a thread takes as long as gathering some hundred KiB
 MAX_GROUP_BATCHES = 320  # to reuse a slot, the consumer must check the lease of every batch in it
-READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads sleep and must be woken
+READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
 MAX_READY_GROUPS = 64
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
-MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the others keep the disk busy
-PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip costs about 200 us of CPU time
-RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a cheap map was a third slower
-MIN_TASKS_PER_WORKER = 32  # tasks per worker and epoch; with fewer, the end of the epoch waits for one worker
+MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the other threads keep the disk busy
+PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip takes about 200 us of CPU time
+RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a fast map was a third slower
+MIN_TASKS_PER_WORKER = 32  # tasks per worker and epoch; with fewer, workers idle longer at the end of an epoch
 
 
 def make_plan(plan_input: PlanInput, cores: int) -> Plan:
-    """Choose the numbers of a plan, then reduce them to fit the host budget."""
+    """Return a plan that fits into the host budget. Raise BudgetError if there is none."""
     pull_plan = plan_device_pull(plan_input, cores)
     if pull_plan is not None:
         return pull_plan
@@ -33,17 +33,17 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
     while draft is not None:
         if draft.nbytes <= plan_input.host_nbytes:
             return draft.plan()
-        smallest, draft = draft, draft.smaller()
+        smallest, draft = draft, draft.reduce()
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
     if not plan_input.fixed_size:
-        return smallest.plan()  # the sizes of later batches are unknown; hold as few of them as possible
-    needed = -(-smallest.nbytes // 2**20)
+        return smallest.plan()  # the sizes of later batches are unknown, so keep as few batches as possible
+    needed_mib = -(-smallest.nbytes // 2**20)
     raise BudgetError(
         f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_rows} rows "
-        f"takes {format_nbytes(smallest.slot_nbytes)}, and the feed needs at least {needed} MiB. "
-        f"Pass host_bytes='{needed}MiB'{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
+        f"takes {format_nbytes(smallest.slot_nbytes)}, and the feed needs at least {needed_mib} MiB. "
+        f"Pass host_bytes='{needed_mib}MiB'{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
 
 
@@ -57,7 +57,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The numbers of a plan that may still exceed the budget."""
+    """The numbers of a plan. They may exceed the host budget."""
 
     input: PlanInput
     threads: _Choice
@@ -76,35 +76,35 @@ class _Draft:
 
     @property
     def slot_nbytes(self) -> int:
-        """Bytes of a slot: the results, then the input rows of worker processes."""
+        """Bytes of a slot: the transformed rows, and the rows that worker processes receive."""
         return self.layout.nbytes + (self._input_nbytes if self.processes else 0)
 
     @property
     def scratch_nbytes(self) -> int:
-        """Bytes besides the slots: row numbers, buffers, shuffle window, work memory.
+        """Bytes besides the slots: shuffle window, row numbers, read buffers, memory for transforms.
 
-        The consumer may fill groups too, so it needs the work memory of one more thread.
+        Each thread needs memory for transforms. The consumer counts as one more thread, because it may fill groups.
         """
-        held = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
-        if self.input.cluster is not None:  # each thread holds one task in flight
-            return held + self._in_flight_nbytes
-        working = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
-        return held + (working if self.input.transforms else 0)
+        nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
+        if self.input.cluster is not None:  # each thread waits for one Ray task
+            return nbytes + self._in_flight_nbytes
+        transform_nbytes = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
+        return nbytes + (transform_nbytes if self.input.transforms else 0)
 
     @property
     def task_nbytes(self) -> int:
-        """Bytes of the rows and results of a Ray task.
+        """Bytes of the rows and the results of a Ray task.
 
-        The rows count because a task contains them if the worker cannot read them itself.
+        A task contains its rows if the Ray worker cannot read them itself.
         """
         return self._input_nbytes + self.layout.nbytes
 
-    def smaller(self) -> "_Draft | None":
-        """Return the draft after the next reduction, or None if nothing can be reduced."""
+    def reduce(self) -> "_Draft | None":
+        """Return a draft that uses less memory, or None if no number can be reduced."""
         why = f"to fit into host_bytes={format_nbytes(self.input.host_nbytes)}"
         if self.index_rows > MIN_INDEX_ROWS:
             return replace(self, index_rows=self.index_rows // 4)
-        if self.input.cluster is not None and self.group.value > 1:  # prefer smaller Ray tasks to fewer of them
+        if self.input.cluster is not None and self.group.value > 1:  # prefer smaller Ray tasks to fewer Ray tasks
             return replace(self, group=_Choice(self.group.value // 2, why))
         if self.input.cluster is not None and 2 < self.slots <= self.threads.value + READY_GROUPS:
             return replace(self, slots=self.slots - 1, threads=_Choice(min(self.threads.value, self.slots - 1), why))
@@ -150,12 +150,15 @@ class _Draft:
             yield Decision(str(transform), *_placement(transform, plan_input))
         for transform in plan_input.device_transforms:
             yield Decision(str(transform), "device", why_on_device(transform))
-        within = f"slots and scratch, within host_bytes={format_nbytes(plan_input.host_nbytes)}"
-        why_memory = within if plan_input.fixed_size else "if all batches are as large as the first"
+        if plan_input.fixed_size:
+            why_memory = f"slots and buffers; the limit is host_bytes={format_nbytes(plan_input.host_nbytes)}"
+        else:
+            why_memory = "if all batches are as large as the first"
         yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
     def _why_slots(self) -> str:
-        return f"one per thread, up to {self.slots - self.threads.value} ready, {LENT_SLOTS} in use; all are reused"
+        ready = self.slots - self.threads.value
+        return f"one per thread, {ready} for ready groups, {LENT_SLOTS} for the consumer; all are reused"
 
     def _cluster_decisions(self, cluster: ClusterShare) -> Iterator[Decision]:
         yield Decision("ray", f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}", cluster.why)
@@ -173,7 +176,7 @@ class _Draft:
 
     @property
     def _reading_nbytes(self) -> int:
-        """Bytes of read buffers, and of row numbers that a prefetching reader computes."""
+        """Bytes of the read buffers, and of the row numbers that a prefetching reader computes."""
         reading = self.input.reading
         if reading is None:
             return 0
@@ -195,10 +198,10 @@ def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
 
 def _process_count(plan_input: PlanInput, cores: int) -> int:
     """Return the number of worker processes: one per core unless a map sets it."""
-    requested = [
-        made.workers or cores for made in plan_input.transforms if isinstance(made, Map) and made.where == "process"
+    process_maps = [
+        transform for transform in plan_input.transforms if isinstance(transform, Map) and transform.where == "process"
     ]
-    return min(requested, default=0)
+    return min((process_map.workers or cores for process_map in process_maps), default=0)
 
 
 def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
@@ -212,16 +215,16 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
         )
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         threads = max(MIN_READ_THREADS, min(cores // 4, MAX_THREADS))
-        return _Choice(threads, "while one waits for the disk, another copies")
-    # One core is left for the consumer, which fills groups itself when it would have to wait.
-    why = f"{cores} cores are available; the consumer fills groups too when it waits"
+        return _Choice(threads, "while one thread waits for the disk, another copies rows")
+    # One core is left for the consumer, which fills groups itself instead of waiting.
+    why = f"{cores} cores are available; the consumer fills groups too if none is ready"
     return _Choice(max(1, min(cores - 1, MAX_THREADS)), why)
 
 
 def _ready_groups(plan_input: PlanInput) -> int:
     """Return how many groups to keep ready.
 
-    A group of a stream is one batch, so a stream keeps more of them.
+    A group of a stream is one batch, so a stream needs more groups.
     """
     if plan_input.indexed or not plan_input.fixed_size:
         return READY_GROUPS
@@ -233,28 +236,28 @@ def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
     if not plan_input.fixed_size:
         return _Choice(1, "batches differ in size")
     if not plan_input.indexed:
-        return _Choice(1, "no batch waits for the next row of a stream")
+        return _Choice(1, "a batch of a stream is delivered as soon as its rows are read")
     if workers:
         return _task_batches(plan_input, workers, batch_nbytes)
     if plan_input.row_by_row or any(isinstance(transform, Map) for transform in plan_input.transforms):
-        return _Choice(1, "Python code makes each batch, which costs more than handing it over")
-    fit = max(1, min(MAX_GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
-    if plan_input.batches is not None and plan_input.batches < fit:
+        return _Choice(1, "Python code makes each batch, which takes longer than handing it over")
+    max_batches = max(1, min(MAX_GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
+    if plan_input.batches is not None and plan_input.batches < max_batches:
         return _Choice(max(1, plan_input.batches), "the whole epoch")
-    if fit == 1:
+    if max_batches == 1:
         return _Choice(1, f"a single batch has {format_nbytes(batch_nbytes)}")
     why = f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
-    return _Choice(fit, why)
+    return _Choice(max_batches, why)
 
 
 def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Choice:
     on_ray = plan_input.cluster is not None
     limit, worker = (RAY_TASK_BATCHES, "Ray worker") if on_ray else (PROCESS_TASK_BATCHES, "worker process")
-    share = limit if plan_input.batches is None else plan_input.batches // (workers * MIN_TASKS_PER_WORKER)
-    batches = max(1, min(share, limit, GROUP_NBYTES // batch_nbytes))
+    task_share = limit if plan_input.batches is None else plan_input.batches // (workers * MIN_TASKS_PER_WORKER)
+    batches = max(1, min(task_share, limit, GROUP_NBYTES // batch_nbytes))
     if batches == 1:
         return _Choice(1, f"one batch per task of a {worker}")
-    return _Choice(batches, f"one task of a {worker}, so that they share one round trip")
+    return _Choice(batches, f"sent to a {worker} as one task, which saves round trips")
 
 
 def _batch_nbytes(plan_input: PlanInput) -> int:
@@ -263,22 +266,22 @@ def _batch_nbytes(plan_input: PlanInput) -> int:
 
 def _why_processes(plan_input: PlanInput) -> str:
     how = "through shared memory" if plan_input.fixed_size else "pickled, because batches differ in size"
-    return f"a map requests them; data goes to them {how}"
+    return f"a map has where='process'; rows are passed {how}"
 
 
 def _placement(transform: Transform, plan_input: PlanInput) -> tuple[str, str]:
     """Return where a transform runs, and why."""
     cluster = plan_input.cluster
     if transform.where == "either" and cluster is None:
-        why = "no link to cross" if plan_input.device is None else "no additional bytes cross for it"
-        return "thread", f"{why}: it runs while the rows are in the CPU cache"
+        why = "the rows are in the CPU cache of the worker thread"
+        return "thread", why if plan_input.device is None else f"{why}, and the upload does not become larger"
     if cluster is not None and transform.where != "ray":
-        if cluster.row_delivery != "sent" or _comes_after_ray(transform, plan_input):
-            return "ray", "the rows are on the Ray worker then, and cross once"
-        return "thread", "before rows are sent to Ray"
+        if cluster.row_delivery != "sent" or _is_after_ray_map(transform, plan_input):
+            return "ray", "the rows are on the Ray worker already"
+        return "thread", "it runs before the rows are sent to Ray"
     return transform.where, "as requested"
 
 
-def _comes_after_ray(transform: Transform, plan_input: PlanInput) -> bool:
-    wheres = [made.where for made in plan_input.transforms]
+def _is_after_ray_map(transform: Transform, plan_input: PlanInput) -> bool:
+    wheres = [other.where for other in plan_input.transforms]
     return plan_input.transforms.index(transform) > wheres.index("ray")

@@ -1,4 +1,4 @@
-"""The rank of this process for `shard("auto")`. All launchers that report one must agree."""
+"""The rank of this process for `shard("auto")`."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,22 @@ __all__ = ["Rank", "detect_rank", "rank_decision", "validate_equal_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The position of this process among the processes of a training run."""
+    """The number of this process among the processes of a training run."""
 
     index: int
     count: int
-    reported_by: str  # empty if no launcher reports a rank: the process is the only one
+    reported_by: str  # names of the launchers; empty if none reports a rank, so that the process is the only rank
 
     def __str__(self) -> str:
         return f"{self.index} of {self.count}"
 
 
 def detect_rank() -> Rank:
-    """Return the rank that all launchers agree on, or rank 0 of 1."""
-    ranks = [_validated(reported) for reported in lockstep_ranks()]
+    """Return the rank that the launchers report, or rank 0 of 1 if none reports a rank.
+
+    Raise PipelineError if two launchers report different ranks.
+    """
+    ranks = [_to_rank(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
         raise PipelineError(
             f"shard('auto') found different ranks: {', '.join(f'{rank} by {rank.reported_by}' for rank in ranks)}. "
@@ -36,18 +39,18 @@ def detect_rank() -> Rank:
 
 
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
-    """Raise PipelineError if some ranks would take one step fewer than others.
+    """Raise PipelineError if some ranks would have no row in the last step from `position` on.
 
-    In the extra step, the other ranks would wait forever for these ranks.
+    The other ranks would wait for them forever.
     """
     starved = schedule.starved_shards(position)
     if starved == 0:
         return
-    left = schedule.pass_rows - position
+    remaining_rows = schedule.pass_rows - position
     raise PipelineError(
-        f"{left} rows from position {position} on, over {rank.count} ranks in batches of {schedule.batch_rows}: in the "
-        f"last step {starved} ranks would have no row, and the others would wait for them. Leave that step out with "
-        "batch(..., drop_remainder=True), or choose larger batches or fewer ranks."
+        f"{remaining_rows} rows from position {position} on cannot be divided among {rank.count} ranks in batches of "
+        f"{schedule.batch_rows}: in the last step {starved} ranks would have no row, and the others would wait for "
+        "them. Leave that step out with batch(..., drop_remainder=True), or choose larger batches or fewer ranks."
     )
 
 
@@ -63,7 +66,8 @@ def rank_decision(rank: Rank, schedule: Schedule) -> Decision:
     return Decision("rank", str(rank), why)
 
 
-def _validated(reported: ReportedRank) -> Rank:
+def _to_rank(reported: ReportedRank) -> Rank:
+    """Return a reported rank as `Rank`, or raise PipelineError if it is not valid."""
     if reported.has_parameter_servers:
         raise PipelineError(
             f"{reported.reported_by} describes a cluster with parameter servers, where TensorFlow distributes the "

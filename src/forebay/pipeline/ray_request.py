@@ -1,4 +1,4 @@
-"""Choose the Ray workers of a feed, and how rows reach them."""
+"""The Ray part of a request: the number of Ray workers, and how rows reach them."""
 
 from forebay.core.source import AbstractSource, AbstractStream, PipelineInput
 from forebay.core.spec import format_nbytes
@@ -10,12 +10,12 @@ from forebay.transforms.workers.ray_cluster import ClusterShare, share_workers
 
 __all__ = ["plan_ray_workers"]
 
-MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every node that works for the feed holds a copy
+MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every node with workers of the feed has a copy
 
 
 def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> ClusterShare | None:
-    """Return the Ray workers for these transforms, or None if no map requests Ray."""
-    ray_maps = [made for made in transforms if isinstance(made, Map) and made.where == "ray"]
+    """Return the Ray workers for these transforms, or None if no map has where="ray"."""
+    ray_maps = [transform for transform in transforms if isinstance(transform, Map) and transform.where == "ray"]
     if not ray_maps:
         return None
     _refuse_processes(transforms, ray_maps[0])
@@ -27,7 +27,7 @@ def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, f
         raise FrameworkError(
             "map(..., where='ray') needs Ray, which is not installed: pip install 'forebay[ray]'.", name="ray"
         ) from error
-    requested = min((made.workers for made in ray_maps if made.workers is not None), default=None)
+    requested = min((ray_map.workers for ray_map in ray_maps if ray_map.workers is not None), default=None)
     resources = connect()
     free = _cpus_left_by_dataset(pipeline.source, resources.cpus, resources.free_cpus)
     workers, why = share_workers(
@@ -48,12 +48,11 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
 
 
 def _cpus_left_by_dataset(source: PipelineInput, cpus: int, free: int) -> int:
-    """Return the CPUs that the maps may use.
+    """Return the number of CPUs that the maps may use.
 
-    If a Ray Dataset produces the rows on the same cluster, it keeps half of all CPUs; otherwise the dataset and the
-    maps could wait for each other.
-
-    The function does not take half of the free CPUs, because a dataset that was just sampled still occupies some.
+    If a Ray Dataset produces the rows on the same cluster, half of all CPUs are for the dataset. Otherwise the dataset
+    and the maps could wait for each other. The function halves all CPUs and not the free CPUs, because a dataset that
+    was just sampled still occupies some.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
         source = source.inner
@@ -74,14 +73,15 @@ def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixe
         return "sent", "this process reads the stream"
     if not fixed_size:
         return "sent", "this process pads the rows"
-    for transform in transforms[: [made.where for made in transforms].index("ray")]:
+    ray_map_index = [transform.where for transform in transforms].index("ray")
+    for transform in transforms[:ray_map_index]:
         if transform.where != "either":
             return "sent", f"{transform} comes first, and runs in this process"
-    if pipeline.opening is not None:
+    if pipeline.file_recipe is not None:
         return "read", "each worker opens the files itself"
     if not isinstance(source, ArraySource):
         return "sent", "only this process can read the source"
     nbytes = sum(array.nbytes for array in source.arrays)
     if nbytes > MAX_STORED_NBYTES:
-        return "sent", f"{format_nbytes(nbytes)} are too many to keep on every node"
-    return "stored", f"{format_nbytes(nbytes)} in Ray's object store, stored again after a change; one copy per node"
+        return "sent", f"{format_nbytes(nbytes)} are too much to store on every node"
+    return "stored", f"{format_nbytes(nbytes)} in Ray's object store, one copy per node; stored again after a change"

@@ -1,4 +1,4 @@
-"""Resolve `Pipeline.feed()` into a `FeedRequest`: validated pipeline, target and input of the planner."""
+"""`FeedRequest`: a pipeline with validated feed options, its target, and the input of the planner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ __all__ = ["FeedRequest", "resolve_request"]
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """A feed that can be planned and built."""
+    """A pipeline with validated feed options."""
 
     pipeline: Pipeline
     target: Target
@@ -43,7 +43,7 @@ class FeedRequest:
 
 
 def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
-    """Validate a pipeline and its options, and collect what the planner needs."""
+    """Validate a pipeline and its options, and return everything that the planner reads."""
     validate_pipeline(pipeline, options.resident)
     target = resolve_target(options.device, options.to)
     host_nbytes = parse_nbytes(options.host_bytes, "host_bytes")
@@ -51,12 +51,12 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     validate_target(pipeline, target, options.resident, device_nbytes)
     pipeline = with_ragged_specs(pipeline)
     source = pipeline.source
-    requested, device_transforms = _split_by_place(pipeline, target)
-    specs, narrowing = _narrow_as_framework(pipeline, target, requested)
-    device = device_input(pipeline, target, requested.transforms, options.resident, device_nbytes)
+    host_specs, device_transforms = _split_transforms(pipeline, target)
+    specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
+    device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
-    rows_reach_threads = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
+    threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
     plan_input = PlanInput(
         framework=target.hand_off.name,
         engine=target.engine.name,
@@ -72,18 +72,18 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         fixed_size=fixed_size,
         shuffle_window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
         host_nbytes=host_nbytes,
-        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing),
+        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing_decisions),
         device=device,
         device_transforms=device_transforms,
-        reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if rows_reach_threads and fixed_size else None,
+        reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
     )
     return FeedRequest(pipeline, target, specs, plan_input)
 
 
-def _split_by_place(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:
-    """Return the transforms of the host with their specs, and the transforms of the device."""
+def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:
+    """Return the host's transforms with their specs, and the device transforms."""
     transforms = padded_transforms(pipeline)
     if target.device_handoff is None:
         return infer_specs(pipeline, transforms), ()
@@ -93,9 +93,9 @@ def _split_by_place(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs,
 def _narrow_as_framework(
     pipeline: Pipeline, target: Target, specs: TransformSpecs
 ) -> tuple[TransformSpecs, tuple[Decision, ...]]:
-    """Narrow dtypes that the framework would narrow anyway.
+    """Return the specs with the framework's dtypes, and a decision if any dtype is narrower.
 
-    The host narrows after its last transform, or the device narrows the rows that it pulls.
+    If the device pulls the rows, it narrows them. Otherwise a cast after the host's last transform does so.
     """
     hand_off, names = target.hand_off, specs.structure.paths
     hand_off.check(specs.specs, names)
@@ -107,7 +107,7 @@ def _narrow_as_framework(
     choice = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     decision = Decision("narrowed", choice, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
     if target.device_handoff is not None and can_pull_rows(pipeline, specs.transforms):
-        return _with_output_dtypes(specs, narrowed), (decision,)  # the device narrows the rows that it pulls
+        return _with_output_dtypes(specs, narrowed), (decision,)
     return infer_specs(pipeline, (*specs.transforms, Cast(narrowed))), (decision,)
 
 
@@ -129,13 +129,13 @@ def _epoch_batches(pipeline: Pipeline) -> int | None:
     if pipeline.indexed:
         return pipeline.schedule.batches
     if isinstance(pipeline.source, BatchStream) and pipeline.source.length is not None and pipeline.passes is not None:
-        own = len(range(pipeline.shard_index, pipeline.source.length, pipeline.shard_count)) * pipeline.passes
-        return own if pipeline.batch_limit is None else min(own, pipeline.batch_limit)
+        batches = len(range(pipeline.shard_index, pipeline.source.length, pipeline.shard_count)) * pipeline.passes
+        return batches if pipeline.batch_limit is None else min(batches, pipeline.batch_limit)
     return None
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:
-    """Choose how worker threads read files; return None if the source has no files."""
+    """Return how worker threads read files, or None if the source has no files."""
     if not isinstance(pipeline.source, AbstractSource) or pipeline.order is None:
         return None
     row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
@@ -147,7 +147,7 @@ def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPla
 
 
 def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
-    """Return what is decided before planning: order, rank, and how the source reads."""
+    """Return the decisions made before planning: the order, the rank, and how the source is read."""
     decisions = [_order_decision(pipeline)]
     if isinstance(pipeline.rank, Rank):
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
@@ -162,16 +162,16 @@ def _order_decision(pipeline: Pipeline) -> Decision:
     if isinstance(pipeline.source, ShuffledStream):
         rows = pipeline.source.window_rows
         return Decision("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}")
-    return Decision("order", "as it comes", "a stream cannot be indexed")
+    return Decision("order", "sequential", "a stream cannot be indexed")
 
 
 def _why_order(pipeline: Pipeline) -> str:
     order = pipeline.order
     assert order is not None
     if not isinstance(order, BlockShuffled):
-        return "the order of the source" if order.is_sequential else "any row may come anywhere; computed, not stored"
-    mixed = format_nbytes(order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs))
+        return "the order of the source" if order.is_sequential else "any row may come anywhere: an exact shuffle"
+    open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
     return (
-        f"blocks come anywhere, and the rows of {order.open_blocks} of them ({mixed}) are mixed: "
-        f"rows of one block stay within {order.max_row_distance} positions of each other"
+        f"blocks come in random order, and the rows of {order.open_blocks} blocks ({format_nbytes(open_nbytes)}) are "
+        f"mixed at a time: rows of one block stay within {order.max_row_distance} positions of each other"
     )

@@ -1,4 +1,4 @@
-"""Infer the specs after each transform of a pipeline by sending one batch through them."""
+"""Inference of the specs after each transform: one batch runs through the transforms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,48 +21,49 @@ __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 class TransformSpecs:
     """The specs before and after each transform.
 
-    `stages[i]` holds the specs and the structure that transform `i` receives. The last stage is the output.
+    `stages[i]` has the specs and the structure that transform `i` receives. The last stage is the output.
     """
 
-    transforms: tuple[Transform, ...]  # each map now stores the structure of its result
+    transforms: tuple[Transform, ...]  # each map with the structure of its result
     stages: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
     batch_rows: int
 
     @property
     def specs(self) -> tuple[ArraySpec, ...]:
-        """Specs of the output."""
+        """Specs after the last transform."""
         return self.stages[-1][0]
 
     @property
     def structure(self) -> Structure:
-        """Structure of the output."""
+        """Structure after the last transform."""
         return self.stages[-1][1]
 
 
 def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> TransformSpecs:
-    """Send a batch through the transforms and record its specs.
+    """Apply the transforms to one batch, and return the specs before and after each transform.
 
-    A map receives the first real batch, because its result may depend on the data. Without a map, one row of zeros is
-    enough.
+    If there is a map, this is the first batch of the pipeline, because the result of a map may depend on the data.
+    Without a map, it is one row of zeros.
     """
     structure = pipeline.structure
     has_map = any(isinstance(transform, Map) for transform in transforms)
     leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline.specs)
-    stages, complete = [(tuple(pipeline.specs), structure)], []
+    stages, inferred = [(tuple(pipeline.specs), structure)], []
     for number, transform in enumerate(transforms):
         leaves, structure = apply_all([transform], leaves, structure, (0, 0, 0), first=number)
-        complete.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
+        inferred.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
         stages.append((tuple(_spec_of(leaf, ragged=pipeline.padded) for leaf in leaves), structure))
     for spec, name in zip(stages[-1][0], structure.paths, strict=True):
         spec.check(name)
-    return TransformSpecs(tuple(complete), tuple(stages), _batch_rows(pipeline))
+    return TransformSpecs(tuple(inferred), tuple(stages), _batch_rows(pipeline))
 
 
 def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
-    """Return the transforms; each map on rows pads its results with the value of `batch(pad=...)`."""
+    """Return the transforms. Each map on rows gets the value of `batch(pad=...)`, to pad its results."""
     pad = pipeline.batching.pad if pipeline.batching else None
     return tuple(
-        replace(made, pad=pad) if isinstance(made, Map) and made.by_row else made for made in pipeline.transforms
+        replace(transform, pad=pad) if isinstance(transform, Map) and transform.by_row else transform
+        for transform in pipeline.transforms
     )
 
 

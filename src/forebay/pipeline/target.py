@@ -1,4 +1,4 @@
-"""Where batches go: the engine and the hand-off for `feed(to, device=...)`."""
+"""The target of a feed: the engine and the hand-off for `feed(to, device=...)`."""
 
 import re
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Target:
 
     engine: Engine
     hand_off: HandOff
-    device_handoff: DeviceHandOff | None = None  # the same object as `hand_off` for a device, None for the CPU
+    device_handoff: DeviceHandOff | None = None  # for a device the same object as `hand_off`; None for the CPU
     available_nbytes: int = 0  # device memory that the framework can still allocate
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # why the CPU was chosen, if a GPU could not be used
 
 
 def resolve_target(device: Any, to: str) -> Target:
@@ -33,7 +33,7 @@ def resolve_target(device: Any, to: str) -> Target:
     hand_off: HandOff = registry.load_hand_off(to)()
     if hasattr(device, "open_slot"):
         return _target_of_engine(adapt_engine(device), hand_off)
-    # str() of a torch.device is its name.
+    # A torch.device is accepted too: its str() is a name such as "cuda:0".
     device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()
     if device == "cpu" or (device == "auto" and to == "numpy"):
         return Target(registry.load_engine("cpu")(), hand_off)

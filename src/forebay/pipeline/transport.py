@@ -1,13 +1,13 @@
-"""How rows reach a device: resident, pull or stage, and how many at a time.
+"""The choice of how rows reach a device: transport, pull methods, group size and number of slots.
 
-Pure: sizes in, decisions out.
+    resident   the rows fit on the device: Forebay uploads them once, then the device gathers every batch
+    pull       the rows are in host memory that can be page-locked: the device reads them from there
+    stage      all other rows: worker threads gather them into page-locked slots, and one copy per slot uploads them
 
-    resident   the rows fit on the device: they are uploaded once, then the device gathers every batch
-    pull       the rows are in memory that can be page-locked: the device reads them from there
-    stage      all other rows: worker threads gather them into page-locked slots, and one copy moves a slot
+The planner chooses a pull method for each leaf. Large rows use DMA, which leaves the GPU's processors free but needs
+one copy per row. Small rows use a kernel, which reads all rows of a group in the order of their addresses.
 
-The planner chooses a pull method for each leaf. DMA reads large rows: it leaves the GPU's processors free, but the host
-must issue one copy per row. A kernel reads small rows of a whole group in the order of their addresses.
+The functions are pure: they compute decisions from sizes.
 """
 
 from collections.abc import Callable
@@ -21,30 +21,33 @@ from forebay.errors import BudgetError
 
 __all__ = ["MAX_GROUP_BATCHES", "DeviceInput", "PullSpeeds", "Transport", "choose_transport"]
 
-DMA_ROW_NBYTES = 48 << 10  # bytes; from this size one DMA per row reaches 54 of 55 GB/s on an H200
-MIN_DMA_CORES = 2  # with one core, issuing DMAs (0.9 us per row) would take most of it from the training loop
+DMA_ROW_NBYTES = 48 << 10  # bytes; rows of this size reach 54 of 55 GB/s with one DMA per row (on an H200)
+MIN_DMA_CORES = 2  # one DMA takes 0.9 us of CPU time; on a single core this would slow the training loop
 PULL_THREADS = 2
-MAX_GROUP_BATCHES = 320  # all batches of a group are handed off at once; the same limit as on the host
+MAX_GROUP_BATCHES = 320  # the same limit as on the host; the feed hands off all batches of a group at once
 
 PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel reads a group in address order, and larger groups are hardly faster
-PULL_SLOTS = 6  # groups in transfer or ready: the host may be late by that many groups before the consumer waits
+PULL_SLOTS = 6  # slots being filled or ready; the host may pause for as many groups before the consumer waits
 MIN_SLOTS = 3  # slots to use if device memory is short
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
-RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers 1 GiB in 0.5 ms, and Python needs part of that to enqueue
-RESIDENT_SLOTS = 2  # a group of resident rows is ready at once
-MIN_RESIDENT_GROUPS = 4
+RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers them in 0.5 ms, longer than Python needs to queue the work
+RESIDENT_SLOTS = 2  # enough, because the device fills a group of resident rows almost at once
+MIN_RESIDENT_GROUPS = 4  # groups per pass
 
-MAX_RESIDENT_SHARE = 0.5  # of the available device memory; the model needs the rest
-MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer fit, leave the memory to the model
+MAX_RESIDENT_SHARE = 0.5  # of the available device memory; the other half is for the model
+MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer rows fit, no row is resident and the model gets the memory
 
-SLOTS_SHARE = 0.125  # of the device memory, on a small device
-LARGE_DEVICE_SLOTS_NBYTES = 2 << 30  # bytes for slots on a larger device
-LARGE_DEVICE_SLOTS_SHARE = 0.03125  # of the device memory, if that is more than LARGE_DEVICE_SLOTS_NBYTES
+# Device memory for slots, if the user sets no budget: SLOTS_SHARE of the available memory, but at most
+# LARGE_DEVICE_SLOTS_NBYTES or LARGE_DEVICE_SLOTS_SHARE of the available memory, whichever is more.
+SLOTS_SHARE = 0.125
+LARGE_DEVICE_SLOTS_NBYTES = 2 << 30
+LARGE_DEVICE_SLOTS_SHARE = 0.03125
+BUDGET_SLOTS_SHARE = 0.25  # share of `device_bytes` for slots, if rows may be resident
 
-ROW_NUMBER_NBYTES = 12  # bytes per row of a slot: its number and its position in address order
-SLOT_OVERHEAD_NBYTES = 20 << 10
-EXTENT_NBYTES = 24  # bytes of one entry in the table of extents
+ROW_NUMBER_NBYTES = 12  # bytes per row of a slot: the row number (8) and its position in address order (4)
+SLOT_OVERHEAD_NBYTES = 20 << 10  # bytes per slot for the counters of the sort kernel, and for padding
+EXTENT_NBYTES = 24  # bytes of one entry in an extent table
 
 
 class PullSpeeds(Protocol):
@@ -55,32 +58,32 @@ class PullSpeeds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInput:
-    """The device and the source, in the terms that the planner needs."""
+    """Everything about the device and the source that the planner reads."""
 
-    name: str
-    available_nbytes: int  # memory that the framework can still allocate
-    budget_nbytes: int | None  # device_bytes, if the user passed it
-    resident: str
+    name: str  # such as "cuda:0"
+    available_nbytes: int  # device memory that the framework can still allocate
+    budget_nbytes: int | None  # the option device_bytes; None if the user did not pass it
+    resident: str  # the option: "auto", "always" or "never"
     rows: int  # of the source
-    extents: tuple[int, ...]  # number of memory extents per leaf; empty if the device cannot pull the rows
+    extents: tuple[int, ...]  # number of memory extents of each leaf; empty if the device cannot pull the rows
     slots_in_use: int  # slots that the consumer or its queued work still reads
-    batches: int | None = None  # of one pass over the rows
+    batches: int | None = None  # per pass; None if unknown
     why_staged: str = ""  # why the device cannot pull the rows
-    speeds: PullSpeeds | None = None  # None if this machine was not measured
+    speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the device pulls the rows of a feed."""
+    """How the device pulls the rows of a feed. All bytes are device memory."""
 
-    pull_methods: tuple[str, ...]  # per leaf: "dma" or "kernel"
-    resident_rows: int  # of the source: all, some or none
-    group_batches: int
-    slots: int
+    pull_methods: tuple[str, ...]  # for each leaf: "dma" or "kernel"
+    resident_rows: int  # number of rows, from row 0 on, that stay on the device
+    group_batches: int  # batches per group
+    slots: int  # being filled or ready
     threads: int
     slot_nbytes: int
     resident_nbytes: int
-    slots_in_use: int  # in addition to `slots`
+    slots_in_use: int  # slots that the consumer uses, in addition to `slots`
     decisions: tuple[Decision, ...]
 
     @property
@@ -99,7 +102,7 @@ def choose_transport(
 ) -> Transport | None:
     """Return how the device pulls rows, or None if they must be staged.
 
-    `specs` describe rows in the source, `slot_specs` rows in a slot: the framework may narrow them.
+    `specs` describe rows in the source. `slot_specs` describe rows in a slot; the framework may have narrower dtypes.
     """
     if not device.extents:
         return None
@@ -108,7 +111,7 @@ def choose_transport(
     row_nbytes = sum(spec.nbytes for spec in specs)
     methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores >= MIN_DMA_CORES else "kernel" for spec in specs)
     slot_specs = specs if slot_specs is None else slot_specs
-    sizes = partial(_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), row_nbytes)
+    choose_sizes = partial(_choose_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), row_nbytes)
     for group_nbytes, slots, min_groups in (
         (RESIDENT_GROUP_NBYTES, RESIDENT_SLOTS, MIN_RESIDENT_GROUPS),
         (PULL_GROUP_NBYTES, PULL_SLOTS, MIN_GROUPS),
@@ -116,7 +119,7 @@ def choose_transport(
         batches_limit = (
             max_group_batches if device.batches is None else min(max_group_batches, device.batches // min_groups)
         )
-        slots, group, slot_nbytes = sizes(group_nbytes, slots=slots, max_group_batches=batches_limit)
+        slots, group_batches, slot_nbytes = choose_sizes(group_nbytes, slots=slots, max_group_batches=batches_limit)
         resident_rows, why_resident = _resident_rows(
             device, row_nbytes, slots_nbytes=(slots + device.slots_in_use) * slot_nbytes
         )
@@ -127,14 +130,14 @@ def choose_transport(
     decisions = [Decision("transport", name, why_resident)]
     if not all_resident:
         decisions.append(Decision("rows", ", ".join(dict.fromkeys(methods)), _why_methods(specs, methods)))
-    together = f"pulled together: {format_nbytes(slot_nbytes)}"
-    decisions.append(Decision("group", f"{group} batch{'es' if group > 1 else ''}", together))
+    why_group = f"pulled together: {format_nbytes(slot_nbytes)}"
+    decisions.append(Decision("group", f"{group_batches} batch{'es' if group_batches > 1 else ''}", why_group))
     if device.speeds is not None and row_nbytes and not all_resident:
         decisions.append(_expected_speed(device.speeds, specs, slot_specs, resident_rows / device.rows))
     return Transport(
         pull_methods=methods,
         resident_rows=resident_rows,
-        group_batches=group,
+        group_batches=group_batches,
         slots=slots,
         threads=PULL_THREADS,
         slot_nbytes=slot_nbytes,
@@ -147,22 +150,23 @@ def choose_transport(
 def _slot_nbytes(
     device: DeviceInput, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], batch_rows: int
 ) -> Callable[[int], int]:
-    """Return a function from the number of batches to the bytes of a slot.
+    """Return a function that computes the bytes of a slot from the number of its batches.
 
-    A slot holds the rows, a second copy of leaves that are narrowed on arrival, and the tables for the kernels.
+    A slot contains the rows, the 64-bit rows of leaves that a kernel narrows, and the tables for the kernels.
     """
-    arriving = [spec for spec, narrow in zip(specs, slot_specs, strict=True) if spec.dtype != narrow.dtype]
-    # Page-locking may split an extent into three, and uploaded rows are one more.
-    tables = sum(align((3 * count + 1) * EXTENT_NBYTES, DEVICE_ALIGNMENT) for count in device.extents)
+    narrowed_specs = [spec for spec, output in zip(specs, slot_specs, strict=True) if spec.dtype != output.dtype]
+    all_specs = (*slot_specs, *narrowed_specs)
+    # Page-locking may split an extent into three. Resident rows are one more extent.
+    tables_nbytes = sum(align((3 * count + 1) * EXTENT_NBYTES, DEVICE_ALIGNMENT) for count in device.extents)
 
-    def nbytes(batches: int) -> int:
-        layout = Layout.of((*slot_specs, *arriving), batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT)
-        return layout.nbytes + batches * batch_rows * ROW_NUMBER_NBYTES + tables + SLOT_OVERHEAD_NBYTES
+    def slot_nbytes(batches: int) -> int:
+        layout = Layout.of(all_specs, batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT)
+        return layout.nbytes + batches * batch_rows * ROW_NUMBER_NBYTES + tables_nbytes + SLOT_OVERHEAD_NBYTES
 
-    return nbytes
+    return slot_nbytes
 
 
-def _sizes(
+def _choose_sizes(
     device: DeviceInput,
     slot_nbytes: Callable[[int], int],
     row_nbytes: int,
@@ -174,21 +178,21 @@ def _sizes(
     """Return the number of slots, the batches per group, and the bytes per slot."""
     batch_nbytes = slot_nbytes(1)
     resident_nbytes = device.rows * row_nbytes if device.resident == "always" else 0
-    room = _slots_room(device, (MIN_SLOTS + device.slots_in_use) * batch_nbytes, resident_nbytes)
-    slots = min(slots, room // batch_nbytes - device.slots_in_use)
-    fit = room // (slots + device.slots_in_use) // batch_nbytes
-    group = max(1, min(group_nbytes // batch_nbytes, max_group_batches, fit))
-    return slots, group, slot_nbytes(group)
+    slots_budget = _slots_budget(device, (MIN_SLOTS + device.slots_in_use) * batch_nbytes, resident_nbytes)
+    slots = min(slots, slots_budget // batch_nbytes - device.slots_in_use)
+    batches_per_slot = slots_budget // (slots + device.slots_in_use) // batch_nbytes
+    group_batches = max(1, min(group_nbytes // batch_nbytes, max_group_batches, batches_per_slot))
+    return slots, group_batches, slot_nbytes(group_batches)
 
 
-def _slots_room(device: DeviceInput, min_nbytes: int, resident_nbytes: int) -> int:
-    """Return the bytes for slots: a share of the device or of the budget."""
+def _slots_budget(device: DeviceInput, min_nbytes: int, resident_nbytes: int) -> int:
+    """Return the bytes for all slots. Raise BudgetError if they are fewer than `min_nbytes`."""
     limit = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
     needed = min_nbytes + resident_nbytes
     if needed > limit and resident_nbytes:
         raise BudgetError(
             f"resident='always' needs {format_nbytes(needed)} on {device.name}, slots included, but only "
-            f"{format_nbytes(limit)} may be used. Use resident='auto', which streams the rows that do not fit."
+            f"{format_nbytes(limit)} may be used. Use resident='auto': the device then pulls the rows that do not fit."
         )
     if needed > device.available_nbytes:
         raise BudgetError(
@@ -203,48 +207,49 @@ def _slots_room(device: DeviceInput, min_nbytes: int, resident_nbytes: int) -> i
     if device.budget_nbytes is None:
         share = min(int(limit * SLOTS_SHARE), max(LARGE_DEVICE_SLOTS_NBYTES, int(limit * LARGE_DEVICE_SLOTS_SHARE)))
     else:
-        share = limit if device.resident == "never" else limit // 4
+        share = limit if device.resident == "never" else int(limit * BUDGET_SLOTS_SHARE)
     return max(min_nbytes, min(share, limit - resident_nbytes))
 
 
 def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
     """Return how many rows stay on the device, and why."""
-    total = device.rows * row_nbytes
-    room = int(device.available_nbytes * MAX_RESIDENT_SHARE)
+    total_nbytes = device.rows * row_nbytes
+    limit = int(device.available_nbytes * MAX_RESIDENT_SHARE)
     if device.budget_nbytes is not None:
-        room = device.budget_nbytes - slots_nbytes
-    room = min(room, device.available_nbytes - slots_nbytes)
-    facts = f"{format_nbytes(total)} of data, {format_nbytes(device.available_nbytes)} available on {device.name}"
+        limit = device.budget_nbytes - slots_nbytes
+    limit = min(limit, device.available_nbytes - slots_nbytes)
+    available = format_nbytes(device.available_nbytes)
+    facts = f"{format_nbytes(total_nbytes)} of data, {available} available on {device.name}"
     if device.resident == "always":
         return device.rows, f"as requested: {facts}"
     if device.resident == "never":
         return 0, f"the device reads rows from host memory, because resident='never' was requested ({facts})"
-    if total <= room:
+    if total_nbytes <= limit:
         return device.rows, f"uploaded once during the first epoch: {facts}"
-    rows = room // max(1, row_nbytes)
+    rows = limit // max(1, row_nbytes)
     if rows < device.rows * MIN_RESIDENT_SHARE:
         return 0, f"the device reads rows from host memory: {facts}"
-    return rows, f"{rows / device.rows:.0%} of the rows stay on the device, it reads the others from the host: {facts}"
+    return rows, f"{rows / device.rows:.0%} of the rows stay on the device; it pulls the others from the host: {facts}"
 
 
 def _expected_speed(
     speeds: PullSpeeds, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], resident_share: float
 ) -> Decision:
-    """Predict the speed from the measured ceilings, in bytes as the framework receives them."""
-    nbytes = sum(spec.nbytes for spec in slot_specs)
-    pulled = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes)
-    seconds = pulled * (1 - resident_share)
-    return Decision("speed", f"{nbytes / seconds / 1e9:.0f} GB/s", "expected from the ceilings of `forebay probe`")
+    """Predict the speed from the measured ceilings. It counts the bytes that the framework receives."""
+    received_nbytes = sum(spec.nbytes for spec in slot_specs)
+    pull_seconds = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes)
+    speed = received_nbytes / (pull_seconds * (1 - resident_share)) / 1e9
+    return Decision("speed", f"{speed:.0f} GB/s", "expected from the ceilings that `forebay probe` measured")
 
 
 def _why_methods(specs: tuple[ArraySpec, ...], methods: tuple[str, ...]) -> str:
     reasons = {
         "dma": "a DMA per row, which leaves the GPU's processors free",
-        "kernel": "a kernel of few blocks, in address order if rows are short",
-        "one core": "a kernel of few blocks, because this process has one CPU and a DMA per row would keep it busy",
+        "kernel": "a small kernel reads them, in address order if they are short",
+        "one core": "a small kernel reads them; this process has only one CPU, which a DMA per row would keep busy",
     }
-    sizes_of: dict[str, list[str]] = {}
+    sizes_by_reason: dict[str, list[str]] = {}
     for spec, method in zip(specs, methods, strict=True):
-        avoids_dma = method == "kernel" and spec.nbytes >= DMA_ROW_NBYTES
-        sizes_of.setdefault("one core" if avoids_dma else method, []).append(format_nbytes(spec.nbytes))
-    return "; ".join(f"rows of {' and '.join(sizes)}: {reasons[method]}" for method, sizes in sizes_of.items())
+        has_one_core = method == "kernel" and spec.nbytes >= DMA_ROW_NBYTES
+        sizes_by_reason.setdefault("one core" if has_one_core else method, []).append(format_nbytes(spec.nbytes))
+    return "; ".join(f"rows of {' and '.join(sizes)}: {reasons[key]}" for key, sizes in sizes_by_reason.items())

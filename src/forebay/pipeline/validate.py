@@ -1,4 +1,4 @@
-"""Validation of pipelines. Each error says what to change."""
+"""Validation of pipelines and feed options."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ __all__ = ["validate_pipeline", "validate_target", "with_ragged_specs"]
 
 
 def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
-    """Refuse pipelines and options that are invalid for every target."""
+    """Raise PipelineError if the pipeline or an option is invalid for every target."""
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size. Call batch(n) before feed().")
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
@@ -29,7 +29,7 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 
 
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
-    """Refuse options and transforms that need a device if the target is the CPU."""
+    """Raise PipelineError if the target is the CPU, but an option or a transform needs a device."""
     if target.device_handoff is not None:
         return
     if resident == "always":
@@ -44,7 +44,10 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Allow rows of any length if they are padded; refuse them otherwise."""
+    """Return the pipeline, with variable lengths in the specs of a stream whose batches are padded.
+
+    Raise PipelineError if rows may differ in length but are not padded.
+    """
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
             f"rows may differ in length ({_describe_fields(pipeline)}). Choose a value to pad them with, "
@@ -54,14 +57,14 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
         return pipeline
     if not isinstance(pipeline.source, RowStream):
         raise PipelineError(
-            "padding needs rows directly from the generator. Take, repeat and shuffle inside the generator, or after "
-            "batch()."
+            "padding needs rows directly from the generator. Take, repeat and shuffle rows inside the generator, or "
+            "call take() and repeat() after batch()."
         )
     return replace(pipeline, source=pipeline.source.with_ragged_specs())
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
-    """Refuse ranks with different numbers of steps: some would wait forever."""
+    """Raise PipelineError if ranks may take different numbers of steps, because some would wait forever."""
     if pipeline.indexed:
         validate_equal_steps(rank, pipeline.schedule, 0)
     elif pipeline.batching is None:

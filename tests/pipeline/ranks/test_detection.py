@@ -123,7 +123,7 @@ def test_a_state_that_leaves_fewer_rows_than_ranks_is_refused(torchrun):
     next(feed)
     torchrun(0, 2)
     ranked = numbers(11).shard("auto").batch(10).feed("numpy")
-    with pytest.raises(PipelineError, match="1 rows from position 10 on, over 2 ranks"):
+    with pytest.raises(PipelineError, match="1 rows from position 10 on cannot be divided among 2 ranks"):
         ranked.load_state_dict(feed.state_dict())
 
 

@@ -186,7 +186,7 @@ def test_an_object_that_changes_is_named(bucket, own_images):
 
 def test_a_changed_object_is_refused_when_a_source_is_reopened(bucket, own_images):
     pipeline = feed_of(bucket, own_images)
-    source, opening = pipeline.source, pipeline.opening.with_absolute_paths()
+    source, opening = pipeline.source, pipeline.file_recipe.with_absolute_paths()
     opening.open(len(source), source.specs).close()
     bucket.put_npy("images.npy", IMAGES + 1)
     with pytest.raises(SourceChangedError, match=r"images\.npy was replaced after the feed was made"):
