@@ -168,7 +168,7 @@ def test_a_damaged_file_raises_in_the_feed_that_needs_its_rows(folder, monkeypat
 def broken_third(plain):
     def inflated(self):
         if self.file.path.stem == "3":
-            raise self._damaged("it broke")
+            raise self._damage_error("it broke")
         return plain(self)
 
     return inflated

@@ -27,8 +27,8 @@ class TestCsv(SourceTests):
 class TestTooLargeToCache(SourceTests):
     @pytest.fixture(autouse=True)
     def hold_nothing(self, monkeypatch):
-        monkeypatch.setattr(csv_table, "_CACHED_NBYTES", -1)
-        monkeypatch.setattr(csv_table, "_PARSED_ROWS", 10)
+        monkeypatch.setattr(csv_table, "_MAX_CACHED_NBYTES", -1)
+        monkeypatch.setattr(csv_table, "_ROWS_PER_PARSE", 10)
 
     def make_source(self, tmp_path):
         np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",", header="a,b,c,d")
@@ -128,7 +128,7 @@ def test_an_absent_header_can_be_declared(tmp_path):
 )
 @pytest.mark.parametrize("cached_nbytes", [2**20, -1])
 def test_a_bad_line_is_named_with_its_number_and_text(tmp_path, monkeypatch, text, message, cached_nbytes):
-    monkeypatch.setattr(csv_table, "_CACHED_NBYTES", cached_nbytes)
+    monkeypatch.setattr(csv_table, "_MAX_CACHED_NBYTES", cached_nbytes)
     source = open_csv(write(tmp_path, text))
     with pytest.raises(SourceError, match=message):
         source.gather(slice(0, len(source)), [np.empty((len(source), *source.specs[0].shape))])

@@ -1,7 +1,7 @@
-"""Arrow IPC files and streams, including Feather 2.
+"""Arrow IPC files and streams, including Feather 2, as a source.
 
-Columns that Arrow stores like NumPy (numbers without nulls, lists of one length) are gathered from the mapped file,
-from any record batch. Booleans, which Arrow stores as bits, and compressed batches are decompressed batch by batch.
+Arrow stores numbers without nulls and lists of one length like NumPy. Rows of these columns are gathered from the
+mapped file. Booleans, which Arrow stores as bits, and compressed batches are decompressed one record batch at a time.
 """
 
 import struct
@@ -36,69 +36,71 @@ def open_arrow(
 ) -> ColumnsSource:
     """Open one Arrow file as a dict of its columns, without reading data.
 
-    The file has the file format or the stream format.
-
-    `columns`, `spec`, `decode` and `max_held_nbytes` are as for Parquet files (`open_parquet`).
+    The file may have the IPC file format or the IPC stream format. `open_parquet` describes the options.
     """
-    mapped = MappedFile(path)
-    memory = mapped.array((mapped.nbytes,), np.dtype(np.uint8), offset=0)
-    batches = _read_batches(mapped, memory)
-    selected = select_columns(
-        mapped.path, batches.schema, columns=columns, spec=spec, decode=decode, first_value=batches.first_value
+    mapped_file = MappedFile(path)
+    memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
+    batches = _read_batches(mapped_file, memory)
+    selected_columns = select_columns(
+        mapped_file.path,
+        batches.schema,
+        columns=columns,
+        spec=spec,
+        decode=decode,
+        read_first_value=batches.read_first_value,
     )
-    opened = [_open_column(memory, batches, column) for column in selected]
-    handle = FileHandle(mapped.path, mapped.check_size, lambda: None)
-    structure = dict_structure([column.name for column in selected])
-    return ColumnsSource(handle, opened, structure, spec=spec, max_held_nbytes=max_held_nbytes)
+    leaf_columns = [_open_column(memory, batches, column) for column in selected_columns]
+    handle = FileHandle(mapped_file.path, mapped_file.check_size, lambda: None)
+    structure = dict_structure([column.name for column in selected_columns])
+    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=max_held_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """The record batches of one file.
-
-    Any thread may call `read`; it copies only compressed batches.
-    """
+    """The record batches of one file."""
 
     file: MappedFile
     schema: Any
     boundaries: Array  # first row of each batch, then the number of rows
-    read: Callable[[int], Any]
+    read: Callable[[int], Any]  # batch number -> record batch; thread-safe; copies only compressed batches
 
-    def column(self, name: str, batch: int) -> Any:
+    def read_column(self, name: str, batch: int) -> Any:
         try:
             column = self.read(batch).column(name)
-            column.validate()  # without it, a damaged file could crash the process later
+            column.validate()  # otherwise a damaged file could crash the process later
             return column
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(
                 f"record batch {batch} of {self.file.path} cannot be read: {error}. Write or download it again."
             ) from error
 
-    def first_value(self, name: str) -> Any:
+    def read_first_value(self, name: str) -> Any:
         for batch, rows in enumerate(np.diff(self.boundaries)):
             if rows:
-                return self.column(name, batch)[0].as_py()
+                return self.read_column(name, batch)[0].as_py()
         raise SourceError(
             f"{self.file.path} has no rows, so the result of decode= for {name!r} is unknown. Describe it with spec=."
         )
 
 
-def _read_batches(mapped: MappedFile, memory: Array) -> _Batches:
+def _read_batches(mapped_file: MappedFile, memory: Array) -> _Batches:
     try:
         _validate_end(memory)
         schema, messages = _read_messages(memory)
-        _ = schema.names  # raises UnicodeDecodeError, a ValueError, for names that are not text
-        if any(pa.types.is_dictionary(kind) for kind in schema.types):
+        _ = schema.names  # raises UnicodeDecodeError (a ValueError) if a name is not UTF-8
+        if any(pa.types.is_dictionary(column_type) for column_type in schema.types):
             batches = _read_all_batches(memory)
-            rows, read = [batch.num_rows for batch in batches], batches.__getitem__
+            row_counts, read = [batch.num_rows for batch in batches], batches.__getitem__
         else:
-            rows = [_parse_row_count(message) for message in messages]
+            row_counts = [_parse_row_count(message) for message in messages]
             read = partial(_read_message, schema, messages)
-        if min(rows, default=0) < 0:
-            raise ValueError(f"a record batch claims to have {min(rows)} rows")
+        if min(row_counts, default=0) < 0:
+            raise ValueError(f"a record batch claims to have {min(row_counts)} rows")
     except (pa.ArrowException, OSError, EOFError, ValueError, struct.error) as error:
-        raise SourceError(f"{mapped.path} cannot be read as Arrow: {error}. Write or download it again.") from error
-    return _Batches(mapped, schema, np.concatenate([[0], np.cumsum(rows, dtype=np.int64)]), read)
+        raise SourceError(
+            f"{mapped_file.path} cannot be read as Arrow: {error}. Write or download it again."
+        ) from error
+    return _Batches(mapped_file, schema, np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)]), read)
 
 
 def _validate_end(memory: Array) -> None:
@@ -128,7 +130,10 @@ def _read_message(schema: Any, messages: Sequence[Any], number: int) -> Any:
 
 
 def _read_all_batches(memory: Array) -> list[Any]:
-    """Read all batches with their dictionaries, which batches share. Only compressed batches are copied."""
+    """Read all batches with the dictionaries that they share.
+
+    This copies only compressed batches.
+    """
     reader = pa.BufferReader(pa.py_buffer(memory))
     if not _is_file_format(memory):
         return list(pa.ipc.open_stream(reader))
@@ -139,24 +144,24 @@ def _read_all_batches(memory: Array) -> list[Any]:
 def _parse_row_count(message: Any) -> int:
     """Parse the row count from the FlatBuffers metadata of a batch.
 
-    pyarrow would read the data as well.
+    pyarrow would read the data as well. Field 2 of a `Message` is its `RecordBatch`, whose field 0 is the row count.
     """
-    data = message.metadata.to_pybytes()
-    (root,) = struct.unpack_from("<I", data)
-    header = _find_field(data, root, 2)
-    length = _find_field(data, header + struct.unpack_from("<I", data, header)[0], 0) if header else 0
-    return int(struct.unpack_from("<q", data, length)[0]) if length else 0
+    metadata = message.metadata.to_pybytes()
+    (message_table,) = struct.unpack_from("<I", metadata)
+    batch_field = _find_field(metadata, message_table, 2)
+    if not batch_field:
+        return 0
+    batch_table = batch_field + struct.unpack_from("<I", metadata, batch_field)[0]
+    count_field = _find_field(metadata, batch_table, 0)
+    return int(struct.unpack_from("<q", metadata, count_field)[0]) if count_field else 0
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field of a FlatBuffers table.
-
-    A missing field has position 0.
-    """
-    index = table - struct.unpack_from("<i", data, table)[0]
-    (nbytes,) = struct.unpack_from("<H", data, index)
+    """Return the position of a field of a FlatBuffers table, or 0 if the field is missing."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    (vtable_nbytes,) = struct.unpack_from("<H", data, vtable)
     entry = 4 + 2 * number
-    (offset,) = struct.unpack_from("<H", data, index + entry) if entry < nbytes else (0,)
+    (offset,) = struct.unpack_from("<H", data, vtable + entry) if entry < vtable_nbytes else (0,)
     return table + offset if offset else 0
 
 
@@ -166,24 +171,24 @@ def _open_column(memory: Array, batches: _Batches, column: ArrowColumn) -> Colum
         return SegmentedColumn(column.spec, batches.boundaries, memory, offsets)
 
     def decompress(batch: int, target: Array) -> None:
-        target[...] = column.to_numpy(batches.column(column.name, batch), int(batches.boundaries[batch]))
+        target[...] = column.to_numpy(batches.read_column(column.name, batch), int(batches.boundaries[batch]))
 
     return ChunkedColumn(column.spec, batches.boundaries, decompress)
 
 
 def _find_offsets(memory: Array, batches: _Batches, column: ArrowColumn) -> Array | None:
-    """Return the file offset of the rows of each batch.
+    """Return the file offset of the first row of each batch.
 
     Return None if the file does not store the rows like NumPy.
     """
     if column.decode is not None or column.spec.dtype == np.bool_ or column.spec.nbytes == 0:
         return None
-    base = memory.__array_interface__["data"][0]
+    memory_address = memory.__array_interface__["data"][0]
     offsets = np.zeros(len(batches.boundaries) - 1, np.int64)
     for batch, rows in enumerate(np.diff(batches.boundaries).tolist()):
         if rows:
-            values = column.to_numpy(batches.column(column.name, batch), int(batches.boundaries[batch]))
-            offsets[batch] = values.__array_interface__["data"][0] - base
+            values = column.to_numpy(batches.read_column(column.name, batch), int(batches.boundaries[batch]))
+            offsets[batch] = values.__array_interface__["data"][0] - memory_address
             if not 0 <= offsets[batch] <= len(memory) - values.nbytes:
                 return None  # Arrow decompressed or copied the values
     return offsets if len(offsets) else None

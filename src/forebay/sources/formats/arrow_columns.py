@@ -1,6 +1,6 @@
 """Arrow columns as leaves: numbers, and lists of numbers of one length.
 
-A function of the user converts each value of other columns, such as strings or encoded images, to an array.
+For other columns, such as strings or encoded images, the user passes a function that converts a value to an array.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,16 @@ ColumnDecoders: TypeAlias = Mapping[str, Callable[[Any], Any]]  # column name ->
 class ArrowColumn:
     """One column as a leaf."""
 
-    path: Path
+    path: Path  # of the file, for error messages
     name: str
     spec: ArraySpec
-    decode: Callable[[Any], Any] | None
+    decode: Callable[[Any], Any] | None  # converts a value to an array
 
     def to_numpy(self, column: Any, first_row: int) -> Array:
-        """Convert rows to a NumPy array, without a copy if possible."""
+        """Convert consecutive rows to a NumPy array, without a copy if possible.
+
+        `first_row` is the number of the first row, for error messages.
+        """
         if self.decode is not None:
             return self._decode_values(self.decode, column, first_row)
         try:
@@ -43,17 +46,17 @@ class ArrowColumn:
             ) from error
 
     def _flatten_lists(self, column: Any, first_row: int) -> Array:
-        flat = column.storage if isinstance(column, pa.ExtensionArray) else column
-        self._refuse_nulls(flat, first_row)
+        values = column.storage if isinstance(column, pa.ExtensionArray) else column
+        self._validate_no_nulls(values, first_row)
         depth = 0
-        while _is_list(flat.type):
-            self._validate_lengths(flat, depth, first_row)
-            flat, depth = flat.flatten(), depth + 1
-            self._refuse_nulls(flat, first_row)
-        array: Array = flat.to_numpy(zero_copy_only=not pa.types.is_boolean(flat.type))
+        while _is_list(values.type):
+            self._validate_lengths(values, depth, first_row)
+            values, depth = values.flatten(), depth + 1
+            self._validate_no_nulls(values, first_row)
+        array: Array = values.to_numpy(zero_copy_only=not pa.types.is_boolean(values.type))
         return array.reshape(self.spec.batch_shape(len(column)))
 
-    def _refuse_nulls(self, values: Any, first_row: int) -> None:
+    def _validate_no_nulls(self, values: Any, first_row: int) -> None:
         if values.null_count:
             raise SourceError(
                 f"{self.name!r} in {self.path} has {values.null_count} null values in the rows from {first_row} on. "
@@ -63,12 +66,12 @@ class ArrowColumn:
     def _validate_lengths(self, lists: Any, depth: int, first_row: int) -> None:
         if pa.types.is_fixed_size_list(lists.type) or len(lists) == 0:
             return
-        lists.validate(full=True)  # Arrow does not check the offsets of a damaged file otherwise
-        found, wanted = pc.min_max(pc.list_value_length(lists)).as_py(), self.spec.shape[depth]
-        if (found["min"], found["max"]) != (wanted, wanted):
+        lists.validate(full=True)  # otherwise Arrow does not check the offsets, which are wrong in a damaged file
+        lengths, expected = pc.min_max(pc.list_value_length(lists)).as_py(), self.spec.shape[depth]
+        if (lengths["min"], lengths["max"]) != (expected, expected):
             raise SourceError(
-                f"{self.name!r} in {self.path} has lists of {found['min']} to {found['max']} values in the rows from "
-                f"{first_row} on, but spec= says {self.spec}. Give all lists one length."
+                f"{self.name!r} in {self.path} has lists of {lengths['min']} to {lengths['max']} values in the rows "
+                f"from {first_row} on, but spec= says {self.spec}. Give all lists one length."
             )
 
     def _decode_values(self, decode: Callable[[Any], Any], column: Any, first_row: int) -> Array:
@@ -92,65 +95,72 @@ def select_columns(
     columns: Sequence[str] | None,
     spec: Tree | None,
     decode: ColumnDecoders | None,
-    first_value: Callable[[str], Any],
+    read_first_value: Callable[[str], Any],
 ) -> list[ArrowColumn]:
     """Return the requested columns with their specs.
 
-    `first_value` reads one value, to infer a spec for `decode`.
+    `read_first_value` returns the first value of a column. `decode` converts it to infer a spec.
     """
     specs, structure = as_specs(spec) if spec is not None else ((), None)
-    wanted = dict(zip(structure.paths if structure else (), specs, strict=True))
-    names = list(columns if columns is not None else wanted or schema.names)
+    user_specs = dict(zip(structure.paths if structure else (), specs, strict=True))
+    names = list(columns if columns is not None else user_specs or schema.names)
     decode = decode or {}
     validate_names(path, "column", [*names, *decode], schema.names)
-    return [_make_column(path, schema.field(name), wanted.get(name), decode.get(name), first_value) for name in names]
+    return [
+        _make_column(path, schema.field(name), user_specs.get(name), decode.get(name), read_first_value)
+        for name in names
+    ]
 
 
 def _make_column(
     path: Path,
     field: Any,
-    wanted: ArraySpec | None,
+    user_spec: ArraySpec | None,
     decode: Callable[[Any], Any] | None,
-    first_value: Callable[[str], Any],
+    read_first_value: Callable[[str], Any],
 ) -> ArrowColumn:
     if decode is None:
-        return ArrowColumn(path, field.name, _spec_of(path, field, wanted), None)
-    if wanted is not None:
-        return ArrowColumn(path, field.name, wanted, decode)
-    array = np.asarray(decode(first_value(field.name)))
+        return ArrowColumn(path, field.name, _infer_spec(path, field, user_spec), None)
+    if user_spec is not None:
+        return ArrowColumn(path, field.name, user_spec, decode)
+    array = np.asarray(decode(read_first_value(field.name)))
     return ArrowColumn(path, field.name, ArraySpec(array.shape, array.dtype), decode)
 
 
-def _spec_of(path: Path, field: Any, wanted: ArraySpec | None) -> ArraySpec:
-    shape, kind = _shape_of(field.type)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+def _infer_spec(path: Path, field: Any, user_spec: ArraySpec | None) -> ArraySpec:
+    shape, value_type = _infer_shape(field.type)
+    if not (pa.types.is_integer(value_type) or pa.types.is_floating(value_type) or pa.types.is_boolean(value_type)):
         raise SourceError(
             f"{field.name!r} in {path} holds {field.type}, which is not an array of numbers. Choose other columns with "
             f"columns=[...], or convert each value to an array with decode={{{field.name!r}: function}}."
         )
     if None not in shape:
-        return ArraySpec(shape, kind.to_pandas_dtype())
-    if wanted is None or wanted.ragged or len(wanted.shape) != len(shape):
+        return ArraySpec(shape, value_type.to_pandas_dtype())
+    if user_spec is None or user_spec.ragged or len(user_spec.shape) != len(shape):
         raise SourceError(
             f"{field.name!r} in {path} holds lists of any length ({field.type}). If all have one length, describe it "
-            f"with spec=, for example spec={{{field.name!r}: forebay.ArraySpec((128,), {str(kind)!r})}}."
+            f"with spec=, for example spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}."
         )
-    return ArraySpec(wanted.shape, kind.to_pandas_dtype())
+    return ArraySpec(user_spec.shape, value_type.to_pandas_dtype())
 
 
-def _shape_of(kind: Any) -> tuple[list[int | None], Any]:
-    """Return the shape of a row and its value type.
+def _infer_shape(arrow_type: Any) -> tuple[list[int | None], Any]:
+    """Return the shape of a row and the type of its values.
 
-    A length is None if the type does not define it.
+    A length is None if the Arrow type does not define it.
     """
-    if isinstance(kind, pa.FixedShapeTensorType) and list(kind.permutation or []) == sorted(kind.permutation or []):
-        return list(kind.shape), kind.value_type
+    if isinstance(arrow_type, pa.FixedShapeTensorType):
+        permutation = list(arrow_type.permutation or [])
+        if permutation == sorted(permutation):  # the axes are stored in their order
+            return list(arrow_type.shape), arrow_type.value_type
     shape: list[int | None] = []
-    while _is_list(kind):
-        shape.append(kind.list_size if pa.types.is_fixed_size_list(kind) else None)
-        kind = kind.value_type
-    return shape, kind
+    while _is_list(arrow_type):
+        shape.append(arrow_type.list_size if pa.types.is_fixed_size_list(arrow_type) else None)
+        arrow_type = arrow_type.value_type
+    return shape, arrow_type
 
 
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
+def _is_list(arrow_type: Any) -> bool:
+    return bool(
+        pa.types.is_fixed_size_list(arrow_type) or pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
+    )

@@ -1,4 +1,4 @@
-"""`.csv` and `.txt` files: tables of numbers, with or without a header."""
+"""`.csv` and `.txt` files as a source: tables of numbers, with or without a header."""
 
 import csv
 from collections.abc import Sequence
@@ -15,67 +15,77 @@ __all__ = ["Header", "open_csv", "open_txt"]
 
 Header: TypeAlias = Literal["auto", "present", "absent"]
 
-_MAX_COMMENT_LINES = 1000  # lines at the top that begin with "#"
+_MAX_COMMENT_LINES = 1000  # lines that begin with "#", at the top of the file; a file with more has no table
 
 
 def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto") -> TableSource:
-    """Open a table of numbers.
+    """Open a table of numbers as a source with one row per line.
 
     Without `spec=`, a row is one float64 array of all columns, as in `numpy.loadtxt`.
 
-    `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` assigns the columns to its leaves in order. If the file
-    has a header, the column named `label` goes to that leaf at any position. If every leaf has the name of a column,
-    the other columns are skipped. With `header="auto"`, a first line without any number is a header. Lines at the top
-    that begin with `#` are skipped. Numbers must be plain: quoted fields raise an error.
+    `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` assigns columns to leaves. If the file has a header, a
+    scalar leaf such as `label` gets the column of its name. The other leaves get the other columns in order. If every
+    leaf has the name of a column, further columns are skipped. With `header="auto"`, a first line without any number
+    is a header. Lines at the top that begin with `#` are skipped. Quoted fields raise an error.
     """
     if len(delimiter) != 1 or delimiter in '\r\n"#':
         raise SourceError(f"delimiter={delimiter!r} cannot separate columns. Pass one character, such as ',' or ';'.")
-    return _open(path, spec, delimiter, header)
+    return _open_table(path, spec, delimiter, header)
 
 
 def open_txt(path: PathName, *, spec: Tree | None = None, header: Header = "auto") -> TableSource:
-    """Open a table of numbers separated by white space, as `numpy.savetxt` writes it. See `open_csv`."""
-    return _open(path, spec, None, header)
+    """Open a table of numbers separated by white space, as `numpy.savetxt` writes it.
+
+    `open_csv` describes the options.
+    """
+    return _open_table(path, spec, None, header)
 
 
-def _open(path: PathName, spec: Tree | None, delimiter: str | None, header: Header) -> TableSource:
+def _open_table(path: PathName, spec: Tree | None, delimiter: str | None, header: Header) -> TableSource:
     if header not in get_args(Header):
         raise SourceError(f"header={header!r} is unknown. Choose one of {', '.join(map(repr, get_args(Header)))}.")
     file = MappedFile(path)
-    index = scan_lines(file)
-    if index.count == 0:
+    line_index = scan_lines(file)
+    if line_index.count == 0:
         raise SourceError(f"{path} is empty. Write a header or at least one row.")
-    first_line, names, count = _read_top(file, index, delimiter, header)
-    selected, specs, structure = assign_columns(file.path, names, count, spec)
-    return TableSource(file, index, CsvColumns(file.path, first_line, delimiter, count, selected, specs, structure))
+    first_line, names, column_count = _read_header(file, line_index, delimiter, header)
+    selected_columns, specs, structure = assign_columns(file.path, names, column_count, spec)
+    columns = CsvColumns(file.path, first_line, delimiter, column_count, selected_columns, specs, structure)
+    return TableSource(file, line_index, columns)
 
 
-def _read_top(file: MappedFile, index: LineIndex, delimiter: str | None, header: Header) -> tuple[int, list[str], int]:
-    """Return the first line of data, the column names and the column count.
+def _read_header(
+    file: MappedFile, line_index: LineIndex, delimiter: str | None, header: Header
+) -> tuple[int, list[str], int]:
+    """Return the number of the first line of data, the column names and the number of columns.
 
     Without a header, the list of names is empty.
     """
-    lines = [line.rstrip("\r") for line in index.read(file, 0, min(index.count, _MAX_COMMENT_LINES + 2))]
-    first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    if first > _MAX_COMMENT_LINES:
-        raise SourceError(f"the first {first} lines of {file.path} begin with '#', so it has no table. Check the file.")
-    # numpy.savetxt(header=...) writes the names in the last comment line.
-    names = _split(file, lines[first - 1].lstrip("# "), delimiter) if first else []
-    has_header = header == "present" or (header == "auto" and not _has_number(lines[first : first + 1], delimiter))
-    if has_header and first < len(lines):
-        names, first = _split(file, lines[first], delimiter), first + 1
-    if first == len(lines):
-        return first, names, len(names)
-    count = len(_split(file, lines[first], delimiter))
-    if has_header and len(names) != count:
+    lines = [line.rstrip("\r") for line in line_index.read(file, 0, min(line_index.count, _MAX_COMMENT_LINES + 2))]
+    first_line = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    if first_line > _MAX_COMMENT_LINES:
         raise SourceError(
-            f"the header of {file.path} names {len(names)} columns, but line {first + 1} has {count}. "
+            f"the first {first_line} lines of {file.path} begin with '#', so it has no table. Check the file."
+        )
+    # numpy.savetxt(header=...) writes the names in the last comment line.
+    names = _split_line(file, lines[first_line - 1].lstrip("# "), delimiter) if first_line else []
+    has_header = header == "present" or (
+        header == "auto" and not _has_number(lines[first_line : first_line + 1], delimiter)
+    )
+    if has_header and first_line < len(lines):
+        names, first_line = _split_line(file, lines[first_line], delimiter), first_line + 1
+    if first_line == len(lines):
+        return first_line, names, len(names)
+    column_count = len(_split_line(file, lines[first_line], delimiter))
+    if has_header and len(names) != column_count:
+        raise SourceError(
+            f"the header of {file.path} names {len(names)} columns, but line {first_line + 1} has {column_count}. "
             f"Correct one of them, or check delimiter={delimiter!r}."
         )
-    return first, names if len(names) == count else [], count
+    return first_line, names if len(names) == column_count else [], column_count
 
 
-def _split(file: MappedFile, line: str, delimiter: str | None) -> list[str]:
+def _split_line(file: MappedFile, line: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return line.split()
     try:

@@ -1,9 +1,7 @@
-"""An index of the lines of a text file.
+"""An index of the lines of a text file, which uses a few megabytes for a file of any size.
 
-It takes a few megabytes for a file of any size.
-
-The index stores the position of every `step`-th line. If there are too many positions, every second one is dropped and
-the step is doubled. To find a line, the index reads on from the nearest stored position before it.
+The index stores the offset of every `step`-th line. If there are too many offsets, the scan drops every second offset
+and doubles the step. To find a line, the index reads from the nearest stored offset before that line.
 """
 
 from collections.abc import Sequence
@@ -19,78 +17,79 @@ from forebay.sources.files.mapped import MappedFile
 
 __all__ = ["LineIndex", "scan_lines"]
 
-_FIRST_STEP = 32
-_MAX_OFFSETS = 2**20  # 8 MiB of offsets
-_SCAN_NBYTES = 4 * 2**20
+_FIRST_STEP = 32  # lines
+_MAX_OFFSETS = 2**20  # of 8 bytes each, 8 MiB in total
+_SCAN_NBYTES = 4 * 2**20  # bytes that the scan reads at a time
 _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not a table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineIndex:
-    """The lines of one file, without empty lines at its end."""
+    """Finds the lines of one file. Empty lines at the end of the file do not count."""
 
     offsets: np.ndarray[Any, np.dtype[np.int64]]  # first byte of line `step * i`
     step: int
-    count: int
+    count: int  # number of lines
 
     def read(self, file: MappedFile, first: int, stop: int) -> list[str]:
-        """Return consecutive lines without their line ends."""
+        """Return the lines from `first` to `stop` (exclusive), without newlines."""
         if first >= stop:
             return []
-        block, skipped = divmod(first, self.step)
+        block, skipped_lines = divmod(first, self.step)
         start = int(self.offsets[block])
         end_block = -(-stop // self.step)
         end = int(self.offsets[end_block]) if end_block < len(self.offsets) else file.nbytes
-        lines = _decode(file, start, end).split("\n")
-        return lines[skipped : skipped + stop - first]
+        lines = _read_text(file, start, end).split("\n")
+        return lines[skipped_lines : skipped_lines + stop - first]
 
-    def pick(self, file: MappedFile, numbers: Sequence[int] | Array) -> list[str]:
-        """Return the lines with these numbers, which must be sorted."""
+    def read_selected(self, file: MappedFile, numbers: Sequence[int] | Array) -> list[str]:
+        """Return the lines with the given numbers, which must be sorted."""
         lines: list[str] = []
         numbers = np.asarray(numbers)
         for _, run in split_runs(numbers // self.step):
-            wanted = numbers[run]
-            first = int(wanted[0])
-            found = self.read(file, first, int(wanted[-1]) + 1)
-            lines += [found[number - first] for number in wanted.tolist()]
+            run_numbers = numbers[run]
+            first = int(run_numbers[0])
+            run_lines = self.read(file, first, int(run_numbers[-1]) + 1)
+            lines += [run_lines[number - first] for number in run_numbers.tolist()]
         return lines
 
 
 def scan_lines(file: MappedFile) -> LineIndex:
-    """Read a file once and store where its lines begin."""
-    found, step, newlines, line_start = [np.zeros(1, np.int64)], _FIRST_STEP, 0, 0
+    """Read a file once and return an index of its lines."""
+    offsets, step, newlines, line_start = [np.zeros(1, np.int64)], _FIRST_STEP, 0, 0
     for start in range(0, file.nbytes, _SCAN_NBYTES):
-        part = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
-        line_starts = np.flatnonzero(part == ord("\n")) + (start + 1)
+        data = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
+        line_starts = np.flatnonzero(data == ord("\n")) + (start + 1)
         line_start = int(line_starts[-1]) if len(line_starts) else line_start
-        if start + len(part) - line_start > _MAX_LINE_NBYTES:
+        if start + len(data) - line_start > _MAX_LINE_NBYTES:
             raise SourceError(
                 f"line {newlines + len(line_starts) + 1} of {file.path} is longer than {_MAX_LINE_NBYTES} bytes, so "
                 "this is not a text table. Check the file."
             )
-        # line_starts[i] begins line newlines + 1 + i. Store the lines whose number is a multiple of the step.
-        found.append(line_starts[-(newlines + 1) % step :: step])
+        # line_starts[i] is the offset of line newlines + 1 + i. Store the lines whose number is a multiple of the step.
+        offsets.append(line_starts[-(newlines + 1) % step :: step])
         newlines += len(line_starts)
         if newlines // step > _MAX_OFFSETS:
-            found, step = [np.concatenate(found)[::2]], step * 2
-    return LineIndex(np.concatenate(found), step, _count_lines(file, newlines))
+            offsets, step = [np.concatenate(offsets)[::2]], step * 2
+    return LineIndex(np.concatenate(offsets), step, _count_lines(file, newlines))
 
 
 def _count_lines(file: MappedFile, newlines: int) -> int:
-    """Return the number of lines up to the last one that is not empty."""
+    """Return the number of lines up to the last line that is not empty."""
     for stop in range(file.nbytes, 0, -_SCAN_NBYTES):
         start = max(0, stop - _SCAN_NBYTES)
-        part = file.read(start, stop - start)
-        text = part.rstrip()
-        newlines -= part.count(b"\n", len(text))
+        data = file.read(start, stop - start)
+        text = data.rstrip()
+        newlines -= data.count(b"\n", len(text))
         if text:
             return newlines + 1
     return 0
 
 
-def _decode(file: MappedFile, start: int, end: int) -> str:
+def _read_text(file: MappedFile, start: int, end: int) -> str:
     try:
         text = file.read(start, end - start).decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(f"{file.path} is not UTF-8 text at byte {start + error.start}. Save it as UTF-8.") from error
-    return text.removeprefix("\ufeff") if start == 0 else text  # spreadsheets write a byte order mark first
+    # Spreadsheet programs begin a file with a byte order mark.
+    return text.removeprefix("\ufeff") if start == 0 else text

@@ -1,7 +1,7 @@
 """A text table as a source: lines are parsed when their rows are gathered.
 
-`numpy.loadtxt` parses about ten million numbers a second. A small table is kept in memory after parsing, so each line
-is parsed once. In a large table, each gather parses its lines again, so memory stays constant.
+`numpy.loadtxt` parses about ten million numbers per second. The source caches the rows of a small table, so that it
+parses each line once. In a large table, each gather parses its lines again, so that memory stays constant.
 """
 
 import threading
@@ -20,13 +20,13 @@ from forebay.sources.formats.csv_lines import LineIndex, scan_lines
 
 __all__ = ["TableSource"]
 
-_CACHED_NBYTES = 256 * 2**20  # tables up to this size stay in memory after parsing
-_BLOCK_ROWS = 32  # rows; small, because each row of a shuffled batch is in another block, which is parsed as a whole
-_PARSED_ROWS = 4096  # rows parsed at a time without the cache; bounds the memory for their text
+_MAX_CACHED_NBYTES = 256 * 2**20  # bytes of parsed rows; a larger table is not cached
+_BLOCK_ROWS = 32  # rows parsed together into the cache; few, because rows of a shuffled batch are in different blocks
+_ROWS_PER_PARSE = 4096  # rows of a slice parsed at a time without a cache; bounds the memory for their text
 
 
 class TableSource(AbstractSource):
-    """One text table: an index finds its lines, and the columns parse them."""
+    """One text table. A `LineIndex` finds its lines, and `CsvColumns` parses them."""
 
     immutable = True
 
@@ -35,7 +35,7 @@ class TableSource(AbstractSource):
         self._length = index.count - columns.first_line
         self._path, self._stamp, self._index, self._columns = file.path, file.stamp, index, columns
         self._reader: _RecordReader | None = _RecordReader(file, index, columns)
-        is_small = self._length * columns.record.itemsize <= _CACHED_NBYTES
+        is_small = self._length * columns.record.itemsize <= _MAX_CACHED_NBYTES
         self._cache = _RecordCache(self._length, columns) if is_small else None
 
     def __len__(self) -> int:
@@ -56,16 +56,16 @@ class TableSource(AbstractSource):
             _gather_slice(reader, rows, out)
         elif len(rows):
             distinct, positions = np.unique(rows, return_inverse=True)
-            _copy_fields(reader.pick(distinct)[positions], out)
+            _copy_fields(reader.read_selected(distinct)[positions], out)
 
     def close(self) -> None:
         """Release the file and the parsed rows."""
         self._reader = self._cache = None
 
     def reopener(self) -> Callable[[], AbstractSource]:
-        """Return a function that reopens the file and reuses its index.
+        """Return a function that reopens the file.
 
-        It makes a new index if the file changed.
+        The function reuses the index, or builds a new one if the file has changed.
         """
         return self._reopen
 
@@ -76,7 +76,7 @@ class TableSource(AbstractSource):
 
 
 class _RecordReader:
-    """Parses rows by number to records."""
+    """Reads rows of the table as records."""
 
     def __init__(self, file: MappedFile, index: LineIndex, columns: CsvColumns) -> None:
         self.file, self._index, self._columns = file, index, columns
@@ -85,18 +85,19 @@ class _RecordReader:
         first = self._columns.first_line
         return self._columns.parse(range(start, stop), self._index.read(self.file, start + first, stop + first))
 
-    def pick(self, rows: Array) -> Array:
-        lines = self._index.pick(self.file, rows + self._columns.first_line)
+    def read_selected(self, rows: Array) -> Array:
+        lines = self._index.read_selected(self.file, rows + self._columns.first_line)
         return self._columns.parse(rows.tolist(), lines)
 
 
 class _RecordCache:
-    """The records of a small table, parsed block by block when rows are gathered."""
+    """Caches the records of a small table. Parses a block when one of its rows is gathered."""
 
     def __init__(self, length: int, columns: CsvColumns) -> None:
-        self._records = np.empty(length, columns.record)  # only pages that are written take memory
+        # The operating system allocates memory for a page when it is first written.
+        self._records = np.empty(length, columns.record)
         self._gathers = [make_gather(self._records[name]) for name in columns.record.names or ()]
-        self._is_parsed = np.zeros(-(-length // _BLOCK_ROWS), np.bool_)  # of each block
+        self._is_parsed = np.zeros(-(-length // _BLOCK_ROWS), np.bool_)  # one flag per block
         self._lock = threading.Lock()
 
     @property
@@ -105,14 +106,13 @@ class _RecordCache:
 
     def gather(self, reader: _RecordReader, rows: Rows, out: Sequence[Array]) -> None:
         if not self._is_parsed.all():
-            self._parse_blocks(reader, _blocks_of(rows))
+            self._parse_blocks(reader, _find_blocks(rows))
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(rows, leaf)
 
     def _parse_blocks(self, reader: _RecordReader, blocks: Array) -> None:
         with self._lock:
-            missing = blocks[~self._is_parsed[blocks]]
-            for block in missing.tolist():
+            for block in blocks[~self._is_parsed[blocks]].tolist():
                 start = block * _BLOCK_ROWS
                 stop = min(start + _BLOCK_ROWS, len(self._records))
                 self._records[start:stop] = reader.read(start, stop)
@@ -120,8 +120,8 @@ class _RecordCache:
 
 
 def _gather_slice(reader: _RecordReader, rows: slice, out: Sequence[Array]) -> None:
-    for start in range(rows.start, rows.stop, _PARSED_ROWS):
-        stop = min(start + _PARSED_ROWS, rows.stop)
+    for start in range(rows.start, rows.stop, _ROWS_PER_PARSE):
+        stop = min(start + _ROWS_PER_PARSE, rows.stop)
         _copy_fields(reader.read(start, stop), [leaf[start - rows.start : stop - rows.start] for leaf in out])
 
 
@@ -130,7 +130,7 @@ def _copy_fields(records: Array, out: Sequence[Array]) -> None:
         leaf[...] = records[name]
 
 
-def _blocks_of(rows: Rows) -> Array:
+def _find_blocks(rows: Rows) -> Array:
     if isinstance(rows, slice):
         return np.arange(rows.start // _BLOCK_ROWS, -(-rows.stop // _BLOCK_ROWS))
     return np.unique(rows // _BLOCK_ROWS)

@@ -1,7 +1,7 @@
-"""Files that gzip compressed as a whole: decompressed into memory when they are opened.
+"""Files that are compressed with gzip as a whole. Forebay decompresses them into memory when it opens them.
 
-A gzip stream does not support seeking, so it must be decompressed from its beginning. The result has the same methods
-as a mapped file. A limit bounds its memory.
+A gzip stream must be decompressed from its beginning, so random reads are impossible. A `GunzippedFile` has the same
+reading methods as a `MappedFile`. A limit bounds its memory.
 """
 
 import gzip
@@ -27,7 +27,7 @@ class GunzippedFile:
         self.nbytes = self.held_nbytes = len(self._data)
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """Return a copy of some bytes; fewer at the end of the file."""
+        """Return `nbytes` bytes from `start`, or fewer at the end of the file."""
         return self._data[start : start + nbytes]
 
     def view(self) -> bytes:

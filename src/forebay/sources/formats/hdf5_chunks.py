@@ -1,8 +1,8 @@
-"""The chunks of one HDF5 dataset, read without the HDF5 library.
+"""The chunks of one HDF5 dataset, read from the mapped file without the HDF5 library.
 
-The module reads plain, byte-shuffled and deflated chunks from the mapped file.
+The module supports chunks that are uncompressed, byte-shuffled or deflated.
 
-A chunk may be narrower than a row. The chunks that hold the same rows form one row of chunks.
+A chunk may contain only a part of each of its rows. The chunks that contain the same rows form one chunk row.
 """
 
 import itertools
@@ -17,13 +17,13 @@ from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
 
-__all__ = ["Hdf5Chunks", "can_decompress", "is_plain"]
+__all__ = ["Hdf5Chunks", "can_decompress", "stores_numpy_values"]
 
 _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
-def is_plain(dataset: Any) -> bool:
-    """Tell whether the values are in this file, in the representation of NumPy."""
+def stores_numpy_values(dataset: Any) -> bool:
+    """Return whether this file contains the values, in a type that NumPy represents in the same way."""
     if dataset.is_virtual or dataset.external:
         return False
     try:
@@ -33,101 +33,104 @@ def is_plain(dataset: Any) -> bool:
 
 
 def can_decompress(dataset: Any) -> bool:
-    """Tell whether this module supports all filters of the dataset."""
+    """Return whether this module supports all filters of a dataset."""
     return all(code in (_DEFLATE, _SHUFFLE) for code, _ in _list_filters(dataset))
 
 
 class Hdf5Chunks:
-    """The chunks of one dataset, by the position of their first element."""
+    """Finds and decompresses the chunks of one dataset.
+
+    The indices of its first element identify a chunk.
+    """
 
     def __init__(self, file: MappedFile, name: str, dataset: Any) -> None:
         self._file, self._name, self._dataset = file, name, dataset
         self._shape, self._chunk_shape, self._dtype = dataset.shape, dataset.chunks, dataset.dtype
         self._filters, self._fill_value = _list_filters(dataset), dataset.fillvalue
         self._chunk_nbytes = int(np.prod(self._chunk_shape)) * self._dtype.itemsize
-        # Positions of the chunks of one row of chunks, along each axis after the first.
-        self._column_starts = [
+        # First index of each chunk of a chunk row, along each axis after the first.
+        self._axis_starts = [
             range(0, length, chunk) for length, chunk in zip(self._shape[1:], self._chunk_shape[1:], strict=True)
         ]
         self._lock = threading.Lock()
-        self._positions: dict[tuple[int, ...], Any] | None = None
+        self._infos: dict[tuple[int, ...], Any] | None = None
 
-    def plain_offsets(self) -> Array | None:
-        """Return the file offset of each chunk, if chunks are plain rows.
+    def find_row_offsets(self) -> Array | None:
+        """Return the file offset of the first row of each chunk.
 
-        Return None unless all chunks hold complete rows and have no filter.
+        Return None unless all chunks contain complete rows and have no filter.
         """
         if self._filters or self._chunk_shape[1:] != self._shape[1:]:
             return None
-        index = self._index()
+        infos = self._chunk_infos()
         starts = [(row, *(0,) * (len(self._shape) - 1)) for row in range(0, self._shape[0], self._chunk_shape[0])]
-        if not starts or any(start not in index for start in starts):
-            return None  # chunks that were never written hold the fill value
-        offsets = np.asarray([index[start].byte_offset for start in starts], np.int64)
+        if not starts or any(start not in infos for start in starts):
+            return None  # a chunk that was never written has the fill value and no offset
+        offsets = np.asarray([infos[start].byte_offset for start in starts], np.int64)
         return offsets if offsets.max() + self._chunk_nbytes <= self._file.nbytes else None
 
     def decompress(self, number: int, target: Array) -> None:
-        """Write the rows of one row of chunks to `target`."""
+        """Write the rows of chunk row `number` to `target`."""
         first = number * self._chunk_shape[0]
-        for starts in itertools.product(*self._column_starts):
-            part = tuple(slice(start, start + size) for start, size in zip(starts, self._chunk_shape[1:], strict=True))
-            region = target[(slice(None), *part)]
-            info = self._index().get((first, *starts))
+        for starts in itertools.product(*self._axis_starts):
+            slices = [slice(start, start + size) for start, size in zip(starts, self._chunk_shape[1:], strict=True)]
+            region = target[(slice(None), *slices)]
+            info = self._chunk_infos().get((first, *starts))
             if info is None:
                 region[...] = self._fill_value
             else:
-                chunk = self._read(info, (first, *starts))
+                chunk = self._read_chunk(info, (first, *starts))
                 region[...] = chunk[tuple(map(slice, region.shape))]
 
-    def _index(self) -> dict[tuple[int, ...], Any]:
-        """Return the position of every chunk; query the library only once."""
+    def _chunk_infos(self) -> dict[tuple[int, ...], Any]:
+        """Return h5py's record of each stored chunk. Only the first call queries the library."""
         with self._lock:
-            if self._positions is None:
-                found: dict[tuple[int, ...], Any] = {}
+            if self._infos is None:
+                infos: dict[tuple[int, ...], Any] = {}
                 if self._dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED:
-                    self._list_chunks(found)
-                self._positions = found
-            return self._positions
+                    self._list_chunks(infos)
+                self._infos = infos
+            return self._infos
 
-    def _list_chunks(self, found: dict[tuple[int, ...], Any]) -> None:
+    def _list_chunks(self, infos: dict[tuple[int, ...], Any]) -> None:
         try:
-            self._dataset.id.chunk_iter(lambda info: found.update({info.chunk_offset: info}))
+            self._dataset.id.chunk_iter(lambda info: infos.update({info.chunk_offset: info}))
         except Exception as error:
             raise SourceError(
                 f"the chunks of {self._name!r} in {self._file.path} cannot be found: {error}. "
                 "Write or download the file again."
             ) from error
 
-    def _read(self, info: Any, start: tuple[int, ...]) -> Array:
+    def _read_chunk(self, info: Any, start: tuple[int, ...]) -> Array:
         if info.byte_offset + info.size > self._file.nbytes:
-            raise self._damaged(start, f"it ends after the {self._file.nbytes} bytes of the file")
+            raise self._damage_error(start, f"it ends after the {self._file.nbytes} bytes of the file")
         data: Any = self._file.array((info.size,), np.dtype(np.uint8), offset=info.byte_offset)
         is_shuffled = False
         for number, (code, _) in reversed(list(enumerate(self._filters))):
             if info.filter_mask >> number & 1:
-                continue  # the writer skipped this filter, for example because the chunk would not have shrunk
+                continue  # the writer skipped this filter, for example because the chunk did not become smaller
             if code == _DEFLATE:
                 data = self._inflate(data, start)
             else:
                 is_shuffled = True
         if len(data) != self._chunk_nbytes:
-            raise self._damaged(start, f"it has {len(data)} bytes instead of {self._chunk_nbytes}")
+            raise self._damage_error(start, f"it has {len(data)} bytes instead of {self._chunk_nbytes}")
         values = _unshuffle(data, self._dtype.itemsize) if is_shuffled else np.frombuffer(data, np.uint8)
         chunk: Array = values.view(self._dtype).reshape(self._chunk_shape)
         return chunk
 
     def _inflate(self, data: Any, start: tuple[int, ...]) -> bytes:
-        """Inflate without the GIL.
+        """Inflate a chunk without holding the GIL.
 
-        The caller checks the length, which detects a chunk that is too long.
+        The caller verifies the length of the result.
         """
         try:
             inflated: bytes = isal_zlib.decompress(data, bufsize=self._chunk_nbytes)
-        except isal_zlib.error as error:  # type: ignore[misc]  # an instance, according to its stubs
-            raise self._damaged(start, str(error)) from error
+        except isal_zlib.error as error:  # type: ignore[misc]  # the stubs declare an instance, not a class
+            raise self._damage_error(start, str(error)) from error
         return inflated
 
-    def _damaged(self, start: tuple[int, ...], reason: str) -> SourceError:
+    def _damage_error(self, start: tuple[int, ...], reason: str) -> SourceError:
         return SourceError(
             f"the chunk of {self._name!r} in {self._file.path} that begins at {start} cannot be decompressed: "
             f"{reason}. Write or download the file again."
@@ -135,11 +138,12 @@ class Hdf5Chunks:
 
 
 def _list_filters(dataset: Any) -> list[tuple[int, Any]]:
+    """Return the code and the parameters of each filter."""
     properties = dataset.id.get_create_plist()
     return [properties.get_filter(number)[::2] for number in range(properties.get_nfilters())]
 
 
 def _unshuffle(data: Any, itemsize: int) -> Array:
-    """Undo the shuffle filter, which stores bytes of equal significance together."""
+    """Undo the shuffle filter, which stores the first bytes of all values, then the second bytes, and so on."""
     planes = np.frombuffer(data, np.uint8).reshape(itemsize, -1)
     return np.ascontiguousarray(planes.T).reshape(-1)

@@ -1,4 +1,4 @@
-"""Decodes images of one size and number of channels with Pillow."""
+"""Decoding of images with Pillow, to arrays of one shape."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,17 +19,17 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["ImageDecoder"]
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# Channels of Pillow's modes with 8 bits in a channel. uint8 cannot hold the other modes (16-bit, float).
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
+# Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
 
 
 class ImageDecoder:
-    """Decodes images of one size and number of channels.
+    """Decodes images to uint8 arrays of one shape: height, width, channels.
 
-    The first image decides both, unless `size` or `channels` is given. Then all images are converted.
+    With `size` or `channels`, it converts all images. Otherwise all images must have those of the first image.
 
-    An image is a path or an open file. `name` stands for it in error messages.
+    An image is a path or an open file. `name` is its name in error messages.
     """
 
     def __init__(
@@ -39,13 +39,18 @@ class ImageDecoder:
             raise SpecError(f"channels={channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
         if size is not None and (len(size) != 2 or min(size) < 1):
             raise SpecError(f"size={size!r} is not a size. Pass (height, width).")
-        self._first_name, self._resizes, self._converts = name, size is not None, channels is not None
+        self._first_name, self._has_size_option, self._has_channels_option = (
+            name,
+            size is not None,
+            channels is not None,
+        )
         with _open_image(name, first) as image:
             height, width = size or (image.height, image.width)
             self._shape = (int(height), int(width), channels or _count_channels(name, image))
         self.spec = ArraySpec(self._shape, np.uint8)
 
     def decode(self, name: str, file: Path | IO[bytes], out: Array) -> None:
+        """Decode an image into `out`."""
         height, width, channels = self._shape
         with _open_image(name, file) as image:
             self._validate(name, image)
@@ -56,22 +61,22 @@ class ImageDecoder:
 
     def _validate(self, name: str, image: Any) -> None:
         height, width, channels = self._shape
-        found = _count_channels(name, image)
-        if not self._resizes and image.size != (width, height):
+        image_channels = _count_channels(name, image)
+        if not self._has_size_option and image.size != (width, height):
             raise SourceError(
                 f"{name} is {image.height} x {image.width}, but {self._first_name} is {height} x {width} "
                 f"(height x width). Pass size=({height}, {width}) to resize all images."
             )
-        if not self._converts and found != channels:
+        if not self._has_channels_option and image_channels != channels:
             raise SourceError(
-                f"{name} has {found} channels (mode {image.mode}), but {self._first_name} has {channels}. "
+                f"{name} has {image_channels} channels (mode {image.mode}), but {self._first_name} has {channels}. "
                 f"Pass channels={channels} to convert all images."
             )
 
 
 @contextmanager
 def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
-    """Open an image and read its header. Convert any error of Pillow to a `SourceError`."""
+    """Open an image and read its header. Raise a `SourceError` for any error of Pillow."""
     try:
         with Image.open(file) as image:
             _validate_pixel_count(name, image)
@@ -83,7 +88,10 @@ def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
 
 
 def _validate_pixel_count(name: str, image: Any) -> None:
-    """Raise an error above Pillow's limit. Pillow itself only warns up to twice the limit."""
+    """Raise an error if the image exceeds Pillow's pixel limit.
+
+    Pillow itself only warns, up to twice the limit.
+    """
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise SourceError(

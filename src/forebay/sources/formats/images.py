@@ -1,9 +1,8 @@
 """Image files as a source: one file is one row.
 
-Pillow decodes a file when its row is gathered.
-
-Opening reads only the header of the first file. Every other file is compared with it when it is decoded. Pillow
-releases the GIL while it decodes and resizes, so several threads decode in parallel.
+Opening reads only the header of the first file. Pillow decodes a file when its row is gathered, and Forebay then
+compares its size and channels with the first file. Pillow releases the GIL while it decodes and resizes, so several
+threads decode in parallel.
 """
 
 from collections.abc import Sequence
@@ -21,9 +20,9 @@ __all__ = ["ImageSource", "open_image"]
 
 
 class _ImageOpener:
-    """Opens one image, or many as one source (`MultiFileOpener`).
+    """Opens one image, or many images as one source (see `MultiFileOpener`).
 
-    Each file is only one row, so one source per file would be too slow.
+    A file is only one row, so one source per file would be too slow.
     """
 
     def __call__(
@@ -38,9 +37,10 @@ class _ImageOpener:
 
         The row is a single uint8 array of shape (height, width, channels).
 
-        Gray images have 1 channel, color images 3, images with transparency 4. The first file decides for all files,
-        or `channels=1`, `3` or `4` converts them. `size=(height, width)` resizes (bilinear, antialiased). An animation
-        gives its first frame. Orientation tags are ignored.
+        Gray images have 1 channel, color images 3, images with transparency 4. All files must have the size and the
+        channels of the first file, unless an option converts them: `size=(height, width)` resizes images (bilinear,
+        antialiased), and `channels=1`, `3` or `4` converts channels. An animation becomes its first frame. Orientation
+        tags are ignored.
         """
         return self.open_many([path], spec=spec, size=size, channels=channels)
 
@@ -52,7 +52,10 @@ class _ImageOpener:
         size: tuple[int, int] | None = None,
         channels: int | None = None,
     ) -> "ImageSource":
-        """Open many images as one source, one row for each. See `open_image`."""
+        """Open many images as one source with one row per image.
+
+        `__call__` describes the options.
+        """
         return ImageSource([Path(path) for path in paths], spec=spec, size=size, channels=channels)
 
 
@@ -60,7 +63,7 @@ open_image = _ImageOpener()
 
 
 class ImageSource(AbstractSource):
-    """Images of one size and number of channels; each is one row."""
+    """A source whose rows are images of one size and number of channels."""
 
     immutable = True
 
@@ -83,5 +86,7 @@ class ImageSource(AbstractSource):
 
     def _decode(self, path: Path, out: Array) -> None:
         if not path.is_file():
-            raise SourceChangedError(f"{path} existed when it was opened and is missing now. Make the feed again.")
+            raise SourceChangedError(
+                f"{path} existed when it was opened and is missing now. Create the pipeline again."
+            )
         self._decoder.decode(str(path), path, out)

@@ -1,7 +1,7 @@
-"""`.npy` files, mapped: rows are gathered from the file itself.
+"""`.npy` files as a source: rows are gathered from the mapped file.
 
-The header is not trusted. NumPy parses it as a plain literal, never as a pickle, from a bounded number of bytes. Then
-the claimed size is compared with the size of the file.
+The header may come from an untrusted file. NumPy parses it as a literal, never as a pickle, from a limited number of
+bytes. Forebay then compares the claimed array size with the file size.
 """
 
 import io
@@ -18,10 +18,14 @@ from forebay.sources.files.match_spec import match_spec
 
 __all__ = ["MAX_HEADER_NBYTES", "NpyHeader", "open_npy", "parse_header"]
 
-_MAX_LITERAL_NBYTES = 10_000  # NumPy's own limit: a longer literal may take long to parse, or exhaust the stack
-MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # magic, version, length, literal
-_MAX_EMPTY_ROW_NBYTES = 2**30  # largest row size accepted for an array without rows
-_MAX_ARRAY_NBYTES = 2**62
+_MAX_LITERAL_NBYTES = (
+    10_000  # bytes; NumPy's own limit, because a longer literal may take long to parse or exhaust the stack
+)
+MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
+_MAX_EMPTY_ROW_NBYTES = (
+    2**30
+)  # bytes; the largest row size for an array without rows, where the file size proves nothing
+_MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -30,11 +34,11 @@ def open_npy(path: PathName, *, spec: Tree | None = None) -> MappedSource:
 
     Rows are along the first axis. A row is a single array.
 
-    With `spec=`, the file must match it, and rows get its structure: with `spec={"x": ArraySpec((3,), "float32")}` the
-    array has a name.
+    With `spec=`, the file must match the spec, and rows get its structure: with
+    `spec={"x": ArraySpec((3,), "float32")}` a row is a dict with the field `x`.
 
-    If the file shrinks while it is fed, the next gather raises `SourceChangedError`. Only a file that shrinks during
-    the copy of one batch can still end the process (see `forebay.sources.files.mapped`).
+    If the file shrinks while a feed reads it, the next gather raises `SourceChangedError`. If it shrinks while a gather
+    copies rows, the operating system may end the process (see `forebay.sources.files.mapped`).
     """
     file = MappedFile(path)
     header = parse_header(file.read(0, MAX_HEADER_NBYTES), str(path))
@@ -49,16 +53,19 @@ class NpyHeader:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     order: Literal["C", "F"]
-    nbytes: int  # of the header; the data follows
+    nbytes: int  # size of the header; the data begins at this offset
 
     @property
     def row_spec(self) -> ArraySpec:
-        # A dtype may have a shape itself, such as ("f4", (3,)). It follows the shape of the array.
+        # A dtype may have its own shape, such as ("f4", (3,)). Its axes follow the axes of the array.
         return ArraySpec((*self.shape[1:], *self.dtype.shape), self.dtype.base)
 
 
 def parse_header(head: bytes, name: str) -> NpyHeader:
-    """Parse a header from the first bytes of a file. Errors call the file `name`."""
+    """Parse the header in the first bytes of a file.
+
+    Error messages use `name` for the file.
+    """
     stream = io.BytesIO(head[:MAX_HEADER_NBYTES])
     try:
         version = np.lib.format.read_magic(stream)
@@ -69,11 +76,11 @@ def parse_header(head: bytes, name: str) -> NpyHeader:
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
-    _validate(header, name)
+    _validate_header(header, name)
     return header
 
 
-def _validate(header: NpyHeader, name: str) -> None:
+def _validate_header(header: NpyHeader, name: str) -> None:
     if header.dtype.hasobject:
         raise SourceError(
             f"{name} holds Python objects (dtype {header.dtype}). Only pickle can read them, and a pickle can run any "
@@ -81,7 +88,7 @@ def _validate(header: NpyHeader, name: str) -> None:
         )
     if not header.shape:
         raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
-    # For an array without rows or bytes, the file size does not confirm the claimed shape.
+    # The size of the file cannot confirm the shape of an array without rows or without bytes.
     is_plausible = header.shape[0] > 0 or header.row_spec.nbytes <= _MAX_EMPTY_ROW_NBYTES
     if header.dtype.itemsize == 0 or not is_plausible or not _is_addressable(header):
         raise SourceError(
@@ -90,9 +97,9 @@ def _validate(header: NpyHeader, name: str) -> None:
 
 
 def _is_addressable(header: NpyHeader) -> bool:
-    """Tell whether NumPy accepts the shape.
+    """Return whether NumPy accepts the shape.
 
-    Lengths must be integers, and the product of nonzero lengths must be below NumPy's limit.
+    Lengths must be nonnegative integers. The product of the nonzero lengths must be below NumPy's limit.
     """
     if not all(type(length) is int and length >= 0 for length in header.shape):
         return False

@@ -1,10 +1,11 @@
 """`.npz` files as a source.
 
-Stored members are mapped in the archive. Deflated members are inflated on first use.
+A zip archive contains a member as it is ("stored") or compressed ("deflated"). Rows of stored members are gathered from
+the mapped file. Deflated members are inflated completely when a row is first needed. A feed inflates several members
+in parallel, in advance.
 
-A stored member begins at any byte of the archive, so it is rarely aligned. Rows are gathered as bytes, for which
-alignment does not matter. Checksums of stored members are not verified, because that would read all their data; those
-of deflated members are. Several members are inflated in parallel, in advance if the upcoming rows are known.
+A stored member may begin at any byte of the archive, so its values are rarely aligned. Gathers copy bytes, so alignment
+does not matter. Checksums of stored members are not verified, because that would read all data.
 """
 
 import math
@@ -37,21 +38,21 @@ __all__ = ["NpzSource", "open_npz", "validate_member_size"]
 def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
     """Open one `.npz` file as a dict of its members, without reading their data.
 
-    `members=["x", "y"]` selects members. With `spec=`, the names of its leaves select members, which must match it.
-    Members written by `numpy.savez` are mapped and take no memory. Members of `savez_compressed` are inflated
-    completely when a row is first needed, or in advance in a feed. They stay in memory until the source is closed;
-    among many files, until the pool closes the file.
+    `members=["x", "y"]` selects members. With `spec=`, the names of its leaves select members, which must match the
+    spec. Members written by `numpy.savez` are mapped and use no memory. Members written by `savez_compressed` are
+    inflated when a row is first needed. They stay in memory until the source is closed. In a source of many files, the
+    file pool may close a file earlier.
     """
     file = MappedFile(path)
-    found = {member.name: member for member in list_members(file)}
+    zip_members = {member.name: member for member in list_members(file)}
     if members is None:
-        members = list(found) if spec is None else as_specs(spec)[1].paths
-    validate_names(path, "member", members, list(found))
-    return NpzSource(file, [_open_member(file, found[name]) for name in members], list(members), spec)
+        members = list(zip_members) if spec is None else as_specs(spec)[1].paths
+    validate_names(path, "member", members, list(zip_members))
+    return NpzSource(file, [_open_member(file, zip_members[name]) for name in members], list(members), spec)
 
 
 class NpzSource(AbstractSource):
-    """The members of one archive, row by row."""
+    """A source whose leaves are the members of one archive."""
 
     immutable = True
 
@@ -61,8 +62,8 @@ class NpzSource(AbstractSource):
         self.structure = match_spec(file.path, self.specs, dict_structure(names), spec)
         self._file = file
         self._members = list(members)
-        self._deflated = [member for member in members if isinstance(member, _DeflatedMember)]
-        self.decompressed_nbytes = sum(member.decompressed_nbytes for member in self._deflated)
+        self._deflated_members = [member for member in members if isinstance(member, _DeflatedMember)]
+        self.decompressed_nbytes = sum(member.decompressed_nbytes for member in self._deflated_members)
         self.chunk_policy, self.read_decision = self._describe_reads()
 
     def __len__(self) -> int:
@@ -81,61 +82,63 @@ class NpzSource(AbstractSource):
             member.gather(rows, leaf)
 
     def decompress(self) -> None:
-        # Several threads may call this: each first inflates members that no other thread has begun.
-        for member in self._deflated:
+        # Several threads may call this. Each thread first inflates members that no other thread has begun.
+        for member in self._deflated_members:
             member.decompress(wait=False)
-        for member in self._deflated:
+        for member in self._deflated_members:
             member.decompress()
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Inflate all members in the background, several at a time.
+        """Inflate all deflated members in the background, several at a time.
 
-        An archive with one deflated member is inflated on first use instead.
+        A single deflated member is not prefetched. The first gather inflates it.
         """
-        sizes = [member.decompressed_nbytes for member in self._deflated]
+        sizes = [member.decompressed_nbytes for member in self._deflated_members]
         if len(sizes) < 2:
             return None
         all_members = dict.fromkeys(range(len(sizes)), 1)  # every group needs all members
         return DecompressAhead(
             upcoming,
             lambda rows: all_members,
-            lambda number: nullcontext(self._deflated[number]),
+            lambda number: nullcontext(self._deflated_members[number]),
             nbytes=sizes,
             budget_nbytes=sum(sizes),
         )
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the mapped members, if all are mapped."""
+        """Return the memory of the members, or an empty list if a member is deflated."""
         regions = [member.memory() for member in self._members]
         return list(chain(*regions)) if all(regions) else []
 
     def file_extents(self) -> list[list[FileExtent]]:
-        """Return the positions of the members in the archive, if all are stored."""
+        """Return the file extents of the members, or an empty list if a member is deflated."""
         arrays = [member.array for member in self._members if isinstance(member, _StoredMember)]
         return self._file.file_extents(locate_extents(arrays)) if len(arrays) == len(self._members) else []
 
     def close(self) -> None:
-        """Release the file and the inflated members, after gathers that still run."""
-        self._members, self._deflated = [], []
+        """Release the file and the inflated members. Gathers that still run keep them until they end."""
+        self._members, self._deflated_members = [], []
 
     def _describe_reads(self) -> tuple[ChunkPolicy, Decision | None]:
-        if not self._deflated:
+        if not self._deflated_members:
             return ChunkPolicy(), None
-        row_nbytes = sum(member.spec.nbytes for member in self._deflated)
-        how = f"members are inflated completely, {describe_codec()}, one on each core"
-        counts = f"{len(self._deflated)} of {len(self._members)} members of {self._file.path.name} are deflated"
-        return ChunkPolicy(self._length, row_nbytes, (how,)), Decision("reads", "inflated", f"{counts}; {how}")
+        row_nbytes = sum(member.spec.nbytes for member in self._deflated_members)
+        method = f"members are inflated completely, {describe_codec()}, one on each core"
+        counts = f"{len(self._deflated_members)} of {len(self._members)} members of {self._file.path.name} are deflated"
+        return ChunkPolicy(self._length, row_nbytes, (method,)), Decision("reads", "inflated", f"{counts}; {method}")
 
 
 class _StoredMember:
-    """A stored member: rows are gathered from the mapped file."""
+    """A stored member. Rows are gathered from the mapped file."""
 
     held_nbytes = 0
 
-    def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
-        header = parse_header(file.read(zipped.offset, min(zipped.nbytes, MAX_HEADER_NBYTES)), name)
-        validate_member_size(header, name, zipped)
-        self.array = file.array(header.shape, header.dtype, offset=zipped.offset + header.nbytes, order=header.order)
+    def __init__(self, file: MappedFile, name: str, zip_member: ZipMember) -> None:
+        header = parse_header(file.read(zip_member.offset, min(zip_member.nbytes, MAX_HEADER_NBYTES)), name)
+        validate_member_size(header, name, zip_member)
+        self.array = file.array(
+            header.shape, header.dtype, offset=zip_member.offset + header.nbytes, order=header.order
+        )
         self.length, self.spec = header.shape[0], header.row_spec
         self.gather = make_gather(self.array)
 
@@ -144,15 +147,17 @@ class _StoredMember:
 
 
 class _DeflatedMember:
-    """A deflated member: the first thread that needs a row inflates it once."""
+    """A deflated member. The first thread that needs a row inflates it."""
 
-    def __init__(self, file: MappedFile, name: str, zipped: ZipMember) -> None:
-        self._data = DeflatedData(file, name, zipped.offset, zipped.stored_nbytes, zipped.nbytes, zipped.crc)
+    def __init__(self, file: MappedFile, name: str, zip_member: ZipMember) -> None:
+        self._data = DeflatedData(
+            file, name, zip_member.offset, zip_member.stored_nbytes, zip_member.nbytes, zip_member.crc
+        )
         self._data.validate()
-        self._header = parse_header(self._data.inflate_head(min(zipped.nbytes, MAX_HEADER_NBYTES)), name)
-        validate_member_size(self._header, name, zipped)
+        self._header = parse_header(self._data.inflate_head(min(zip_member.nbytes, MAX_HEADER_NBYTES)), name)
+        validate_member_size(self._header, name, zip_member)
         self.length, self.spec = self._header.shape[0], self._header.row_spec
-        self.held_nbytes, self.decompressed_nbytes = 0, zipped.nbytes
+        self.held_nbytes, self.decompressed_nbytes = 0, zip_member.nbytes
         self._lock = threading.Lock()
         self._gather: GatherFunction | None = None
 
@@ -164,9 +169,9 @@ class _DeflatedMember:
         return []
 
     def decompress(self, *, wait: bool = True) -> None:
-        """Inflate the member, unless this was done before.
+        """Inflate the member if it is not inflated yet.
 
-        Without `wait`, skip it if another thread has begun.
+        With `wait=False`, return at once if another thread is inflating it.
         """
         if self._gather is None and (wait or not self._lock.locked()):
             self._inflate()
@@ -183,19 +188,19 @@ class _DeflatedMember:
 _Member: TypeAlias = _StoredMember | _DeflatedMember
 
 
-def _open_member(file: MappedFile, zipped: ZipMember) -> _Member:
-    name = f"{zipped.name!r} in {file.path}"
-    return (_DeflatedMember if zipped.is_deflated else _StoredMember)(file, name, zipped)
+def _open_member(file: MappedFile, zip_member: ZipMember) -> _Member:
+    name = f"{zip_member.name!r} in {file.path}"
+    return (_DeflatedMember if zip_member.is_deflated else _StoredMember)(file, name, zip_member)
 
 
-def validate_member_size(header: NpyHeader, name: str, zipped: ZipMember) -> None:
-    """Raise an error unless the array fills its member exactly.
+def validate_member_size(header: NpyHeader, name: str, zip_member: ZipMember) -> None:
+    """Raise an error unless header and array have exactly the size of the member.
 
-    This bounds the size that a damaged header can claim.
+    Otherwise a damaged header could claim any size.
     """
-    claimed = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
-    if claimed != zipped.nbytes:
+    claimed_nbytes = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
+    if claimed_nbytes != zip_member.nbytes:
         raise SourceError(
-            f"{name} is damaged: its header claims {claimed} bytes (shape {header.shape}, {header.dtype}), "
-            f"the archive claims {zipped.nbytes}. Write or download the file again."
+            f"{name} is damaged: its header claims {claimed_nbytes} bytes (shape {header.shape}, {header.dtype}), "
+            f"the archive claims {zip_member.nbytes}. Write or download the file again."
         )

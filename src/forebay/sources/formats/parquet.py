@@ -1,6 +1,6 @@
 """Parquet files as a source.
 
-A row group is the smallest unit that can be read, so columns are decompressed one row group at a time.
+Columns are decompressed one row group at a time, because a row group is the smallest unit that pyarrow can read.
 """
 
 import threading
@@ -31,19 +31,27 @@ def open_parquet(
 ) -> ColumnsSource:
     """Open one Parquet file as a dict of its columns, without reading data.
 
-    Columns of numbers and of lists of one length become leaves. If the type does not define the length, `spec=` must.
-    `columns=["x", "y"]` selects columns. `decode={"image": function}` converts each value of a column of any type to an
-    array. At most `max_held_nbytes` of decompressed row groups stay in memory.
+    Columns of numbers and of lists of one length become leaves. If the column type does not define the length, `spec=`
+    must define it. `columns=["x", "y"]` selects columns. `decode={"image": function}` converts each value of a column
+    to an array. At most `max_held_nbytes` of decompressed row groups stay in memory.
     """
-    mapped = MappedFile(path)
-    file = _ParquetFile(mapped)
-    selected = select_columns(
-        mapped.path, file.schema, columns=columns, spec=spec, decode=decode, first_value=file.first_value
+    mapped_file = MappedFile(path)
+    parquet_file = _ParquetFile(mapped_file)
+    selected_columns = select_columns(
+        mapped_file.path,
+        parquet_file.schema,
+        columns=columns,
+        spec=spec,
+        decode=decode,
+        read_first_value=parquet_file.read_first_value,
     )
-    opened = [ChunkedColumn(column.spec, file.boundaries, file.make_decompress(column)) for column in selected]
-    handle = FileHandle(mapped.path, mapped.check_size, file.close)
-    structure = dict_structure([column.name for column in selected])
-    return ColumnsSource(handle, opened, structure, spec=spec, max_held_nbytes=max_held_nbytes)
+    leaf_columns = [
+        ChunkedColumn(column.spec, parquet_file.boundaries, parquet_file.make_decompress(column))
+        for column in selected_columns
+    ]
+    handle = FileHandle(mapped_file.path, mapped_file.check_size, parquet_file.close)
+    structure = dict_structure([column.name for column in selected_columns])
+    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=max_held_nbytes)
 
 
 class _ParquetFile:
@@ -52,57 +60,60 @@ class _ParquetFile:
     Each thread has its own reader, because pyarrow readers are not thread-safe.
     """
 
-    def __init__(self, mapped: MappedFile) -> None:
-        self._mapped, self._readers = mapped, threading.local()
+    def __init__(self, mapped_file: MappedFile) -> None:
+        self._mapped_file, self._readers = mapped_file, threading.local()
         self._metadata: Any = None
-        reader = self._reader()
+        reader = self._thread_reader()
         self._metadata, self.schema = reader.metadata, reader.schema_arrow
-        rows = [self._metadata.row_group(number).num_rows for number in range(self._metadata.num_row_groups)]
-        self.boundaries = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+        row_counts = [self._metadata.row_group(number).num_rows for number in range(self._metadata.num_row_groups)]
+        # First row of each row group, then the number of rows.
+        self.boundaries = np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
 
-    def first_value(self, name: str) -> Any:
+    def read_first_value(self, name: str) -> Any:
         """Return the first value of a column."""
-        for batch in self._reader().iter_batches(1, columns=[name]):
+        for batch in self._thread_reader().iter_batches(1, columns=[name]):
             return batch.column(0)[0].as_py()
         raise SourceError(
-            f"{self._mapped.path} has no rows, so the result of decode= for {name!r} is unknown. "
+            f"{self._mapped_file.path} has no rows, so the result of decode= for {name!r} is unknown. "
             "Describe it with spec=."
         )
 
     def make_decompress(self, column: ArrowColumn) -> DecompressChunk:
+        """Return a function that decompresses one row group of a column."""
+
         def decompress(group: int, target: Array) -> None:
-            target[...] = column.to_numpy(self._read(group, column.name), int(self.boundaries[group]))
+            target[...] = column.to_numpy(self._read_row_group(group, column.name), int(self.boundaries[group]))
 
         return decompress
 
     def close(self) -> None:
         self._readers = threading.local()
 
-    def _read(self, group: int, name: str) -> Any:
+    def _read_row_group(self, group: int, name: str) -> Any:
         try:
-            table = self._reader().read_row_group(group, columns=[name], use_threads=False)
-            table.validate()  # without it, a damaged file could crash the process later
+            table = self._thread_reader().read_row_group(group, columns=[name], use_threads=False)
+            table.validate()  # otherwise a damaged file could crash the process later
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(
-                f"row group {group} of {name!r} in {self._mapped.path} cannot be read: {error}. "
+                f"row group {group} of {name!r} in {self._mapped_file.path} cannot be read: {error}. "
                 "Write or download it again."
             ) from error
         if len(table) != self.boundaries[group + 1] - self.boundaries[group]:
             raise SourceError(
-                f"{self._mapped.path} is damaged: row group {group} of {name!r} has {len(table)} rows. "
+                f"{self._mapped_file.path} is damaged: row group {group} of {name!r} has {len(table)} rows. "
                 "Write or download it again."
             )
         return table.column(0).combine_chunks()
 
-    def _reader(self) -> Any:
-        reader = getattr(self._readers, "reader", None)  # of this thread
+    def _thread_reader(self) -> Any:
+        reader = getattr(self._readers, "reader", None)  # the reader of this thread
         if reader is None:
-            memory = self._mapped.array((self._mapped.nbytes,), np.dtype(np.uint8), offset=0)
+            memory = self._mapped_file.array((self._mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
             try:
                 reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self._metadata)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise SourceError(
-                    f"{self._mapped.path} cannot be read as Parquet: {error}. Write or download it again."
+                    f"{self._mapped_file.path} cannot be read as Parquet: {error}. Write or download it again."
                 ) from error
             self._readers.reader = reader
         return reader

@@ -1,4 +1,4 @@
-"""Raw records without a header, mapped. The user's spec describes a record."""
+"""Files of raw records as a source. The user's spec describes a record."""
 
 import sys
 from typing import Any, Literal
@@ -19,11 +19,11 @@ def open_binary(
     byteorder: Literal["little", "big"] = sys.byteorder,
     skip_nbytes: int = 0,
 ) -> MappedSource:
-    """Open a file of fixed-size records.
+    """Open a file of fixed-size records as a source with one row per record.
 
-    A record is one row: its leaves in the order of the spec, without padding.
+    A record contains the leaves in the order of the spec, without padding. For example, this reads CIFAR records:
+    `open_binary("train.bin", spec={"label": "uint8", "image": ArraySpec((32, 32, 3), "uint8")})`.
 
-    `open_binary("train.bin", spec={"label": "uint8", "image": ArraySpec((32, 32, 3), "uint8")})` reads CIFAR records.
     `skip_nbytes` skips a header. Rows are converted to the byte order of this machine.
     """
     specs, structure = validate_record_spec(path, spec)
@@ -34,9 +34,9 @@ def open_binary(
 
 
 def validate_record_spec(path: PathName, spec: Tree | None) -> tuple[tuple[ArraySpec, ...], Structure]:
-    """Return the leaves and the structure of a record.
+    """Return the specs and the structure of a record.
 
-    Raise an error without a spec of fixed size.
+    Raise an error if the spec is missing or has no fixed size.
     """
     if spec is None:
         raise SpecError(
@@ -44,26 +44,28 @@ def validate_record_spec(path: PathName, spec: Tree | None) -> tuple[tuple[Array
             "spec={'label': 'uint8', 'image': forebay.ArraySpec((32, 32, 3), 'uint8')}."
         )
     specs, structure = as_specs(spec)
-    for leaf, row, name in zip(flatten(spec)[0], specs, structure.paths, strict=True):
-        row.check(name)
-        if row.ragged:
-            raise SpecError(f"{name!r} is {row}, but records of {path} have a fixed size. Replace None by a length.")
-        _validate_byte_order(leaf, name)
+    for user_leaf, leaf_spec, name in zip(flatten(spec)[0], specs, structure.paths, strict=True):
+        leaf_spec.check(name)
+        if leaf_spec.ragged:
+            raise SpecError(
+                f"{name!r} is {leaf_spec}, but records of {path} have a fixed size. Replace None by a length."
+            )
+        _validate_byte_order(user_leaf, name)
     return specs, structure
 
 
-def _validate_byte_order(leaf: Any, name: str) -> None:
-    """Raise an error for a dtype with a foreign byte order.
+def _validate_byte_order(user_leaf: Any, name: str) -> None:
+    """Raise an error if the user's dtype has a foreign byte order.
 
-    Specs are always native, so the byte order would be ignored.
+    A spec always has the native byte order, so Forebay would ignore the user's.
     """
-    dtype = leaf if isinstance(leaf, str | np.dtype) else getattr(leaf, "dtype", None)
+    dtype = user_leaf if isinstance(user_leaf, str | np.dtype) else getattr(user_leaf, "dtype", None)
     if isinstance(dtype, str | np.dtype) and not np.dtype(dtype).isnative:
         raise SpecError(f"{name!r} has the byte order of another machine. Pass byteorder='big' or 'little' instead.")
 
 
 def record_dtype(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big"]) -> np.dtype[Any]:
-    """Return the dtype of a record: one field for each leaf, without padding."""
+    """Return the dtype of a record: one field per leaf, without padding."""
     if byteorder not in ("little", "big"):
         raise SpecError(f"byteorder={byteorder!r} is unknown. Choose 'little' or 'big'.")
     fields = enumerate(specs)
@@ -71,9 +73,9 @@ def record_dtype(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big
 
 
 def count_records(path: PathName, nbytes: int, record: np.dtype[Any], skip_nbytes: int) -> int:
-    """Return the number of records.
+    """Return the number of records in a file of `nbytes` bytes.
 
-    Raise an error if the file does not end with a complete record.
+    Raise an error if the last record is incomplete.
     """
     data_nbytes = nbytes - skip_nbytes
     if record.itemsize == 0:

@@ -1,6 +1,6 @@
-"""The samples of a tar archive.
+"""An index of the samples of a tar archive.
 
-Members of one sample have equal names up to the first dot.
+The members of a sample follow each other and have the same name up to the first dot.
 """
 
 import io
@@ -18,15 +18,15 @@ from forebay.sources.formats.gzip_file import GunzippedFile, ReadableFile
 
 __all__ = ["Sample", "TarMember", "list_samples", "scan_headers"]
 
-_BLOCK_NBYTES = 512  # tar stores headers and data in blocks of this size
+_BLOCK_NBYTES = 512  # bytes; tar stores headers and data in blocks of this size
 
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One member, stored uncompressed in the archive."""
+    """Name and position of one file in the archive."""
 
     name: str
-    offset: int
+    offset: int  # of the first byte of data
     nbytes: int
 
 
@@ -42,17 +42,14 @@ class Sample:
 
 
 def list_samples(file: ReadableFile) -> list[Sample]:
-    """Return every sample in the order of the archive.
-
-    This reads all headers of the archive.
-    """
+    """Read all headers and return the samples in the order of the archive."""
     samples: list[Sample] = []
     for member in _list_members(file):
         folder, _, base = member.name.rpartition("/")
         stem, _, extension = base.partition(".")
         key, extension = f"{folder}/{stem}", extension.lower()
         if base.startswith((".", "__")) or not extension:
-            continue  # a file that an operating system or a tool added
+            continue  # the operating system or a tool added this file
         if not samples or samples[-1].key != key:
             samples.append(Sample(key, {}))
         if extension in samples[-1].members:
@@ -63,66 +60,70 @@ def list_samples(file: ReadableFile) -> list[Sample]:
 
 def _list_members(file: ReadableFile) -> Sequence[TarMember]:
     members = scan_headers(file.view(), file.nbytes)
-    return _list_by_tarfile(file) if members is None else [TarMember(*member) for member in members]
+    return _list_with_tarfile(file) if members is None else [TarMember(*member) for member in members]
 
 
-def _list_by_tarfile(file: ReadableFile) -> Sequence[TarMember]:
+def _list_with_tarfile(file: ReadableFile) -> Sequence[TarMember]:
     try:
         with _open_stream(file) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-            found = [TarMember(info.name, info.offset_data, info.size) for info in archive if _is_data(file.path, info)]
+            members = [
+                TarMember(info.name, info.offset_data, info.size)
+                for info in archive
+                if _is_regular_file(file.path, info)
+            ]
             end = archive.offset
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
         raise SourceError(f"{file.path} cannot be read as tar: {error}. Write or download it again.") from error
     if file.read(end, _BLOCK_NBYTES).strip(b"\0"):  # tarfile stops at a damaged header without an error
         raise SourceError(f"{file.path} cannot be read as tar from byte {end} on. Write or download it again.")
-    if found and found[-1].offset + found[-1].nbytes > file.nbytes:
+    if members and members[-1].offset + members[-1].nbytes > file.nbytes:
         raise SourceError(
-            f"{file.path} is truncated: {found[-1].name!r} ends after its {file.nbytes} bytes. "
+            f"{file.path} is truncated: {members[-1].name!r} ends after its {file.nbytes} bytes. "
             "Write or download it again."
         )
-    return found
+    return members
 
 
 def _open_stream(file: ReadableFile) -> IO[bytes]:
     return io.BytesIO(file.view()) if isinstance(file, GunzippedFile) else file.path.open("rb")
 
 
-def _is_data(path: Path, info: tarfile.TarInfo) -> bool:
+def _is_regular_file(path: Path, info: tarfile.TarInfo) -> bool:
     if info.isfile() and info.issparse():
         raise SourceError(f"{info.name!r} in {path} is a sparse file. Write the archive again without --sparse.")
     return info.isfile()
 
 
-_FILE_TYPES, _FOLDER_TYPE, _EXTENDED_TYPE = b"0\0", b"5", b"x"
-_RELEVANT_FIELDS = (b" path=", b" size=", b" GNU.")  # of an extended header: they change name, size or layout
+_FILE_TYPES, _FOLDER_TYPE, _EXTENDED_TYPE = b"0\0", b"5", b"x"  # values of the type flag
+_RELEVANT_FIELDS = (b" path=", b" size=", b" GNU.")  # fields of an extended header that change name, size or layout
 _POSIX_MAGIC = b"ustar\0"
 
 
 def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int, int]] | None:
-    """Return name, offset and size of each file.
+    """Return name, offset and size of each file, or None for an unusual or damaged archive.
 
-    Return None for an unusual or damaged archive.
-
-    This parser was measured against the standard library's `tarfile`: it lists an archive 8 to 9 times faster. It
-    knows only plain POSIX and GNU headers. `tarfile` reads all other archives and reports errors.
+    This parser lists an archive 8 to 9 times faster than the standard library's `tarfile`. It supports only common
+    POSIX and GNU headers. For other archives, the caller uses `tarfile`, which also reports errors.
     """
-    found: list[tuple[str, int, int]] = []
+    files: list[tuple[str, int, int]] = []
     headers: list[bytes] = []
     position = 0
     while position + _BLOCK_NBYTES <= nbytes:
         header = memory[position : position + _BLOCK_NBYTES]
-        if header[0] == 0:  # empty blocks mark the end
+        if header[0] == 0:  # empty blocks mark the end of the archive
             break
-        size, kind, start = _parse_octal(header[124:136]), header[156], position + _BLOCK_NBYTES
+        size, type_flag, start = _parse_octal(header[124:136]), header[156], position + _BLOCK_NBYTES
         if size is None or start + size > nbytes:
             return None
-        if kind in _FILE_TYPES:
-            found.append((_parse_name(header), start, size))
-        elif not (kind in _FOLDER_TYPE or (kind in _EXTENDED_TYPE and _is_irrelevant(memory[start : start + size]))):
+        if type_flag in _FILE_TYPES:
+            files.append((_parse_name(header), start, size))
+        elif not (
+            type_flag in _FOLDER_TYPE or (type_flag in _EXTENDED_TYPE and _is_irrelevant(memory[start : start + size]))
+        ):
             return None
         headers.append(header)
         position = start + -(-size // _BLOCK_NBYTES) * _BLOCK_NBYTES
-    return found if _have_valid_checksums(headers) and position + _BLOCK_NBYTES <= nbytes else None
+    return files if _have_valid_checksums(headers) and position + _BLOCK_NBYTES <= nbytes else None
 
 
 def _parse_octal(field: bytes) -> int | None:
@@ -136,18 +137,18 @@ def _parse_name(header: bytes) -> str:
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
 
 
-def _is_irrelevant(extended: bytes) -> bool:
-    return not any(field in extended for field in _RELEVANT_FIELDS)
+def _is_irrelevant(extended_header: bytes) -> bool:
+    return not any(field in extended_header for field in _RELEVANT_FIELDS)
 
 
 def _have_valid_checksums(headers: Sequence[bytes]) -> bool:
-    """Tell whether each header has the checksum that it stores.
+    """Return whether each header contains the right checksum.
 
-    The checksum is the byte sum of the header with spaces in the checksum field.
+    The checksum is the sum of the header's bytes, with spaces in place of the checksum field.
     """
     if not headers:
         return False
     table = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, _BLOCK_NBYTES)
     sums = table.sum(axis=1, dtype=np.int64) - table[:, 148:156].sum(axis=1, dtype=np.int64) + 8 * ord(" ")
-    stored = [_parse_octal(header[148:156]) for header in headers]
-    return bool(stored == sums.tolist())
+    stored_sums = [_parse_octal(header[148:156]) for header in headers]
+    return bool(stored_sums == sums.tolist())

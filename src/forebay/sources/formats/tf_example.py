@@ -1,7 +1,7 @@
-"""A parser of `tf.train.Example` messages without TensorFlow.
+"""A parser of `tf.train.Example` messages that needs no TensorFlow.
 
-The message is simple: an Example holds Features, a map from names to one list each of bytes, floats or integers.
-Unknown fields are skipped, as protocol buffers require.
+An Example is a protocol buffer: a map from feature names to lists. A list contains bytes values, floats or integers.
+The parser skips unknown fields, as protocol buffers require.
 """
 
 from collections.abc import Iterator
@@ -15,24 +15,24 @@ from forebay.core.spec import Array
 __all__ = ["Feature", "Kind", "parse_example", "read_varints"]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
-Span: TypeAlias = tuple[int, int]  # start and end (exclusive) of some bytes of the record
+Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the record
 
-_KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # by field number of the message Feature
+_KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One list of values, as spans of the record.
+    """The values of one feature, as spans of the record.
 
-    Bytes have one span for each value, numbers mostly one span.
+    A list of bytes values has one span per value. A list of numbers usually has one span for all numbers.
     """
 
     kind: Kind
     spans: list[Span]
 
     def numbers(self, record: bytes) -> Array:
-        """Return the values of a list of numbers."""
+        """Return the numbers of a float or int64 feature."""
         data = b"".join([record[start:stop] for start, stop in self.spans])
         return np.frombuffer(data, "<f4") if self.kind == "float" else read_varints(np.frombuffer(data, np.uint8))
 
@@ -40,28 +40,28 @@ class Feature:
 def parse_example(record: bytes) -> dict[str, Feature]:
     """Return the features of a record by name.
 
-    Raise `ValueError` if it is not an Example.
+    Raise `ValueError` if the record is not an Example.
     """
-    found: dict[str, Feature] = {}
-    for features in _submessages(record, (0, len(record)), 1):
-        for entry in _submessages(record, features, 1):
+    features: dict[str, Feature] = {}
+    for features_span in _submessages(record, (0, len(record)), 1):
+        for entry in _submessages(record, features_span, 1):
             names, values = list(_submessages(record, entry, 1)), list(_submessages(record, entry, 2))
             name = record[slice(*names[-1])].decode() if names else ""
-            found[name] = _parse_feature(record, values[-1] if values else (0, 0))
-    return found
+            features[name] = _parse_feature(record, values[-1] if values else (0, 0))
+    return features
 
 
 def read_varints(data: Array) -> Array:
-    """Decode varints: seven bits in a byte, the lowest first.
+    """Decode varints to int64.
 
-    The last byte of each number is below 128.
+    A varint has seven bits in each byte, the lowest bits first. Its last byte is below 128.
     """
     if len(data) == 0:
         return np.empty(0, np.int64)
-    last = np.flatnonzero(data < 128)
-    if len(last) == 0 or last[-1] != len(data) - 1:
+    lasts = np.flatnonzero(data < 128)
+    if len(lasts) == 0 or lasts[-1] != len(data) - 1:
         raise ValueError("a number in it has no end")
-    firsts = np.concatenate([[0], last[:-1] + 1])
+    firsts = np.concatenate([[0], lasts[:-1] + 1])
     shifts = 7 * (np.arange(len(data)) - np.repeat(firsts, np.diff([*firsts, len(data)])))
     if shifts.max() > 63:
         raise ValueError("a number in it is longer than 64 bits")
@@ -71,20 +71,24 @@ def read_varints(data: Array) -> Array:
 
 def _parse_feature(record: bytes, span: Span) -> Feature:
     feature = Feature("bytes", [])
-    for number, wire_type, part in _fields(record, span):
+    for number, wire_type, list_span in _parse_fields(record, span):
         if number in _KINDS and wire_type == _DELIMITED:
-            values = [value for inner, _, value in _fields(record, part) if inner == 1]
-            feature = Feature(_KINDS[number], values)
+            value_spans = [value_span for inner, _, value_span in _parse_fields(record, list_span) if inner == 1]
+            feature = Feature(_KINDS[number], value_spans)
     return feature
 
 
-def _submessages(record: bytes, span: Span, wanted: int) -> Iterator[Span]:
-    """Yield the messages and strings of one field."""
-    return (part for number, wire_type, part in _fields(record, span) if number == wanted and wire_type == _DELIMITED)
+def _submessages(record: bytes, span: Span, field_number: int) -> Iterator[Span]:
+    """Yield the spans of the messages or strings in one field."""
+    return (
+        field_span
+        for number, wire_type, field_span in _parse_fields(record, span)
+        if number == field_number and wire_type == _DELIMITED
+    )
 
 
-def _fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
-    """Yield number, wire type and span of every field of a message."""
+def _parse_fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
+    """Yield number, wire type and span of each field of a message."""
     position, stop = span
     while position < stop:
         tag, position = _read_varint(record, position, stop)
@@ -104,7 +108,7 @@ def _fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
 
 
 def _read_varint(record: bytes, position: int, stop: int) -> tuple[int, int]:
-    """Return one number and the position after it."""
+    """Return the number at a position, and the position after it."""
     value, shift = 0, 0
     while position < stop and shift < 64:
         byte = record[position]

@@ -1,10 +1,10 @@
-"""Features of `tf.train.Example` messages as leaves.
+"""Conversion of `tf.train.Example` features to leaves.
 
-They are written one record at a time, or for many records of one layout at once.
+`FeatureColumn` converts one record at a time. `RecordLayout` converts many records at once.
 
 Most records of a file differ only in their values: names, lengths and order are the same bytes at the same positions.
-After one record is parsed, other records of its length are compared with these bytes. The values of all records that
-match are then copied together.
+After one record is parsed, its `RecordLayout` compares these bytes with those of other records of the same length. It
+then copies the values of all records that match.
 """
 
 import math
@@ -23,9 +23,9 @@ __all__ = ["FeatureColumn", "RecordLayout", "make_column"]
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:
-    """One feature as a leaf.
+    """Converts one feature to a leaf.
 
-    A bytes value is the raw memory of an array, unless `decode` converts it.
+    `decode` converts a bytes value to an array. Without `decode`, the bytes are the raw memory of an array.
     """
 
     name: str
@@ -35,23 +35,23 @@ class FeatureColumn:
 
     @property
     def count(self) -> int:
-        """Number of values in a row."""
+        """Number of values of the feature in one record."""
         return math.prod(length or 0 for length in self.spec.shape)
 
     def write(self, record: bytes, feature: Feature, row: Array) -> None:
-        """Write the values of a record to `row`, an array of one row.
+        """Write the values of a record to `row[0]`. `row` has length 1.
 
-        Raise `ValueError` if they do not fit.
+        Raise `ValueError` if shape or dtype differ from the spec.
         """
         if feature.kind != self.kind:
             raise ValueError(f"{self.name!r} has values of type {feature.kind} instead of {self.kind}")
-        values = self._values(record, feature)
+        values = self._read_values(record, feature)
         if values.size != self.count or values.dtype != self.spec.dtype:
-            got = ArraySpec(values.shape, values.dtype)
-            raise ValueError(f"{self.name!r} has {got} instead of {self.spec}")
+            actual_spec = ArraySpec(values.shape, values.dtype)
+            raise ValueError(f"{self.name!r} has {actual_spec} instead of {self.spec}")
         row[0] = values.reshape(row.shape[1:])
 
-    def _values(self, record: bytes, feature: Feature) -> Array:
+    def _read_values(self, record: bytes, feature: Feature) -> Array:
         if self.kind != "bytes":
             return feature.numbers(record)
         if len(feature.spans) != 1:
@@ -65,24 +65,28 @@ class FeatureColumn:
 
 
 def make_column(
-    name: str, record: bytes, feature: Feature, wanted: ArraySpec | None, decode: Callable[[bytes], Any] | None
+    name: str, record: bytes, feature: Feature, user_spec: ArraySpec | None, decode: Callable[[bytes], Any] | None
 ) -> FeatureColumn:
-    """Infer the spec of a feature from the first record.
+    """Make the column of a feature, with the spec of its value in the first record.
 
-    A single number has no axis unless `wanted` has one.
+    A single number becomes a scalar, unless `user_spec` has an axis.
     """
     if feature.kind != "bytes":
         count = len(feature.numbers(record))
         dtype = np.float32 if feature.kind == "float" else np.int64
-        has_size = wanted is not None and not wanted.ragged and math.prod(n or 0 for n in wanted.shape) == count
-        shape = wanted.shape if wanted is not None and has_size else () if count == 1 else (count,)
+        has_right_size = (
+            user_spec is not None
+            and not user_spec.ragged
+            and math.prod(length or 0 for length in user_spec.shape) == count
+        )
+        shape = user_spec.shape if user_spec is not None and has_right_size else () if count == 1 else (count,)
         return FeatureColumn(name, feature.kind, ArraySpec(shape, dtype))
     if decode is not None and len(feature.spans) == 1:
         array = np.asarray(decode(record[slice(*feature.spans[0])]))
         return FeatureColumn(name, "bytes", ArraySpec(array.shape, array.dtype), decode)
-    if decode is None and wanted is not None and not wanted.ragged:
-        wanted.check(name)
-        return FeatureColumn(name, "bytes", wanted)
+    if decode is None and user_spec is not None and not user_spec.ragged:
+        user_spec.check(name)
+        return FeatureColumn(name, "bytes", user_spec)
     raise SpecError(
         f"{name!r} holds {len(feature.spans)} x bytes in the first record. If they are the memory of an array, "
         f"describe it with spec=; else convert them with decode={{{name!r}: function}}, or choose other features with "
@@ -93,7 +97,7 @@ def make_column(
 class RecordLayout:
     """The byte layout that many records of a file share.
 
-    It has the positions of the values, and the bytes between them, which are equal in all records of the layout.
+    It knows the positions of the values and the bytes between them. These bytes are equal in all records of the layout.
     """
 
     def __init__(self, record: bytes, features: dict[str, Feature], columns: Sequence[FeatureColumn]) -> None:
@@ -101,7 +105,7 @@ class RecordLayout:
         fixed_bits = np.full(len(data), 0xFF, np.uint8)
         for feature in features.values():
             for start, stop in feature.spans:
-                # In a varint, the top bit of each byte marks where the number ends.
+                # The top bit of each byte of a varint marks the end of the number, so it belongs to the layout.
                 fixed_bits[start:stop] = 0x80 if feature.kind == "int64" else 0
         self._positions = np.flatnonzero(fixed_bits)
         self._bits = fixed_bits[self._positions]
@@ -111,13 +115,19 @@ class RecordLayout:
 
     @staticmethod
     def supports(features: dict[str, Feature], columns: Sequence[FeatureColumn]) -> bool:
-        """Tell whether values are contiguous and no column has a decode function."""
+        """Return whether a record can define a layout.
+
+        Each value must be contiguous, and no column may have a decode function.
+        """
         return all(len(features[column.name].spans) == 1 and column.decode is None for column in columns)
 
     def matches(self, records: Array) -> Array:
-        """Return which of these records, all of the layout's length, have the layout."""
-        same: Array = np.all((records[:, self._positions] & self._bits) == self._expected, axis=1)
-        return same
+        """Return for each record whether it has this layout.
+
+        All records must have the length of the layout.
+        """
+        has_layout: Array = np.all((records[:, self._positions] & self._bits) == self._expected, axis=1)
+        return has_layout
 
     def write(self, records: Array, positions: Array, out: Sequence[Array]) -> None:
         """Write the values of matching records to the rows at `positions` of `out`."""

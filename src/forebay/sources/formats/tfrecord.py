@@ -1,8 +1,8 @@
 """TFRecord files as a source: one record is one row.
 
-Opening makes an index of the records, so rows can be read in any order. All checksums are verified: those of lengths
-when the index is made, those of records when they are read. `tf.train.Example` messages become leaves without
-TensorFlow. A function of the user converts other messages.
+Opening builds an index of the records, so rows can be read in any order. Forebay verifies the checksums of all lengths
+when it builds the index, and the checksum of a record when it reads the record. It parses `tf.train.Example` messages
+without TensorFlow. For other messages, the user passes a function.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,10 +22,11 @@ from forebay.sources.formats.tfrecord_rows import ExampleReader, FunctionReader,
 
 __all__ = ["RecordSource", "open_tfrecord"]
 
+# A function from a record to a row, or a function from bytes to an array for each feature name.
 RecordDecoders: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[bytes], Any]]
 
-_HEAD_NBYTES = 12  # 8 bytes of length and 4 of its checksum
-_FOOT_NBYTES = 4  # the checksum of the data
+_HEAD_NBYTES = 12  # bytes before the data: 8 of length and 4 of its checksum
+_FOOT_NBYTES = 4  # bytes after the data: its checksum
 
 
 def open_tfrecord(
@@ -36,14 +37,14 @@ def open_tfrecord(
     decode: RecordDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> "RecordSource":
-    """Open one TFRecord file of Examples as a dict of their features.
+    """Open one TFRecord file of Examples. A row is a dict of features.
 
-    Numbers become float32 and int64 leaves; all rows must have the length of the first. Bytes become an array if
-    `spec={"image": ArraySpec((28, 28), "uint8")}` describes one, or the result of `decode={"image": function}`.
-    `members=["x", "y"]` selects features. `decode=function` converts each record of any kind to a row, a tree of
-    arrays. A gzip file is decompressed into memory, up to `max_held_nbytes`.
+    Numbers become float32 and int64 leaves; all rows must have the length of the first row. Bytes become the array that
+    `spec={"image": ArraySpec((28, 28), "uint8")}` describes, or the result of `decode={"image": function}`.
+    `members=["x", "y"]` selects features. `decode=function` converts any record to a row, a tree of arrays. Forebay
+    decompresses a gzip file into memory, up to `max_held_nbytes`.
     """
-    file = _open(path, max_held_nbytes)
+    file = _open_records(path, max_held_nbytes)
     spans = scan_records(file)
     if len(spans) == 0:
         raise SourceError(f"{path} has no records, so its rows have no spec. Remove it from the list of files.")
@@ -56,10 +57,10 @@ def open_tfrecord(
     return RecordSource(file, spans, reader, spec, max_held_nbytes)
 
 
-def _open(path: PathName, max_held_nbytes: int) -> ReadableFile:
+def _open_records(path: PathName, max_held_nbytes: int) -> ReadableFile:
     """Map a TFRecord file, or decompress a gzip file.
 
-    The length of the first record may begin with the magic bytes of gzip. Its checksum distinguishes the two cases.
+    The length of the first record may equal the magic bytes of gzip. The checksum of the length shows the difference.
     """
     file = MappedFile(path)
     head = file.read(0, _HEAD_NBYTES)
@@ -68,7 +69,7 @@ def _open(path: PathName, max_held_nbytes: int) -> ReadableFile:
 
 
 class RecordSource(AbstractSource):
-    """The records of one file; each is one row."""
+    """A source whose rows are the records of one file."""
 
     immutable = True
 
@@ -100,20 +101,20 @@ class RecordSource(AbstractSource):
         self._file = None
 
     def reopener(self) -> Callable[[], AbstractSource]:
-        """Return a function that reopens the file and reuses its index.
+        """Return a function that reopens the file.
 
-        It makes a new index if the file changed.
+        The function reuses the index, or builds a new one if the file has changed.
         """
         return self._reopen
 
     def _reopen(self) -> "RecordSource":
-        file = _open(self._path, self._max_held_nbytes)
+        file = _open_records(self._path, self._max_held_nbytes)
         spans = self._spans if file.stamp == self._stamp else scan_records(file)
         return RecordSource(file, spans, self._reader, self._spec, self._max_held_nbytes)
 
 
 def scan_records(file: ReadableFile) -> Array:
-    """Return the first byte and the end of the data of each record."""
+    """Return start and stop (exclusive) of the data of each record."""
     memory, position = file.view(), 0
     heads: list[bytes] = []
     spans: list[tuple[int, int]] = []
@@ -125,29 +126,29 @@ def scan_records(file: ReadableFile) -> Array:
         position = stop + _FOOT_NBYTES
     _validate_lengths(file, heads)
     if position != file.nbytes:
-        raise _damaged(file, f"it is truncated in record {len(spans) - (position > file.nbytes)}")
+        raise _damage_error(file, f"it is truncated in record {len(spans) - (position > file.nbytes)}")
     return np.asarray(spans, np.int64).reshape(-1, 2)
 
 
 def _validate_lengths(file: ReadableFile, heads: Sequence[bytes]) -> None:
-    stored = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
-    wrong = np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored)
-    if wrong.size and wrong[0]:
-        raise _damaged(file, f"the length of record {wrong[0]} is wrong")
-    if wrong.size:
+    stored_crcs = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
+    wrong_records = np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored_crcs)
+    if wrong_records.size and wrong_records[0]:
+        raise _damage_error(file, f"the length of record {wrong_records[0]} is wrong")
+    if wrong_records.size:
         raise SourceError(
             f"{file.path} is not a TFRecord file: the checksum of its first length is wrong. Check its format."
         )
 
 
 def read_records(file: ReadableFile, numbers: Array, spans: Array) -> list[bytes]:
-    """Return the data of records after verifying the checksums."""
+    """Return the data of records after verifying their checksums."""
     memory, bounds = file.view(), spans.tolist()
     records = [memory[start:stop] for start, stop in bounds]
-    stored = b"".join([memory[stop : stop + _FOOT_NBYTES] for _, stop in bounds])
-    wrong = np.flatnonzero(_mask(map(google_crc32c.value, records)) != np.frombuffer(stored, "<u4"))
-    if wrong.size:
-        raise _damaged(file, f"the checksum of record {numbers[wrong[0]]} is wrong")
+    stored_crcs = np.frombuffer(b"".join([memory[stop : stop + _FOOT_NBYTES] for _, stop in bounds]), "<u4")
+    wrong_records = np.flatnonzero(_mask(map(google_crc32c.value, records)) != stored_crcs)
+    if wrong_records.size:
+        raise _damage_error(file, f"the checksum of record {numbers[wrong_records[0]]} is wrong")
     return records
 
 
@@ -159,11 +160,11 @@ def masked_crc(data: bytes) -> int:
 def _mask(crcs: Iterable[int]) -> Array:
     """Rotate checksums by 15 bits and add a constant, as the TFRecord format defines.
 
-    Checksums of data that contains checksums are weak; the mask prevents this.
+    The mask protects against data that contains its own checksums, for which a plain CRC is weak.
     """
-    crc = np.fromiter(crcs, np.uint32)
-    return (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
+    values = np.fromiter(crcs, np.uint32)
+    return (values >> 15 | values << 17) + np.uint32(0xA282EAD8)
 
 
-def _damaged(file: ReadableFile, reason: str) -> SourceError:
+def _damage_error(file: ReadableFile, reason: str) -> SourceError:
     return SourceError(f"{file.path} is damaged: {reason}. Write or download it again.")

@@ -1,6 +1,6 @@
 """Conversion of TFRecord records to rows.
 
-A row has the features of an Example, or is the result of a function of the user.
+A row contains the features of a `tf.train.Example`, or is the result of the user's function.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from forebay.sources.formats.tf_example_columns import FeatureColumn, RecordLayo
 
 __all__ = ["ExampleReader", "FunctionReader", "RecordReader"]
 
-_MAX_LAYOUTS = 64  # of one file; with more, its records differ too much for layouts to help
+_MAX_LAYOUTS = 64  # per file; if records have more lengths, layouts save little time
 
 
 class RecordReader(Protocol):
@@ -28,16 +28,19 @@ class RecordReader(Protocol):
     @property
     def structure(self) -> Structure: ...
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
-        """Write the row of each record to `out`. Errors name records by `numbers`."""
+        """Write the row of each record to `out`.
+
+        `numbers` are the record numbers, for error messages.
+        """
         ...
 
 
 class FunctionReader:
-    """A row is the result of the user's function for a record."""
+    """Converts a record to a row with the user's function."""
 
-    def __init__(self, path: Path, function: Callable[[bytes], Tree], first: bytes) -> None:
+    def __init__(self, path: Path, function: Callable[[bytes], Tree], first_record: bytes) -> None:
         self._path, self._function = path, function
-        leaves, self.structure = flatten(function(first))
+        leaves, self.structure = flatten(function(first_record))
         self.specs = [ArraySpec(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
@@ -47,37 +50,39 @@ class FunctionReader:
             leaves = map(np.asarray, self.structure.flatten_like(self._function(record)))
             for leaf, target, spec in zip(leaves, out, self.specs, strict=True):
                 if (leaf.shape, leaf.dtype) != (spec.shape, spec.dtype):
-                    got = ArraySpec(leaf.shape, leaf.dtype)
+                    actual_spec = ArraySpec(leaf.shape, leaf.dtype)
                     raise SpecError(
-                        f"decode returns {got} for record {number} of {self._path}, but {spec} for the first record. "
-                        "Return one shape and dtype."
+                        f"decode returns {actual_spec} for record {number} of {self._path}, but {spec} for the first "
+                        "record. Return one shape and dtype."
                     )
                 target[position] = leaf
 
 
 class ExampleReader:
-    """A row is a dict of features of a `tf.train.Example`."""
+    """Converts a `tf.train.Example` to a row, a dict of its features."""
 
     def __init__(
         self,
         path: Path,
-        first: bytes,
+        first_record: bytes,
         *,
         members: Sequence[str] | None,
         spec: Tree | None,
         decode: Mapping[str, Callable[[bytes], Any]],
     ) -> None:
         self._path = path
-        features = self._parse(0, first)
-        wanted: dict[str, ArraySpec] = {}
+        features = self._parse_record(0, first_record)
+        user_specs: dict[str, ArraySpec] = {}
         if spec is not None:
             specs, structure = as_specs(spec)
-            wanted = dict(zip(structure.paths, specs, strict=True))
-        names = list(members if members is not None else wanted or sorted(features))
+            user_specs = dict(zip(structure.paths, specs, strict=True))
+        names = list(members if members is not None else user_specs or sorted(features))
         validate_names(path, "feature", [*names, *decode], sorted(features))
-        self._columns = [make_column(name, first, features[name], wanted.get(name), decode.get(name)) for name in names]
+        self._columns = [
+            make_column(name, first_record, features[name], user_specs.get(name), decode.get(name)) for name in names
+        ]
         self.specs, self.structure = [column.spec for column in self._columns], dict_structure(names)
-        self._layouts: dict[int, RecordLayout] = {}  # by record length
+        self._layouts: dict[int, RecordLayout] = {}  # length of the records -> layout
 
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
         lengths = np.fromiter(map(len, records), np.int64, len(records))
@@ -86,12 +91,12 @@ class ExampleReader:
             remaining = self._read_by_layout(length, positions, records, out)
             for position in remaining.tolist():
                 row = [leaf[position : position + 1] for leaf in out]
-                self._read_one(int(numbers[position]), records[position], row)
+                self._read_record(int(numbers[position]), records[position], row)
 
     def _read_by_layout(self, length: int, positions: Array, records: Sequence[bytes], out: Sequence[Array]) -> Array:
-        """Write the rows of records with a known layout.
+        """Write the rows of the records that have a known layout.
 
-        Return the positions of the other records.
+        `positions` are the records of this length. Return the positions of the records that were not written.
         """
         layout = self._layouts.get(length)
         if layout is None:
@@ -104,24 +109,24 @@ class ExampleReader:
         layout.write(data, positions[matches], out)
         return positions[~matches]
 
-    def _read_one(self, number: int, record: bytes, row: Sequence[Array]) -> None:
-        features = self._parse(number, record)
+    def _read_record(self, number: int, record: bytes, row: Sequence[Array]) -> None:
+        features = self._parse_record(number, record)
         for column, target in zip(self._columns, row, strict=True):
-            self._write(column, number, record, features, target)
+            self._write_feature(column, number, record, features, target)
         if len(self._layouts) < _MAX_LAYOUTS and RecordLayout.supports(features, self._columns):
             self._layouts.setdefault(len(record), RecordLayout(record, features, self._columns))
 
-    def _write(
+    def _write_feature(
         self, column: FeatureColumn, number: int, record: bytes, features: dict[str, Feature], target: Array
     ) -> None:
         if column.name not in features:
-            found = ", ".join(map(repr, sorted(features)))
+            feature_names = ", ".join(map(repr, sorted(features)))
             raise SourceError(
-                f"record {number} of {self._path} has no feature {column.name!r}. It has {found}. Choose features that "
-                "all records have with members=[...]."
+                f"record {number} of {self._path} has no feature {column.name!r}. It has {feature_names}. Choose "
+                "features that all records have with members=[...]."
             )
         if column.decode is not None:
-            column.write(record, features[column.name], target)  # errors of the user's function pass unchanged
+            column.write(record, features[column.name], target)  # errors of the user's function are raised unchanged
             return
         try:
             column.write(record, features[column.name], target)
@@ -131,7 +136,7 @@ class ExampleReader:
                 "or use decode=."
             ) from error
 
-    def _parse(self, number: int, record: bytes) -> dict[str, Feature]:
+    def _parse_record(self, number: int, record: bytes) -> dict[str, Feature]:
         try:
             return parse_example(record)
         except ValueError as error:

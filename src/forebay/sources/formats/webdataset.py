@@ -105,7 +105,7 @@ class TarSource(AbstractSource):
         for position, number in enumerate(row_numbers(rows)):
             for decoder, member, leaf in zip(self._decoders, self._members[number], out, strict=True):
                 data = file.read(member.offset, member.nbytes)
-                decoder.decode(_describe(file, member), data, leaf[position : position + 1])
+                decoder.decode(_describe_member(file, member), data, leaf[position : position + 1])
 
     def close(self) -> None:
         self._file = None
@@ -138,14 +138,18 @@ class _Decoder(Protocol):
 
 def _make_decoder(
     file: ReadableFile,
-    first: Sample,
+    first_sample: Sample,
     extension: str,
     decode: Callable[[bytes], Any] | None,
     image_options: Mapping[str, Any],
 ) -> _Decoder:
-    """Choose the decoder of an extension. The first sample determines shape and dtype."""
-    member = first.members[extension]
-    name, data, suffix = _describe(file, member), file.read(member.offset, member.nbytes), extension.rpartition(".")[2]
+    """Make the decoder of an extension. The first sample determines shape and dtype."""
+    member = first_sample.members[extension]
+    name, data, suffix = (
+        _describe_member(file, member),
+        file.read(member.offset, member.nbytes),
+        extension.rpartition(".")[2],
+    )
     if decode is not None:
         return _FunctionDecoder(lambda _, data: decode(data), name, data)
     if suffix in _IMAGE_EXTENSIONS:
@@ -166,18 +170,19 @@ class _FunctionDecoder:
     The result for the first member determines the shape and dtype of all rows.
     """
 
-    def __init__(self, function: Callable[[str, bytes], Any], first_name: str, first: bytes) -> None:
+    def __init__(self, function: Callable[[str, bytes], Any], first_name: str, first_data: bytes) -> None:
         self._function, self._first_name = function, first_name
-        array = np.asarray(function(first_name, first))
+        array = np.asarray(function(first_name, first_data))
         self.spec = ArraySpec(array.shape, array.dtype)
         self.spec.check(first_name)
 
     def decode(self, name: str, data: bytes, row: Array) -> None:
         array = np.asarray(self._function(name, data))
         if (array.shape, array.dtype) != (self.spec.shape, self.spec.dtype):
-            got = ArraySpec(array.shape, array.dtype)
+            actual_spec = ArraySpec(array.shape, array.dtype)
             raise SpecError(
-                f"{name} becomes {got}, but {self._first_name} becomes {self.spec}. Give all rows one shape and dtype."
+                f"{name} becomes {actual_spec}, but {self._first_name} becomes {self.spec}. Give all rows one shape "
+                "and dtype."
             )
         row[0] = array
 
@@ -202,7 +207,7 @@ def _load_npy(name: str, data: bytes) -> Array:
         array: Array = np.ndarray(header.shape, header.dtype, data, header.nbytes, order=header.order)
     except TypeError as error:
         raise SourceError(f"{name} is truncated: {error}. Write or download the archive again.") from error
-    # Rows use the byte order of this machine, whatever the file uses.
+    # Rows use the byte order of this machine.
     return array.astype(header.dtype.newbyteorder("="), copy=False)
 
 
@@ -217,12 +222,12 @@ def _validate_samples(file: ReadableFile, samples: Sequence[Sample], extensions:
     for sample in samples:
         for extension in extensions:
             if extension not in sample.members:
-                found = ", ".join(map(repr, sample.members))
+                sample_extensions = ", ".join(map(repr, sample.members))
                 raise SourceError(
-                    f"sample {sample.key.lstrip('/')!r} in {file.path} has no {extension!r}. It has {found}. Choose "
-                    "members that all samples have with members=[...]."
+                    f"sample {sample.key.lstrip('/')!r} in {file.path} has no {extension!r}. "
+                    f"It has {sample_extensions}. Choose members that all samples have with members=[...]."
                 )
 
 
-def _describe(file: ReadableFile, member: TarMember) -> str:
+def _describe_member(file: ReadableFile, member: TarMember) -> str:
     return f"{member.name!r} in {file.path}"

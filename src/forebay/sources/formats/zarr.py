@@ -1,9 +1,8 @@
-"""Zarr stores, version 3 and 2, as a source.
+"""Zarr stores (formats 2 and 3) as a source.
 
-The zarr library decompresses arrays chunk by chunk, with all its codecs.
-
-Zarr reads and decodes in its own threads, so it serves several gathers at once. A call of zarr takes as long as
-decompressing several hundred KiB. So a sharded array is read one shard at a time, unless shards are too large.
+The zarr library decompresses arrays chunk by chunk, with all its codecs. It reads and decodes in its own threads, so
+several gathers may call it at once. A call takes as long as decompressing several hundred KiB. A sharded array is
+therefore read one shard at a time, unless its shards are too large.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from forebay.sources.files.mapped import PathName
 
 __all__ = ["open_zarr"]
 
-_MAX_SHARD_NBYTES = 32 << 20  # decompressed; larger shards are read chunk by chunk
+_MAX_SHARD_NBYTES = 32 << 20  # decompressed bytes; larger shards are read chunk by chunk
 
 
 def open_zarr(
@@ -34,18 +33,19 @@ def open_zarr(
 ) -> ColumnsSource:
     """Open one store, a folder that ends in `.zarr`, without reading data.
 
-    The result is a dict of its arrays by name, or a single array. `members=["x", "y"]` selects arrays, `group="train"`
-    a group. With `spec=`, the names of its leaves select arrays, which must match it. A chunk is decompressed when its
-    rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in memory.
+    A row is a dict of arrays by name, or a single array if the store is one array. `members=["x", "y"]` selects arrays.
+    `group="train"` opens only that group. With `spec=`, the names of its leaves select arrays, which must match the
+    spec. A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay
+    in memory.
     """
     path = Path(path)
-    found = _find_arrays(path, group)
+    node = _find_arrays(path, group)
     handle = FileHandle(path, lambda: _validate_exists(path), lambda: None)
-    if isinstance(found, zarr.Array):
-        column = _open_column(path, "array", found)
+    if isinstance(node, zarr.Array):
+        column = _open_column(path, "array", node)
         return ColumnsSource(handle, [column], Structure(None), spec=spec, max_held_nbytes=max_held_nbytes)
-    names = select_members(path, "array", sorted(found), members=members, spec=spec)
-    columns = [_open_column(path, name, found[name]) for name in names]
+    names = select_members(path, "array", sorted(node), members=members, spec=spec)
+    columns = [_open_column(path, name, node[name]) for name in names]
     return ColumnsSource(handle, columns, dict_structure(names), spec=spec, max_held_nbytes=max_held_nbytes)
 
 
@@ -58,14 +58,14 @@ def _find_arrays(path: Path, group: str) -> Any:
             return node
         return {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
     except Exception as error:  # for damaged or missing metadata, zarr raises many kinds of errors
-        what = f"group {group!r} of {path}" if group else str(path)
-        raise SourceError(f"{what} cannot be read as Zarr: {error}. Write or download it again.") from error
+        node_name = f"group {group!r} of {path}" if group else str(path)
+        raise SourceError(f"{node_name} cannot be read as Zarr: {error}. Write or download it again.") from error
 
 
 def _validate_exists(path: Path) -> None:
-    """Raise an error if the store is gone.
+    """Raise an error if the store does not exist.
 
-    Otherwise zarr would return the fill value for all its chunks.
+    zarr would return the fill value for all chunks of a missing store.
     """
     if not path.exists():
         raise SourceChangedError(f"{path} does not exist. Do not move a Zarr store while a feed reads it.")
@@ -80,8 +80,8 @@ def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
             "or store it as numbers."
         )
     spec = ArraySpec(array.shape[1:], array.dtype)
-    rows = _rows_to_read(array, spec)
-    boundaries = np.append(np.arange(0, array.shape[0], rows, dtype=np.int64), array.shape[0])
+    chunk_rows = _choose_chunk_rows(array, spec)
+    boundaries = np.append(np.arange(0, array.shape[0], chunk_rows, dtype=np.int64), array.shape[0])
 
     def decompress(chunk: int, target: Array) -> None:
         first = int(boundaries[chunk])
@@ -96,10 +96,10 @@ def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
     return ChunkedColumn(spec, boundaries, decompress)
 
 
-def _rows_to_read(array: Any, spec: ArraySpec) -> int:
-    """Return how many rows to read at a time.
+def _choose_chunk_rows(array: Any, spec: ArraySpec) -> int:
+    """Return the number of rows to read at a time.
 
-    This is a shard, or a chunk if there are no shards or they are too large.
+    These are the rows of a shard. If shards are missing or too large, they are the rows of a chunk.
     """
     shard_rows: int = array.shards[0] if array.shards else 0
     return shard_rows if 0 < shard_rows * spec.nbytes <= _MAX_SHARD_NBYTES else int(array.chunks[0])

@@ -1,4 +1,4 @@
-"""The positions of the members of a zip archive, found without reading their data."""
+"""An index of the members of a zip archive. Building it reads no data of the members."""
 
 import struct
 import zipfile
@@ -10,48 +10,48 @@ from forebay.errors import SourceError
 
 __all__ = ["ArchiveFile", "ZipMember", "list_members"]
 
-_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")  # ends with the lengths of the name and of the extra field
+_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # compression methods that are not supported
 
 
 class ArchiveFile(Protocol):
-    """An archive, with random access to its bytes."""
+    """An archive that can be read at any offset."""
 
-    path: Any
+    path: Any  # a path or a file object, for `zipfile`
 
     def read(self, start: int, nbytes: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """One member.
+    """One member of an archive."""
 
-    Its data begins at `offset`, after its local header, which has a variable length.
-    """
-
-    name: str
-    offset: int
+    name: str  # without the suffix ".npy"
+    offset: int  # of the first byte of data, after the local header
     is_deflated: bool
-    stored_nbytes: int
-    nbytes: int  # decompressed
-    crc: int
+    stored_nbytes: int  # size in the archive
+    nbytes: int  # decompressed size
+    crc: int  # CRC-32 of the decompressed data
 
 
 def list_members(file: ArchiveFile) -> list[ZipMember]:
-    """Return every member in the order of the archive. Raise an error for unsupported members."""
+    """Return all members in the order of the archive.
+
+    Raise an error for a member that Forebay cannot read.
+    """
     try:
         with zipfile.ZipFile(file.path) as archive:
             infos = [info for info in archive.infolist() if not info.is_dir()]
     except Exception as error:  # for a damaged directory, zipfile raises anything from struct.error to KeyError
         raise SourceError(f"{file.path} cannot be read as .npz: {error}. Write or download it again.") from error
-    members = [_locate(file, info) for info in infos]
+    members = [_locate_member(file, info) for info in infos]
     for name, count in Counter(member.name for member in members).items():
         if count > 1:
             raise SourceError(f"{file.path} has {count} members named {name!r}. Write it with one member of that name.")
     return members
 
 
-def _locate(file: ArchiveFile, info: zipfile.ZipInfo) -> ZipMember:
+def _locate_member(file: ArchiveFile, info: zipfile.ZipInfo) -> ZipMember:
     _validate_method(file, info)
     head = file.read(info.header_offset, _LOCAL_HEADER.size) if info.header_offset >= 0 else b""
     fields = _LOCAL_HEADER.unpack(head) if len(head) == _LOCAL_HEADER.size else (b"",)
