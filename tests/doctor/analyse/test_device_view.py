@@ -12,11 +12,11 @@ from tests.doctor import device_rig as rig
 from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.intervals import Intervals, innermost
+from forebay.doctor.analyse.intervals import Intervals, find_innermost
 from forebay.doctor.analyse.step_parts import split_recorded_step
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.events import LedgerEvent
-from forebay.doctor.report.sentences import parts_introduction
+from forebay.doctor.report.sentences import describe_parts
 
 MB = 1_000_000
 
@@ -224,13 +224,13 @@ def test_interval_operations_equal_counting_every_moment(some, others):
     assert mine.intersection(theirs).length == len(moments(some) & moments(others))
     assert mine.difference(theirs).length == len(moments(some) - moments(others))
     assert mine.gaps_between(0, 80).length == 80 - len(moments(some))
-    assert mine.covered([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
+    assert mine.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
     assert mine.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
 
 
 def test_a_moment_belongs_to_the_innermost_of_nested_intervals():
     starts, ends = np.array([0, 10, 30]), np.array([100, 20, 40])
-    assert innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
+    assert find_innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
 
 
 def shares(program, **options):
@@ -264,8 +264,8 @@ def test_no_part_is_negative_for_any_step_time(factor):
 def test_the_report_states_that_recorded_steps_took_a_different_time():
     capture = rig.run(uploads_and_reads)
     slow = replace(capture.window, untraced=tuple(2 * seconds for seconds in capture.window.untraced))
-    assert ", which took " in parts_introduction(diagnose(replace(capture, window=slow)))
-    assert ", which took " not in parts_introduction(diagnose(capture))
+    assert ", which took " in describe_parts(diagnose(replace(capture, window=slow)))
+    assert ", which took " not in describe_parts(diagnose(capture))
 
 
 def test_without_device_records_a_step_consists_of_host_parts():

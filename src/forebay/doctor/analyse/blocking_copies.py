@@ -1,4 +1,4 @@
-"""Copies that block a call: the call that copies, or a compiled call that fetches its batch."""
+"""Masks of copies that block a host call: the copying call, or a compiled call that fetches its batch."""
 
 from typing import Any
 
@@ -11,36 +11,38 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
 CLOCK_SLACK_NS = 3_000  # largest difference between the clocks of host and device
-SMALL_COPY_NBYTES = 64 << 10  # bytes; CUDA stages smaller uploads from pageable memory without blocking (CUDA manual)
+SMALL_COPY_NBYTES = 64 << 10  # bytes; CUDA copies smaller uploads to a staging buffer and returns (CUDA manual)
 
 
 def mask_blocking_copies(device_view: DeviceView) -> Any:
-    """Return which copies block their call.
+    """Return a mask of the operations that are copies and block their call.
 
-    These are synchronous copies, and copies of pageable memory that are too large to stage. A call may return slightly
-    before its copy ends.
+    A copy blocks if it is synchronous, or if it uses pageable memory and is not a small upload. A call may return
+    slightly before its copy ends, so the mask requires only that the copy starts during the call.
     """
-    copies, calls = device_view.operations, device_view.calls
-    to_device = copies["what"] == CopyKind.HOST_TO_DEVICE
-    held = device_view.is_pageable & ~(to_device & (copies["nbytes"] <= SMALL_COPY_NBYTES))
+    operations, calls = device_view.operations, device_view.calls
+    to_device = operations["what"] == CopyKind.HOST_TO_DEVICE
+    waits_for_staging = device_view.is_pageable & ~(to_device & (operations["nbytes"] <= SMALL_COPY_NBYTES))
     if not len(calls):
-        return np.zeros(len(copies), bool)
-    begun = (device_view.call_of >= 0) & (copies["start"] <= calls["end"][device_view.call_of] + CLOCK_SLACK_NS)
-    return ~device_view.is_kernel & begun & (held | (copies["flags"] & ASYNC == 0))
+        return np.zeros(len(operations), bool)
+    starts_in_call = (device_view.call_of >= 0) & (
+        operations["start"] <= calls["end"][device_view.call_of] + CLOCK_SLACK_NS
+    )
+    return ~device_view.is_kernel & starts_in_call & (waits_for_staging | (operations["flags"] & ASYNC == 0))
 
 
 def mask_batch_fetches(device_view: DeviceView) -> Any:
-    """Return which uploads block a compiled call of the loop.
+    """Return a mask of the uploads that block a compiled call of the loop.
 
-    Such a call fetches its batch itself and launches nothing until the batch has arrived.
+    Such a call fetches its batch itself and launches no kernel until the batch has arrived.
     """
-    runs = np.array(
+    is_run_of_loop = np.array(
         [event.kind == EventKind.RUN and event.thread == device_view.thread for event in device_view.events] + [False]
     )
     to_device = device_view.operations["what"] == CopyKind.HOST_TO_DEVICE
-    wanted = mask_blocking_copies(device_view) & to_device & runs[device_view.event_of]
-    launched = np.sort(device_view.calls["start"][device_view.is_launch])
-    since, until = (
-        np.searchsorted(launched, times) for times in (device_view.called_at, device_view.operations["end"])
+    is_upload_of_run = mask_blocking_copies(device_view) & to_device & is_run_of_loop[device_view.event_of]
+    launch_starts = np.sort(device_view.calls["start"][device_view.is_launch])
+    launches_before_call, launches_before_end = (
+        np.searchsorted(launch_starts, times) for times in (device_view.call_starts, device_view.operations["end"])
     )
-    return wanted & (since == until)
+    return is_upload_of_run & (launches_before_call == launches_before_end)

@@ -1,4 +1,4 @@
-"""A view of a capture for the rules: its steady steps and the call sites in them."""
+"""The capture view: what the rules derive from a capture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,21 +14,22 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["CallSite", "CaptureView"]
 
-FEWEST_UNPROFILED = 5  # steps; the median of fewer is less reliable than that of the profiled steps
+FEWEST_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """The events of one call on one line, in all steady steps."""
+    """The events of one framework call on one line, in all steps after the warm-up."""
 
     kind: EventKind
     api: str
     line: Line | None
     events: tuple[LedgerEvent, ...]
-    steps: int
+    steps: int  # number of steps after the warm-up
 
     @property
     def per_step(self) -> float:
+        """Events per step."""
         return len(self.events) / self.steps
 
     @property
@@ -42,32 +43,32 @@ class CallSite:
         return sum(event.nbytes for event in self.events) / self.steps
 
     def values(self, name: str) -> list[Any]:
-        """Return the values of one detail, from the events that have it."""
+        """Return the values of the key `name` in the details of the events that have it."""
         return [event.detail[name] for event in self.events if event.detail and name in event.detail]
 
     @property
     def in_loop(self) -> bool:
-        """Whether it runs about once per step or more often."""
+        """Whether the call runs in at least every second step on average."""
         return self.per_step >= 0.5
 
 
 class CaptureView:
-    """A capture with everything that the rules derive from it; each value is computed once."""
+    """A capture and the values that the rules derive from it. Most values are computed once, at first use."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
 
     @cached_property
     def steps(self) -> Steps | None:
-        """The steady steps; None if no loop was found."""
+        """The profiled steps after the warm-up; None if no loop was found."""
         return find_steps(self.capture)
 
     @cached_property
     def step_seconds(self) -> float:
-        """The step time: the median of unprofiled steps if there are enough, else of profiled steps.
+        """The step time in seconds: the median of the unprofiled steps, or of the profiled steps if those are too few.
 
-        A loop that runs ahead of its device has many short steps and a few very long ones. Then the pace of the device
-        is the step time.
+        If the loop runs ahead of the device, most steps are short and a few are very long. So the step time is at least
+        the time that the device needs for a step.
         """
         measured = self.steps.seconds if self.steps else 0.0
         if self.steps is not None and self.unprofiled_seconds:
@@ -76,16 +77,16 @@ class CaptureView:
 
     @cached_property
     def profiling_overhead(self) -> float | None:
-        """The share by which profiling makes a step longer; None if it was not measured."""
+        """The share by which profiling makes a step longer, such as 0.2 for 20 %; None if not measured."""
         if self.steps is None or not self.unprofiled_seconds:
             return None
         return max(0.0, self.steps.seconds / median(self.unprofiled_seconds) - 1)
 
     @property
     def unprofiled_seconds(self) -> tuple[float, ...]:
-        """The durations of unprofiled steps; empty if there are too few."""
-        found = self.capture.window.untraced
-        return found if len(found) >= FEWEST_UNPROFILED else ()
+        """The seconds of each unprofiled step; empty if there are fewer than FEWEST_UNPROFILED."""
+        unprofiled = self.capture.window.untraced
+        return unprofiled if len(unprofiled) >= FEWEST_UNPROFILED else ()
 
     @cached_property
     def host_parts(self) -> dict[str, float]:
@@ -94,17 +95,17 @@ class CaptureView:
 
     @cached_property
     def device(self) -> DeviceView | None:
-        """The work of the device in recorded steps; None if it was not recorded."""
+        """The view of the device records; None if the device was not recorded."""
         return build_device_view(self.capture, self.steps)
 
     @cached_property
     def step_parts(self) -> dict[str, float]:
-        """The parts of a step in seconds; they include the device if it was recorded."""
+        """The parts of a step in seconds, from the device records if there are any."""
         return split_recorded_step(self.device, self.step_seconds) if self.device else self.host_parts
 
     @cached_property
     def sites(self) -> tuple[CallSite, ...]:
-        """The call sites in steady steps, longest first."""
+        """The call sites in the steps after the warm-up, longest time first."""
         if self.steps is None:
             return ()
         inside = [event for event in self.capture.events if self.steps.start < event.end <= self.steps.end]
@@ -126,13 +127,14 @@ class CaptureView:
         return (event for event in self.capture.events if event.kind in kinds)
 
     def line(self, number: int) -> Line | None:
+        """Return the line with this index in the capture; None if there is none."""
         return self.capture.lines[number] if 0 <= number < len(self.capture.lines) else None
 
     @property
     def frameworks(self) -> dict[str, Any]:
         """Facts about each framework that the script has loaded."""
-        found: dict[str, Any] = self.capture.facts.get("frameworks", {})
-        return found
+        facts: dict[str, Any] = self.capture.facts.get("frameworks", {})
+        return facts
 
     @property
     def has_gpu(self) -> bool:

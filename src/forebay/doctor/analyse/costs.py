@@ -1,4 +1,4 @@
-"""The cost of events in a step of the loop's thread, and the time that overlap can save."""
+"""The cost of events per step on the loop's thread, and the gain of cures for them."""
 
 from collections.abc import Iterable
 from statistics import fmean, median
@@ -10,53 +10,57 @@ from forebay.doctor.model.events import LedgerEvent
 
 __all__ = ["cost_of", "rest_of_step", "unexplained_seconds", "gain_without_wait", "gain_by_overlap"]
 
-ROUND_TRIP_SECONDS = 10e-6  # to read a few bytes from a GPU; the fastest GPU that was measured
-SHARE_SURELY_HIDDEN = 0.5  # of the time that could overlap, if a device computes and host cores are free
+ROUND_TRIP_SECONDS = 10e-6  # reading a few bytes from the fastest GPU that was measured
+SHARE_SURELY_HIDDEN = 0.5  # of the time that could overlap; the least gain with a GPU assumes this share
 
 
 def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
-    Profiling makes events longer together with their step, so their share of a profiled step counts. Rare events are
-    not in the median step; their mean time is added to it.
+    Profiling lengthens events and steps alike. So the result is the share of the events in a profiled step, times the
+    unprofiled step time. The median step does not contain rare events, so their mean time is added to the step.
     """
     if not view.steps or not view.step_seconds:
         return 0.0
-    profiled = max(view.steps.seconds, view.step_seconds)
-    each = _seconds_in_each_step(view.steps, events)
-    mean = fmean(each)
-    rare = mean - min(mean, median(each))
-    return view.step_seconds * min(1.0, mean / (profiled + rare))
+    profiled_seconds = max(view.steps.seconds, view.step_seconds)
+    seconds_by_step = _seconds_in_each_step(view.steps, events)
+    mean = fmean(seconds_by_step)
+    excess = mean - min(mean, median(seconds_by_step))
+    return view.step_seconds * min(1.0, mean / (profiled_seconds + excess))
 
 
 def rest_of_step(view: CaptureView, seconds: float) -> float:
+    """Return the step time without `seconds`."""
     return max(0.0, view.step_seconds - seconds)
 
 
 def unexplained_seconds(view: CaptureView) -> float:
-    """Return the seconds per step without an event: Python, launches and, without a GPU, computation."""
-    whole = sum(view.host_parts.values())
-    return view.step_seconds * view.host_parts[REST] / whole if whole else 0.0
+    """Return the seconds per step outside of events: Python, launches and, without a GPU, computation."""
+    total = sum(view.host_parts.values())
+    return view.step_seconds * view.host_parts[REST] / total if total else 0.0
 
 
 def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
-    """Return the least and the largest gain if this time overlaps the rest of the step.
+    """Return the least and the largest gain if `seconds` of each step overlap the rest of the step.
 
-    Without a GPU both may need the same cores, so the least gain is zero.
+    Without a GPU both may need the same CPU cores, so the least gain is zero.
     """
     most = min(seconds, rest_of_step(view, seconds))
     return (most * SHARE_SURELY_HIDDEN if view.has_gpu else 0.0), most
 
 
 def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[float, float]:
-    """Return the least and the largest gain without waits; the computation on the device remains."""
+    """Return the least and the largest gain of removing `calls` waits per step, which take `seconds`.
+
+    The waits overlap computation of the device, which remains. So the least gain is one round trip per call.
+    """
     most = min(seconds, rest_of_step(view, seconds))
     return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most
 
 
 def _seconds_in_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> list[float]:
     """Return the seconds of the events in each step; overlapping events count once."""
-    own = [event for event in events if event.thread == steps.thread]
-    intervals = Intervals([event.start for event in own], [event.end for event in own])
-    covered = intervals.covered(steps.edges[:-1], steps.edges[1:])
-    return [nanoseconds / 1e9 for nanoseconds in covered.tolist()]
+    loop_events = [event for event in events if event.thread == steps.thread]
+    intervals = Intervals([event.start for event in loop_events], [event.end for event in loop_events])
+    nanoseconds_by_step = intervals.covered_lengths(steps.edges[:-1], steps.edges[1:])
+    return [nanoseconds / 1e9 for nanoseconds in nanoseconds_by_step.tolist()]

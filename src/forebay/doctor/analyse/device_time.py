@@ -1,6 +1,7 @@
-"""The time of selected device work, its source line, and the gain of reducing it.
+"""The time of selected device operations, their source line, and the gain of reducing them.
 
-A step is as long as the slower of host and device. While the device is idle anyway, less device work gains nothing.
+A mask selects operations of a `DeviceView`. The slower of host and device determines the step time. So a cure that
+reduces device work gains nothing while the device is idle anyway.
 """
 
 import re
@@ -26,69 +27,74 @@ __all__ = [
     "gain_on_device",
 ]
 
-SMALL_IDLE_SHARE = 0.05  # of a step; a device that is idle for less determines the step time
+SMALL_IDLE_SHARE = 0.05  # of a step; if the device is idle for less, the device determines the step time
 COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several devices communicate
 
 
 def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]) -> Any:
-    """Return which operations are kernels with a matching name."""
-    wanted = [place for place, name in enumerate(device_view.names) if name and matches(name)]
-    return device_view.is_kernel & np.isin(device_view.operations["name"], wanted)
+    """Return a mask of the kernels whose name matches."""
+    name_indices = [index for index, name in enumerate(device_view.names) if name and matches(name)]
+    return device_view.is_kernel & np.isin(device_view.operations["name"], name_indices)
 
 
-def intervals_of(device_view: DeviceView, wanted: Any) -> Intervals:
-    found, first, last = device_view.operations[wanted], device_view.edges[0], device_view.edges[-1]
-    return Intervals(*(found[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
+def intervals_of(device_view: DeviceView, mask: Any) -> Intervals:
+    """Return when the operations of the mask ran, inside the recorded steps."""
+    selected, first, last = device_view.operations[mask], device_view.edges[0], device_view.edges[-1]
+    return Intervals(*(selected[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
 
 
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
-    """Return the seconds in a mean step."""
+    """Return the mean seconds per step of these intervals."""
     return times.length / 1e9 / device_view.steps_done
 
 
-def main_line(view: CaptureView, device_view: DeviceView, wanted: Any) -> Line | None:
-    """Return the line with most of this time; None if unknown."""
-    number = _longest_label(device_view, device_view.lines, wanted)
-    return None if number is None else view.line(number)
+def main_line(view: CaptureView, device_view: DeviceView, mask: Any) -> Line | None:
+    """Return the line with the longest time of these operations; None if unknown."""
+    line_index = _longest_label(device_view, device_view.lines, mask)
+    return None if line_index is None else view.line(line_index)
 
 
-def main_kernel(device_view: DeviceView, wanted: Any) -> str:
-    """Return the name of the kernel with most of this time."""
-    number = _longest_label(device_view, device_view.operations["name"].astype(np.int64), wanted)
-    return device_view.names[number] if number is not None else ""
+def main_kernel(device_view: DeviceView, mask: Any) -> str:
+    """Return the name of the kernel with the longest time of these operations; "" if there are none."""
+    name_index = _longest_label(device_view, device_view.operations["name"].astype(np.int64), mask)
+    return device_view.names[name_index] if name_index is not None else ""
 
 
 def count_blocks(operations: Any) -> Any:
+    """Return the number of thread blocks of each kernel."""
     return operations["grid"].astype(np.int64).prod(axis=1)
 
 
 def count_threads(operations: Any) -> Any:
+    """Return the number of threads of each kernel."""
     return count_blocks(operations) * operations["block"].astype(np.int64).prod(axis=1)
 
 
 def gain_on_device(view: CaptureView, device_view: DeviceView, low: float, high: float) -> tuple[float, float]:
-    """Return the least and the largest gain of reducing device work by `low` to `high` seconds.
+    """Return the least and the largest gain of reducing device work by `low` to `high` seconds per step.
 
-    The least gain is what exceeds the idle time of the device. The largest adds the time of blocking calls.
+    The least gain is the part of the reduction that exceeds the idle time of the device. The largest gain adds the time
+    of blocking calls.
     """
-    idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unrecorded step
-    beyond = max(0.0, high - idle)
-    most = high if idle <= SMALL_IDLE_SHARE * view.step_seconds else min(high, beyond + _blocking_seconds(view))
+    idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unprofiled step
+    excess = max(0.0, high - idle)
+    most = high if idle <= SMALL_IDLE_SHARE * view.step_seconds else min(high, excess + _blocking_seconds(view))
     most = min(most, view.step_seconds)
     return min(most, max(0.0, low - idle)), most
 
 
 def _blocking_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in calls that wait for earlier device work."""
+    """Return the seconds per step in calls that may wait for earlier device work."""
     return sum(
         site.seconds for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC, EventKind.UPLOAD, EventKind.MOVE)
     )
 
 
-def _longest_label(device_view: DeviceView, labels: Any, wanted: Any) -> int | None:
-    found = device_view.operations[wanted]
-    if not len(found):
+def _longest_label(device_view: DeviceView, labels: Any, mask: Any) -> int | None:
+    """Return the label with the longest total time; `labels` has one entry per operation."""
+    selected = device_view.operations[mask]
+    if not len(selected):
         return None
-    names, places = np.unique(labels[wanted], return_inverse=True)
-    lasted = found["end"].astype(np.int64) - found["start"].astype(np.int64)
-    return int(names[np.argmax(np.bincount(places, weights=lasted))])
+    unique_labels, label_indices = np.unique(labels[mask], return_inverse=True)
+    durations = selected["end"].astype(np.int64) - selected["start"].astype(np.int64)
+    return int(unique_labels[np.argmax(np.bincount(label_indices, weights=durations))])

@@ -1,4 +1,4 @@
-"""A view of the device record for the rules: copies, kernels and idle time in whole steps.
+"""The device view: copies, kernels and idle time in the recorded steps, for the rules.
 
 device_view = view.device
 if device_view is not None:
@@ -30,14 +30,14 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
-FEWEST_STEPS = 2  # whole steps; with fewer there is no device view
-LONGEST_SWITCH_NS = 2_000  # from one operation to the next queued one
-BOUND_SHARE = 0.9  # of the time busy; above it the device determines the step time
-LAG_SHARE = 0.97  # of the operations of all steps; below it the device lags behind the loop
-WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer was cut off
+FEWEST_STEPS = 2  # complete steps; with fewer there is no device view
+LONGEST_SWITCH_NS = 2_000  # between two operations, if the second is already queued
+BOUND_SHARE = 0.9  # of the time; if the device is busy for more, it determines the step time
+LAG_SHARE = 0.97  # of the operations of all steps; if fewer were recorded, the device lags behind the loop
+WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
 
-MOST_COMPARED_OPERATIONS = 20_000  # to find the period
-EQUAL_SHARE = 0.97  # of the operations; some steps do more, for example to print
+MOST_COMPARED_OPERATIONS = 20_000  # in the search for the period
+EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
 
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
@@ -50,22 +50,24 @@ KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRA
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Similar copies of one line, in a mean step."""
+    """Copies of one line with the same direction and memory kind. Numbers are means per step."""
 
     line: int  # index into the capture's lines; -1 if unknown
     direction: str  # host to device, device to host, device to device
     pageable: bool  # the host side is pageable memory
-    asynchronous: bool  # the call asked not to wait; with pageable memory it waits anyway
-    per_step: float
+    asynchronous: bool  # an asynchronous call made the copy; with pageable memory the call waits anyway
+    per_step: float  # number of copies
     nbytes: float
-    seconds: float  # of copying on the device
+    seconds: float  # in which the device copies
 
 
 class DeviceView:
-    """Whole steps as the device recorded them.
+    """The device operations and CUDA calls in the recorded steps.
 
-    Arrays have the dtype RECORD. `event_of`, `lines` and the masks are parallel to `operations`. `calls` are the CUDA
-    calls of all threads, including calls before these steps, because their work may run in these steps.
+    `edges` are the nanoseconds of the start of each step and of the end of the last. `thread` is the loop's thread.
+    Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
+    entry per operation. `calls` are the CUDA calls of all threads. They include calls before these steps, because the
+    operations of such calls may run in these steps.
     """
 
     def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
@@ -74,9 +76,9 @@ class DeviceView:
         self.names = capture.device.names
         self.events: Sequence[LedgerEvent] = _events_around(capture.events, int(edges[0]), int(edges[-1]))
         records = capture.device.records
-        before = records["start"] < edges[-1]
-        self._records = records[before & (records["start"] >= edges[0])]
-        self.calls = records[before & np.isin(records["kind"], CALLS)]
+        is_before_end = records["start"] < edges[-1]
+        self._records = records[is_before_end & (records["start"] >= edges[0])]
+        self.calls = records[is_before_end & np.isin(records["kind"], CALLS)]
         self._lines = np.array([event.line for event in self.events] + [NO_MATCH])
 
     def __len__(self) -> int:
@@ -85,7 +87,7 @@ class DeviceView:
 
     @property
     def seconds(self) -> float:
-        """The mean duration of a recorded step."""
+        """The mean duration of a recorded step, in seconds."""
         return float(self.edges[-1] - self.edges[0]) / 1e9 / len(self)
 
     @cached_property
@@ -95,25 +97,27 @@ class DeviceView:
 
     @cached_property
     def syncs(self) -> Any:
-        """Records of waits: of the host for the device, and of streams for each other."""
+        """Waits of the host for the device, and of streams for other streams."""
         return self._records[self._records["kind"] == RecordKind.SYNCHRONIZATION]
 
     @cached_property
     def call_of(self) -> Any:
-        """The index of the call of each operation, or -1."""
+        """The index into `calls` for each operation, or -1."""
         return match_calls(self.operations, self.calls)
 
     @cached_property
-    def called_at(self) -> Any:
-        """When the call of each operation began; without a recorded call, when the operation began."""
-        starts = self.operations["start"].astype(np.int64)
-        called = self.calls["start"].astype(np.int64)
-        return np.where(self.call_of >= 0, called[self.call_of], starts) if len(called) else starts
+    def call_starts(self) -> Any:
+        """When the call of each operation started; without a recorded call, when the operation started."""
+        operation_starts = self.operations["start"].astype(np.int64)
+        call_starts = self.calls["start"].astype(np.int64)
+        if not len(call_starts):
+            return operation_starts
+        return np.where(self.call_of >= 0, call_starts[self.call_of], operation_starts)
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """For which steps the record holds all operations."""
-        counts = np.diff(np.searchsorted(np.sort(self.called_at), self.edges))
+        """For each step, whether all its operations were recorded."""
+        counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
     @cached_property
@@ -123,16 +127,17 @@ class DeviceView:
 
     @cached_property
     def lines(self) -> Any:
-        """The line of each operation, or -1."""
+        """The index into the lines of the capture for each operation, or -1."""
         return self._lines[self.event_of]
 
     @cached_property
     def is_kernel(self) -> Any:
+        """Mask of the kernels, graphs and memsets."""
         return np.isin(self.operations["kind"], KERNELS)
 
     @cached_property
     def is_pageable(self) -> Any:
-        """Which operations copy from or to pageable memory."""
+        """Mask of the copies from or to pageable memory."""
         sides = (self.operations["source"], self.operations["target"])
         return ~self.is_kernel & np.logical_or(*(side == MemoryKind.PAGEABLE for side in sides))
 
@@ -147,55 +152,58 @@ class DeviceView:
 
     @cached_property
     def is_launch(self) -> Any:
-        """Which calls queued a kernel or a graph."""
+        """Mask of the calls that queued a kernel, a graph or a memset."""
         return np.isin(np.arange(len(self.calls)), self.call_of[self.is_kernel])
 
     @cached_property
     def computing(self) -> Intervals:
-        return self._when(self.is_kernel)
+        """When a kernel, a graph or a memset ran."""
+        return self._intervals_of(self.is_kernel)
 
     @cached_property
     def working(self) -> Intervals:
         """When the device computed or copied within its own memory."""
-        return self._when(self.is_kernel | self._are("device to device"))
+        return self._intervals_of(self.is_kernel | self._is_copy("device to device"))
 
     @cached_property
     def busy(self) -> Intervals:
-        """When the device was not idle."""
-        return self._when(np.ones(len(self.operations), bool))
+        """When the device computed or copied."""
+        return self._intervals_of(np.ones(len(self.operations), bool))
 
     @property
     def busy_share(self) -> float:
+        """The share of the recorded time in which the device was busy."""
         return self.busy.length / float(self.edges[-1] - self.edges[0])
 
     @property
     def busy_seconds(self) -> float:
-        """The shortest sustained step: the work of the device and its switches between operations.
+        """The seconds per step that the device needs: its operations and the switches between them.
 
-        Copies of pageable memory are excluded, because the host copies those bytes.
+        Copies of pageable memory are excluded, because they wait for the host.
         """
-        busy = self._when(~self.is_pageable)
-        turns = busy.starts[1:] - busy.ends[:-1]
-        at_once = turns[turns <= LONGEST_SWITCH_NS]
-        turning = float(np.median(at_once)) * len(turns) if len(at_once) else 0.0
-        return (busy.length + turning) / 1e9 / len(self)
+        busy = self._intervals_of(~self.is_pageable)
+        pauses = busy.starts[1:] - busy.ends[:-1]
+        switches = pauses[pauses <= LONGEST_SWITCH_NS]
+        switch_ns = float(np.median(switches)) * len(pauses) if len(switches) else 0.0
+        return (busy.length + switch_ns) / 1e9 / len(self)
 
     def copying(self, direction: str) -> Intervals:
-        return self._when(self._are(direction))
+        """Return when the device copied in this direction, one of DIRECTIONS."""
+        return self._intervals_of(self._is_copy(direction))
 
     @cached_property
     def period(self) -> int:
-        """The number of operations after which the sequence repeats; 0 if it does not repeat."""
+        """The number of operations after which their sequence repeats; 0 if it does not repeat."""
         return find_period(self.operations, len(self.operations) / len(self))
 
     @property
     def steps_done(self) -> float:
-        """The steps whose work the device did; fewer than recorded if the loop ran ahead."""
+        """The number of steps that the device executed; less than the recorded steps if the loop ran ahead."""
         return min(float(len(self)), len(self.operations) / self.period) if self.period else float(len(self))
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device does the work of earlier steps, and no recorded call shows of which."""
+        """Whether the device executes work of earlier steps, and no recorded call shows of which step."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -204,7 +212,7 @@ class DeviceView:
 
     @cached_property
     def bound_seconds(self) -> float:
-        """The step time of a device that limits the loop, from the repetition of its operations; else 0."""
+        """The seconds in which the operations repeat, if the device determines the step time; else 0."""
         starts, period = self.operations["start"].astype(np.int64), self.period
         if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
             return 0.0
@@ -217,77 +225,85 @@ class DeviceView:
 
     @cached_property
     def idle_times(self) -> tuple[IdleTime, ...]:
-        """Idle time of the device by cause, longest first."""
+        """Idle time of the device by cause and line, longest first."""
         gaps = self.busy.gaps_between(int(self.edges[0]), int(self.edges[-1]))
         # Calls of all threads count, because the loop waits for some of them.
-        queueing = self.calls[np.unique(self.call_of[self.call_of >= 0])]
-        launching = launching_intervals(queueing["start"].astype(np.int64), queueing["end"].astype(np.int64))
-        own = [event for event in self.events if event.thread == self.thread]
+        queueing_calls = self.calls[np.unique(self.call_of[self.call_of >= 0])]
+        launching = launching_intervals(
+            queueing_calls["start"].astype(np.int64), queueing_calls["end"].astype(np.int64)
+        )
+        loop_events = [event for event in self.events if event.thread == self.thread]
         activity = QueueActivity(launching, self._queued, self.upload_preparations)
-        return attribute_idle(gaps, own, len(self), activity)
+        return attribute_idle(gaps, loop_events, len(self), activity)
 
     def coverage(self, direction: str) -> float | None:
         """Return the share of transferred bytes with a known line; None without transfers."""
-        copies = self._are(direction)
+        is_transfer = self._is_copy(direction)
         nbytes = self.operations["nbytes"].astype(np.int64)
-        total = int(nbytes[copies].sum())
-        return int(nbytes[copies & (self.lines >= 0)].sum()) / total if total else None
+        total = int(nbytes[is_transfer].sum())
+        return int(nbytes[is_transfer & (self.lines >= 0)].sum()) / total if total else None
 
     @property
     def _queued(self) -> Intervals:
-        """When at least one operation was in the queue of the device and had not begun."""
-        known = self.call_of >= 0
-        asked = self.calls["end"][self.call_of[known]] if len(self.calls) else self.operations["start"][known]
-        return Intervals(asked.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][known])
+        """When at least one operation was queued and had not started."""
+        has_call = self.call_of >= 0
+        queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
+        return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])
 
     @cached_property
     def upload_preparations(self) -> dict[int, Intervals]:
-        """By line, the time between an upload call and its copy, in which its data is prepared."""
+        """By line, the times from the start of an upload event to its copy, in which the host prepares the data."""
         lines: dict[int, list[tuple[int, int]]] = {}
-        for place in np.flatnonzero(self._are("host to device") & (self.event_of >= 0)).tolist():
-            event = self.events[self.event_of[place]]
+        for index in np.flatnonzero(self._is_copy("host to device") & (self.event_of >= 0)).tolist():
+            event = self.events[self.event_of[index]]
             if event.kind == EventKind.UPLOAD:
-                lines.setdefault(event.line, []).append((event.start, int(self.operations["start"][place])))
-        return {line: Intervals(*zip(*when, strict=True)) for line, when in lines.items()}
+                lines.setdefault(event.line, []).append((event.start, int(self.operations["start"][index])))
+        return {line: Intervals(*zip(*preparations, strict=True)) for line, preparations in lines.items()}
 
-    def _are(self, direction: str) -> Any:
-        wanted = [kind for kind, name in DIRECTIONS.items() if name == direction]
-        return ~self.is_kernel & np.isin(self.operations["what"], wanted)
+    def _is_copy(self, direction: str) -> Any:
+        """Return a mask of the copies in this direction."""
+        kinds = [kind for kind, name in DIRECTIONS.items() if name == direction]
+        return ~self.is_kernel & np.isin(self.operations["what"], kinds)
 
-    def _when(self, wanted: Any) -> Intervals:
+    def _intervals_of(self, mask: Any) -> Intervals:
+        """Return when the operations of the mask ran, inside the recorded steps."""
         first, last = self.edges[0], self.edges[-1]
-        found = self.operations[wanted]
+        selected = self.operations[mask]
         return Intervals(
-            found["start"].astype(np.int64).clip(first, last), found["end"].astype(np.int64).clip(first, last)
+            selected["start"].astype(np.int64).clip(first, last), selected["end"].astype(np.int64).clip(first, last)
         )
 
 
 def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | None:
-    """Build the view; None without a record of a few whole steps."""
+    """Build the view; return None if too few complete steps were recorded on the device."""
     if capture.device is None or steps is None or len(capture.window.traced) <= FEWEST_STEPS:
         return None
-    edges = _whole_steps(np.array(capture.window.traced, np.int64), capture.device.records)
+    edges = _remove_incomplete_steps(np.array(capture.window.traced, np.int64), capture.device.records)
     return DeviceView(capture, edges, steps.thread) if len(edges) > FEWEST_STEPS else None
 
 
-def find_period(operations: Any, about: float) -> int:
-    """Return the period of the operations nearest to `about`; 0 if they do not repeat.
+def find_period(operations: Any, expected: float) -> int:
+    """Return the number of operations after which their sequence repeats; 0 if it does not repeat.
 
-    It is above `about` if the device lags behind the loop.
+    The result is the period nearest to `expected`, between 0.8 and 3 times `expected`. It is larger than `expected` if
+    the device lags behind the loop.
     """
-    some = operations[:MOST_COMPARED_OPERATIONS]
-    marks = np.stack([some["kind"], some["what"], some["name"], some["grid"][:, 0], some["nbytes"] % (1 << 31)], axis=1)
-    _, kinds = np.unique(marks.astype(np.int64), axis=0, return_inverse=True)
+    compared = operations[:MOST_COMPARED_OPERATIONS]
+    signatures = np.stack(
+        [compared["kind"], compared["what"], compared["name"], compared["grid"][:, 0], compared["nbytes"] % (1 << 31)],
+        axis=1,
+    )
+    _, kinds = np.unique(signatures.astype(np.int64), axis=0, return_inverse=True)
     kinds = kinds.ravel()
-    nearby = range(max(1, int(about * 0.8)), min(len(kinds) // 2, int(about * 3) + 2) + 1)
-    for period in sorted(nearby, key=lambda period: abs(period - about)):
+    candidates = range(max(1, int(expected * 0.8)), min(len(kinds) // 2, int(expected * 3) + 2) + 1)
+    for period in sorted(candidates, key=lambda period: abs(period - expected)):
         if np.mean(kinds[period:] == kinds[:-period]) >= EQUAL_SHARE:
             return period
     return 0
 
 
-def _whole_steps(edges: Any, records: Any) -> Any:
-    """Remove the last steps if the record ended before their work did."""
+def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
+    """Return the edges without the last steps whose operations were not all recorded."""
     starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
     counts = np.diff(np.searchsorted(starts, edges))
     while len(counts) > FEWEST_STEPS and counts[-1] < WHOLE_STEP_SHARE * np.median(counts):
@@ -296,26 +312,27 @@ def _whole_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events in this time and shortly before, since a copy may follow its call late."""
+    """Return the events from `start` to `end`, and in an equal time before, because a copy may start late."""
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
 
 
-def _group_copies(operations: Any, lines: Any, places: Any, steps: int) -> tuple[CopyGroup, ...]:
-    """Group the copies at these indices, longest first."""
+def _group_copies(operations: Any, lines: Any, indices: Any, steps: int) -> tuple[CopyGroup, ...]:
+    """Group the copies at these indices of `operations`; return the longest group first."""
     groups: dict[tuple[int, str, bool, bool], list[int]] = {}
-    for place in places.tolist():
-        groups.setdefault(_group_key(operations[place], int(lines[place])), []).append(place)
-    found = [_copy_group(key, operations[np.array(same)], steps) for key, same in groups.items()]
-    return tuple(sorted(found, key=lambda copies: -copies.seconds))
+    for index in indices.tolist():
+        groups.setdefault(_group_key(operations[index], int(lines[index])), []).append(index)
+    copy_groups = [_copy_group(key, operations[np.array(group)], steps) for key, group in groups.items()]
+    return tuple(sorted(copy_groups, key=lambda copies: -copies.seconds))
 
 
 def _group_key(copy: Any, line: int) -> tuple[int, str, bool, bool]:
+    """Return the first four fields of the CopyGroup of a copy."""
     direction = DIRECTIONS.get(int(copy["what"]), "elsewhere")
     host = copy["target"] if direction == "device to host" else copy["source"]
     return line, direction, bool(host == MemoryKind.PAGEABLE), bool(copy["flags"] & ASYNC)
 
 
-def _copy_group(key: tuple[int, str, bool, bool], found: Any, steps: int) -> CopyGroup:
-    lasted = float((found["end"].astype(np.int64) - found["start"].astype(np.int64)).sum()) / 1e9
-    return CopyGroup(*key, len(found) / steps, float(found["nbytes"].sum()) / steps, lasted / steps)
+def _copy_group(key: tuple[int, str, bool, bool], copies: Any, steps: int) -> CopyGroup:
+    seconds = float((copies["end"].astype(np.int64) - copies["start"].astype(np.int64)).sum()) / 1e9
+    return CopyGroup(*key, len(copies) / steps, float(copies["nbytes"].sum()) / steps, seconds / steps)

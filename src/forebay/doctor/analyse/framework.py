@@ -18,7 +18,7 @@ __all__ = [
     "array_framework",
 ]
 
-# First names of calls, as users write them.
+# First part of an API name -> framework.
 _FRAMEWORK_PREFIXES = {
     "tf": "tensorflow",
     "tensorflow": "tensorflow",
@@ -39,40 +39,46 @@ _PYTHON_TYPES = frozenset({"list", "tuple", "float", "int", "bool", "dict", "obj
 
 
 def framework_of(view: CaptureView, api: str) -> str:
-    """Return the framework of a call by its name; if ambiguous, the framework of the script."""
-    beginning = re.split(r"[.( ]", api, maxsplit=1)[0]
+    """Return the framework of a call by its API name.
+
+    If the name is unknown or ambiguous, return the first framework that the script has loaded.
+    """
+    prefix = re.split(r"[.( ]", api, maxsplit=1)[0]
     loaded = list(view.frameworks)
-    named = _FRAMEWORK_PREFIXES.get(beginning)
-    if named is None or (beginning == "Tensor" and loaded and "torch" not in loaded):
-        return loaded[0] if loaded else named or "numpy"
-    return named
+    framework = _FRAMEWORK_PREFIXES.get(prefix)
+    if framework is None or (prefix == "Tensor" and loaded and "torch" not in loaded):
+        return loaded[0] if loaded else framework or "numpy"
+    return framework
 
 
 def feed_framework(view: CaptureView, api: str) -> str:
-    """Return the target of a feed: Keras if `fit` runs the loop, else the framework of the call."""
-    driven = any(framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT))
-    return "keras" if driven else framework_of(view, api)
+    """Return the target for a Forebay feed: Keras if `fit` runs the loop, else the framework of the call."""
+    is_keras_loop = any(
+        framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)
+    )
+    return "keras" if is_keras_loop else framework_of(view, api)
 
 
 def array_framework(view: CaptureView, api: str) -> str:
-    """Return the framework that owns the arrays; Keras has no arrays of its own."""
+    """Return the framework of the arrays. For Keras this is its backend, because Keras has no arrays of its own."""
     framework = framework_of(view, api)
     return next(iter(view.frameworks), "tensorflow") if framework == "keras" else framework
 
 
 def is_device(name: object) -> bool:
-    """Whether a device name of any framework means something else than the host."""
+    """Whether a device name of any framework names a device, not the host."""
     return isinstance(name, str) and bool(name) and "cpu" not in name.lower()
 
 
 def is_on_device(site: CallSite) -> bool:
+    """Whether a call of this site used an array on a device."""
     return any(is_device(name) for name in site.values("device"))
 
 
 def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
-    """Whether reading a value waits for computation.
+    """Whether the framework computes asynchronously here, so that reading a value waits.
 
-    On the CPU, PyTorch and TensorFlow have the value when the call returns.
+    On the CPU, PyTorch and TensorFlow compute the value before the call returns.
     """
     if is_on_device(site) or framework_of(view, site.api) in ("jax", "cupy"):
         return True
@@ -85,12 +91,12 @@ def is_python_data(site: CallSite) -> bool:
 
 
 def is_copy(site: CallSite) -> bool:
-    """Whether the call copies data instead of creating a view."""
+    """Whether the call copies data instead of creating a view. If unknown, assume a copy."""
     return any(site.values("copied")) or not site.values("copied")
 
 
 @lru_cache(maxsize=64)
 def dtype_bits(dtype: str | None) -> tuple[str, int] | None:
-    """Return family and width of a dtype: ("float", 64) for `torch.float64`; None if unknown."""
-    found = re.search(r"(bfloat|float|uint|int|complex)(\d+)", dtype or "")
-    return (found[1], int(found[2])) if found else None
+    """Return family and bits of a dtype, such as ("float", 64) for `torch.float64`; None if unknown."""
+    match = re.search(r"(bfloat|float|uint|int|complex)(\d+)", dtype or "")
+    return (match[1], int(match[2])) if match else None

@@ -1,7 +1,7 @@
-"""Attribution of the idle time of the device to what the loop did at that time.
+"""Attribution of the device's idle time to the events of the loop at that time.
 
-Time outside of events is Python or launching. If the device became idle while the loop waited for it, that wait is the
-cause: without it, the loop would have queued more work.
+Idle time outside of events counts as Python or launching. If the device became idle while the loop waited for it, the
+wait is the cause of the whole gap: without the wait, the loop would have queued more work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ __all__ = [
     "launching_intervals",
 ]
 
-# Causes and their events. If several apply at once, the first counts.
+# Cause of idle time -> kinds of events. If several causes apply at once, the first one counts.
 CAUSES: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
     "building again": frozenset({EventKind.BUILD}),
@@ -35,88 +35,108 @@ CAUSES: dict[str, frozenset[str]] = {
 }
 LAUNCHING, PYTHON, IDLE = "launching", "Python", "idle"
 READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"
-LONGEST_LAUNCH_NS = 200_000  # between two operations; a longer time is other Python code
-CALL_LATENCY_NS = 10_000  # from a call to the start of its operation, at most
+LONGEST_LAUNCH_NS = 200_000  # between two launches; a longer time counts as Python
+CALL_LATENCY_NS = 10_000  # longest time from the end of a call to the start of its operation, if the device is idle
 LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """Idle time of the device in a step, for one cause and line."""
+    """Idle time of the device for one cause and line, as means per step."""
 
-    cause: str  # a key of CAUSES, LAUNCHING, PYTHON, or IDLE: work was queued but had not begun
+    cause: str  # a key of CAUSES, LAUNCHING, PYTHON, or IDLE (an operation was queued but had not started)
     line: int  # index into the capture's lines; -1 if unknown
-    seconds: float  # in a mean step
-    per_step: float  # number of gaps in a mean step
+    seconds: float
+    per_step: float  # number of gaps
 
 
 @dataclass(frozen=True, slots=True)
 class QueueActivity:
-    """When the host worked for the queue of the device."""
+    """When the host prepared and queued operations."""
 
-    launching: Intervals  # the host called operations one after the other
-    queued: Intervals  # the queue held work that had not begun
-    upload_preparations: Mapping[int, Intervals]  # by line: the host prepared data for an upload
+    launching: Intervals  # when the host launched operations, one closely after the other
+    queued: Intervals  # when an operation was queued and had not started
+    upload_preparations: Mapping[int, Intervals]  # by line: when the host prepared data for an upload
 
 
 def attribute_idle(
-    gaps: Intervals, own: Sequence[LedgerEvent], steps: int, activity: QueueActivity
+    gaps: Intervals, loop_events: Sequence[LedgerEvent], steps: int, activity: QueueActivity
 ) -> tuple[IdleTime, ...]:
-    """Attribute every moment of the gaps to exactly one cause. `own` are the events of the loop's thread."""
-    candidates = [(cause, line, when) for cause, kinds in CAUSES.items() for line, when in _by_line(own, kinds).items()]
-    first = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
-    candidates[first:first] = [(UPLOAD_CAUSE, line, when) for line, when in activity.upload_preparations.items()]
-    candidates += [(READ_BACK_CAUSE, line, when) for line, when in _gaps_after_waits(gaps, own).items()]
+    """Attribute every moment of the gaps to exactly one cause; return the longest idle time first.
+
+    `gaps` are the idle times of the device. `loop_events` are the events of the loop's thread.
+    """
+    candidates = [
+        (cause, line, intervals)
+        for cause, kinds in CAUSES.items()
+        for line, intervals in _intervals_by_line(loop_events, kinds).items()
+    ]
+    # Upload preparations come directly before read-backs.
+    first_read_back = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
+    candidates[first_read_back:first_read_back] = [
+        (UPLOAD_CAUSE, line, intervals) for line, intervals in activity.upload_preparations.items()
+    ]
+    candidates += [
+        (READ_BACK_CAUSE, line, intervals) for line, intervals in _gaps_after_waits(gaps, loop_events).items()
+    ]
     candidates.append((IDLE, -1, activity.queued))
-    candidates += [(LAUNCHING, line, when) for line, when in _by_line(own, LAUNCHES).items()]
+    candidates += [
+        (LAUNCHING, line, intervals) for line, intervals in _intervals_by_line(loop_events, LAUNCHES).items()
+    ]
     launching = activity.launching
     candidates.append((LAUNCHING, -1, launching if len(launching) else _short_gaps(gaps)))
-    found, left = [], gaps
-    for cause, line, when in candidates:
-        found.append((cause, line, left.intersection(when)))
-        left = left.difference(when)
-    found.append((PYTHON, -1, left))
-    return tuple(sorted(_sum_by_cause(found, steps), key=lambda gap: -gap.seconds))
+    attributed, remaining = [], gaps
+    for cause, line, intervals in candidates:
+        attributed.append((cause, line, remaining.intersection(intervals)))
+        remaining = remaining.difference(intervals)
+    attributed.append((PYTHON, -1, remaining))
+    return tuple(sorted(_sum_by_cause(attributed, steps), key=lambda gap: -gap.seconds))
 
 
 def launching_intervals(starts: Any, ends: Any) -> Intervals:
-    """Return the time in launching calls, and between two of them that follow each other closely.
+    """Return when launching calls ran, including the short times between two calls.
 
-    The calls are sorted by time. Between close calls, the framework prepares the next operation.
+    The calls are sorted by time. In a short time between two calls, the framework prepares the next operation.
     """
-    before = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
-    return Intervals(np.where(starts - before < LONGEST_LAUNCH_NS, np.minimum(before, starts), starts), ends)
+    previous_ends = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
+    return Intervals(
+        np.where(starts - previous_ends < LONGEST_LAUNCH_NS, np.minimum(previous_ends, starts), starts), ends
+    )
 
 
 def _short_gaps(gaps: Intervals) -> Intervals:
-    """Return short gaps, which separate launches cause. Used if CUDA calls were not recorded."""
-    short = gaps.ends - gaps.starts < LONGEST_LAUNCH_NS
-    return Intervals(gaps.starts[short], gaps.ends[short])
+    """Return the short gaps, which launches cause. Used if CUDA calls were not recorded."""
+    is_short = gaps.ends - gaps.starts < LONGEST_LAUNCH_NS
+    return Intervals(gaps.starts[is_short], gaps.ends[is_short])
 
 
-def _by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> dict[int, Intervals]:
+def _intervals_by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> dict[int, Intervals]:
+    """Return by line the times of the events of these kinds."""
     lines: dict[int, list[LedgerEvent]] = {}
     for event in events:
         if event.kind in kinds:
             lines.setdefault(event.line, []).append(event)
-    return {line: Intervals([e.start for e in same], [e.end for e in same]) for line, same in lines.items()}
+    return {
+        line: Intervals([event.start for event in group], [event.end for event in group])
+        for line, group in lines.items()
+    }
 
 
 def _gaps_after_waits(gaps: Intervals, events: Sequence[LedgerEvent]) -> dict[int, Intervals]:
-    """Return by line the whole gaps that began while the loop waited for the device."""
-    found = {}
-    for line, when in _by_line(events, CAUSES[READ_BACK_CAUSE]).items():
-        during: Any = when.contains(gaps.starts)
-        found[line] = Intervals(gaps.starts[during], gaps.ends[during])
-    return found
+    """Return by line the whole gaps that started while the loop waited for the device."""
+    gaps_by_line = {}
+    for line, waits in _intervals_by_line(events, CAUSES[READ_BACK_CAUSE]).items():
+        starts_in_wait: Any = waits.contains(gaps.starts)
+        gaps_by_line[line] = Intervals(gaps.starts[starts_in_wait], gaps.ends[starts_in_wait])
+    return gaps_by_line
 
 
-def _sum_by_cause(found: list[tuple[str, int, Intervals]], steps: int) -> list[IdleTime]:
-    sums: dict[tuple[str, int], list[Intervals]] = {}
-    for cause, line, when in found:
-        if len(when):
-            sums.setdefault((cause, line), []).append(when)
+def _sum_by_cause(attributed: list[tuple[str, int, Intervals]], steps: int) -> list[IdleTime]:
+    groups: dict[tuple[str, int], list[Intervals]] = {}
+    for cause, line, intervals in attributed:
+        if len(intervals):
+            groups.setdefault((cause, line), []).append(intervals)
     return [
-        IdleTime(cause, line, sum(when.length for when in same) / 1e9 / steps, sum(map(len, same)) / steps)
-        for (cause, line), same in sums.items()
+        IdleTime(cause, line, sum(intervals.length for intervals in group) / 1e9 / steps, sum(map(len, group)) / steps)
+        for (cause, line), group in groups.items()
     ]

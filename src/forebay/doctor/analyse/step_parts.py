@@ -1,8 +1,8 @@
-"""The parts of a step from a device record: device work, and the causes of idle time.
+"""The parts of a step from device records: device work, and the causes of idle time.
 
-The shares come from recorded steps, the total from unprofiled steps. Recording costs the host some microseconds per
-launch and costs the device nothing. So the excess of a recorded step is subtracted from the host parts, first from
-launching.
+The shares come from the steps recorded on the device, the total from unprofiled steps. Recording adds some microseconds
+of host time per launch and no device time. So the extra time of a recorded step is subtracted from the host parts,
+first from launching and Python.
 """
 
 from forebay.doctor.analyse.device_view import DeviceView
@@ -12,45 +12,49 @@ __all__ = ["COMPUTING", "COPYING", "DEVICE_PARTS", "split_recorded_step"]
 
 COMPUTING = "computing"
 DEVICE_PARTS = (*CAUSES, LAUNCHING, COMPUTING, PYTHON, IDLE)
-COPYING = ("host to device", "device to host")
-# Parts that recording makes longer: first CUDA calls and the Python code between them, then other calls.
+COPYING = ("host to device", "device to host")  # directions of transfers
+# Parts that recording makes longer, in the order in which `split_recorded_step` shortens them.
 _RECORDING_COSTS = ((LAUNCHING, PYTHON), tuple(CAUSES))
 
 
 def split_recorded_step(device_view: DeviceView, step_seconds: float) -> dict[str, float]:
-    """Return the seconds of each part; the parts add up to the step."""
-    device, host = _device_seconds(device_view), _idle_seconds(device_view)
+    """Return the seconds of each part of a step; the parts add up to `step_seconds`."""
+    device_seconds, idle_seconds = _device_seconds(device_view), _idle_seconds(device_view)
     excess = device_view.seconds - step_seconds
     for names in _RECORDING_COSTS:
-        excess -= _shorten(host, names, excess)
-    parts = {name: host[name] + device.get(name, 0.0) for name in DEVICE_PARTS}
-    whole = sum(parts.values())
-    return {name: value * step_seconds / whole for name, value in parts.items()} if whole else parts
+        excess -= _shorten(idle_seconds, names, excess)
+    parts = {name: idle_seconds[name] + device_seconds.get(name, 0.0) for name in DEVICE_PARTS}
+    total = sum(parts.values())
+    return {name: value * step_seconds / total for name, value in parts.items()} if total else parts
 
 
 def _device_seconds(device_view: DeviceView) -> dict[str, float]:
-    """Return the seconds of device work; copies during computation do not count."""
+    """Return the seconds per step of computation and of each direction of transfers.
+
+    Transfers during computation do not count.
+    """
     per_step = 1e9 * len(device_view)
-    found, taken = {COMPUTING: device_view.working.length / per_step}, device_view.working
+    seconds, counted = {COMPUTING: device_view.working.length / per_step}, device_view.working
     for direction in COPYING:
-        alone = device_view.copying(direction).difference(taken)
-        found[direction] = alone.length / per_step
-        taken = taken.union(alone)
-    return found
+        uncounted = device_view.copying(direction).difference(counted)
+        seconds[direction] = uncounted.length / per_step
+        counted = counted.union(uncounted)
+    return seconds
 
 
 def _idle_seconds(device_view: DeviceView) -> dict[str, float]:
-    found = dict.fromkeys(DEVICE_PARTS, 0.0)
-    for gap in device_view.idle_times:
-        found[gap.cause] += gap.seconds
-    return found
+    """Return the idle seconds per step of each cause."""
+    seconds = dict.fromkeys(DEVICE_PARTS, 0.0)
+    for idle in device_view.idle_times:
+        seconds[idle.cause] += idle.seconds
+    return seconds
 
 
 def _shorten(parts: dict[str, float], names: tuple[str, ...], excess: float) -> float:
-    """Shorten parts in proportion by at most `excess` seconds; return how much."""
-    whole = sum(parts[name] for name in names)
-    taken = min(max(0.0, excess), whole)
+    """Shorten the named parts in proportion, by at most `excess` seconds in total; return the removed seconds."""
+    total = sum(parts[name] for name in names)
+    removed = min(max(0.0, excess), total)
     for name in names:
         # Rounding must not make a part negative.
-        parts[name] = max(0.0, parts[name] - taken * parts[name] / whole) if whole else 0.0
-    return taken
+        parts[name] = max(0.0, parts[name] - removed * parts[name] / total) if total else 0.0
+    return removed

@@ -11,11 +11,11 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
 __all__ = ["PARTS", "Steps", "find_steps", "split_step"]
 
-FEWEST_STEPS = 3  # with fewer there is no loop
-FEWEST_SPANS = 20  # of operations; fewer may be one long call, such as building a model
-WARM_UP_SHARE = 0.2  # of the steps of a short loop without a profiling window
+FEWEST_STEPS = 3  # a loop has at least as many steps
+FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
+WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the profiling window
 
-# The parts of a step and their events. Time that belongs to several parts counts for the first.
+# Part of a step -> kinds of events. Time that belongs to several parts counts for the first one.
 PARTS: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
     "building again": frozenset({EventKind.BUILD}),
@@ -24,14 +24,14 @@ PARTS: dict[str, frozenset[str]] = {
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
     "compiled calls": frozenset({EventKind.RUN}),
 }
-REST = "everything else"
+REST = "everything else"  # time outside of events
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Consecutive steady steps on one thread."""
+    """Consecutive steps after the warm-up, on one thread."""
 
-    anchor: tuple[str, str, int]
+    anchor: tuple[str, str, int]  # kind, API and line of the event that ends a step
     thread: int
     edges: tuple[int, ...]  # nanoseconds: the start of each step, and the end of the last
 
@@ -48,59 +48,61 @@ class Steps:
 
     @property
     def seconds(self) -> float:
-        """The median step time."""
-        lengths = sorted(after - before for before, after in zip(self.edges, self.edges[1:], strict=False))
-        middle = len(lengths) // 2
-        return (lengths[middle] if len(lengths) % 2 else (lengths[middle - 1] + lengths[middle]) / 2) / 1e9
+        """The median step time in seconds."""
+        durations = sorted(after - before for before, after in zip(self.edges, self.edges[1:], strict=False))
+        middle = len(durations) // 2
+        return (durations[middle] if len(durations) % 2 else (durations[middle - 1] + durations[middle]) / 2) / 1e9
 
 
 def find_steps(capture: Capture) -> Steps | None:
-    """Find the steps of the profiling window.
+    """Return the steps of the profiling window; None if there are too few.
 
-    If the script ended before the window, the most frequent event marks the steps.
+    If the script ended before the window, the most frequent event of the most reliable kind marks the steps.
     """
     window, events = capture.window, capture.events
     if window.anchor is not None:
         marks = [event for event in events if event[:3] == window.anchor and window.start <= event.end <= window.end]
-        return _steps(window.anchor, marks)
+        return _make_steps(window.anchor, marks)
     for kinds in LOOP_MARKS:
-        found = _most_frequent(event for event in events if event.kind in kinds)
-        if found is not None:
-            return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :])
-    return _operation_spans(event for event in events if event.kind == EventKind.OPS)
+        frequent = _events_of_most_frequent_site(event for event in events if event.kind in kinds)
+        if frequent is not None:
+            return _make_steps(frequent[0][:3], frequent[int(len(frequent) * WARM_UP_SHARE) :])
+    return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
 
 
-def _operation_spans(operations: Iterable[LedgerEvent]) -> Steps | None:
-    """Find steps in a loop without any other event: each span of operations is one step."""
-    found = _most_frequent(operations) or []
-    return _steps(found[0][:3], found[int(len(found) * WARM_UP_SHARE) :]) if len(found) >= FEWEST_SPANS else None
+def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:
+    """Return the steps of a loop that has only OPS events: each of these events is one step."""
+    spans = _events_of_most_frequent_site(operations) or []
+    return _make_steps(spans[0][:3], spans[int(len(spans) * WARM_UP_SHARE) :]) if len(spans) >= FEWEST_SPANS else None
 
 
-def _most_frequent(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
+def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
+    """Return the events of the call site with the most events; None if there are too few."""
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
         sites.setdefault((event.kind, event.api, event.line), []).append(event)
-    most = max(sites.values(), key=len, default=[])
-    return most if len(most) > FEWEST_STEPS else None
+    most_frequent = max(sites.values(), key=len, default=[])
+    return most_frequent if len(most_frequent) > FEWEST_STEPS else None
 
 
-def _steps(anchor: tuple[str, str, int], marks: Sequence[LedgerEvent]) -> Steps | None:
+def _make_steps(anchor: tuple[str, str, int], marks: Sequence[LedgerEvent]) -> Steps | None:
+    """Return the steps between these events, on the thread of the last event; None if there are too few."""
     thread = marks[-1].thread if marks else 0
     edges = tuple(mark.end for mark in marks if mark.thread == thread)
     return Steps(anchor, thread, edges) if len(edges) > FEWEST_STEPS else None
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
-    """Return the seconds of each part of the mean step; the parts add up to the step."""
-    own = [event for event in events if event.thread == steps.thread]
-    taken = Intervals([], [])
+    """Return the seconds of each part of the mean step; the parts add up to the mean step time."""
+    loop_events = [event for event in events if event.thread == steps.thread]
+    counted = Intervals([], [])
     parts: dict[str, float] = {}
     for part, kinds in PARTS.items():
-        inside = [event for event in own if event.kind in kinds]
-        starts, ends = [event.start for event in inside], [event.end for event in inside]
+        part_events = [event for event in loop_events if event.kind in kinds]
+        starts, ends = [event.start for event in part_events], [event.end for event in part_events]
         clipped = Intervals(np.clip(starts, steps.start, steps.end), np.clip(ends, steps.start, steps.end))
-        both = taken.union(clipped)
-        parts[part] = (both.length - taken.length) / 1e9 / len(steps)
-        taken = both
-    parts[REST] = max(0.0, (steps.end - steps.start - taken.length) / 1e9 / len(steps))
+        extended = counted.union(clipped)
+        parts[part] = (extended.length - counted.length) / 1e9 / len(steps)
+        counted = extended
+    parts[REST] = max(0.0, (steps.end - steps.start - counted.length) / 1e9 / len(steps))
     return parts
