@@ -1,8 +1,8 @@
-// Buffers that CUPTI fills while a script runs, and a reader of the records in them.
+// Buffers that CUPTI fills with records while a script runs, and a reader of these records.
 //
-// CUPTI requests and returns buffers while it holds its own locks. Code that took the interpreter lock in such a callback
-// could deadlock with a thread that holds it and waits for CUPTI. So nothing here calls Python: Python loads this library
-// with ctypes and reads the records later.
+// CUPTI calls the callbacks while it holds its own locks. A callback that took the interpreter lock could deadlock with a
+// thread that holds the interpreter lock and waits for CUPTI. So nothing here calls Python. Python loads this library with
+// ctypes and reads the records later.
 
 #include <pthread.h>
 #include <stdint.h>
@@ -10,42 +10,44 @@
 #include <string.h>
 
 #define BUFFER_NBYTES (4u << 20)
-#define ALIGNMENT 8
+#define ALIGNMENT 8  // bytes; CUPTI requires it
 
-typedef struct Full {
-    struct Full* next;
+typedef struct FullBuffer {
+    struct FullBuffer* next;
     uint8_t* data;
-    size_t valid;
-} Full;
+    size_t valid;  // bytes that CUPTI has written
+} FullBuffer;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static Full* first = NULL;
-static Full** last = &first;
-static size_t allocated = 0, limit = 256u << 20;
-static uint64_t refused = 0;
+static FullBuffer* first = NULL;  // list of full buffers, oldest first
+static FullBuffer** last = &first;
+static size_t allocated = 0, limit = 256u << 20;  // bytes of all buffers
+static uint64_t refused = 0;                      // buffers that the limit did not allow
 
+// Sets the limit for all buffers together, in bytes.
 void forebay_limit(size_t nbytes) {
     pthread_mutex_lock(&lock);
     limit = nbytes;
     pthread_mutex_unlock(&lock);
 }
 
-// Callback for cuptiActivityRegisterCallbacks. Without a buffer, CUPTI drops records and counts them.
+// Callback for cuptiActivityRegisterCallbacks: allocates a buffer. Without one, CUPTI drops records and counts them.
 void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records) {
-    void* made = NULL;
+    void* memory = NULL;
     pthread_mutex_lock(&lock);
     int allowed = allocated + BUFFER_NBYTES <= limit;
     if (allowed) allocated += BUFFER_NBYTES; else refused++;
     pthread_mutex_unlock(&lock);
-    if (allowed && posix_memalign(&made, ALIGNMENT, BUFFER_NBYTES)) made = NULL;
-    *buffer = made;
-    *nbytes = made ? BUFFER_NBYTES : 0;
+    if (allowed && posix_memalign(&memory, ALIGNMENT, BUFFER_NBYTES)) memory = NULL;
+    *buffer = memory;
+    *nbytes = memory ? BUFFER_NBYTES : 0;
     *records = 0;
 }
 
+// Callback for cuptiActivityRegisterCallbacks: stores a full buffer, and frees it if it has no records.
 void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, size_t nbytes, size_t valid) {
     (void)context; (void)stream; (void)nbytes;
-    Full* full = valid ? malloc(sizeof(Full)) : NULL;
+    FullBuffer* full = valid ? malloc(sizeof(FullBuffer)) : NULL;
     if (!full) {
         free(buffer);
         pthread_mutex_lock(&lock);
@@ -62,6 +64,7 @@ void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, s
     pthread_mutex_unlock(&lock);
 }
 
+// Returns how many buffers the limit did not allow.
 uint64_t forebay_refused(void) {
     pthread_mutex_lock(&lock);
     uint64_t count = refused;
@@ -69,8 +72,8 @@ uint64_t forebay_refused(void) {
     return count;
 }
 
-// The fields that the doctor needs, of a record of any kind. Their offsets in the structs of CUPTI are the same from
-// CUPTI 12.1 to 13.4. Only later fields differ, and CUPTI itself advances from record to record.
+// The fields of a record that the doctor needs, in one layout for all kinds of records. The offsets of these fields in
+// the structs of CUPTI are the same from CUPTI 12.1 to 13.4. Later fields differ, but CUPTI finds the next record.
 typedef struct {
     uint64_t start, end;        // nanoseconds
     uint64_t nbytes;
@@ -85,6 +88,7 @@ typedef struct {
 enum { MEMCPY = 1, MEMSET = 2, KERNEL = 3, DRIVER = 4, RUNTIME = 5, CONCURRENT_KERNEL = 10,
        SYNCHRONIZATION = 38, GRAPH_TRACE = 51 };
 
+// Read a number at a byte offset of a record, which may be unaligned.
 static uint32_t u32(const uint8_t* record, size_t at) { uint32_t value; memcpy(&value, record + at, 4); return value; }
 static uint64_t u64(const uint8_t* record, size_t at) { uint64_t value; memcpy(&value, record + at, 8); return value; }
 
@@ -93,6 +97,7 @@ static void read_times(Record* out, const uint8_t* record, size_t start) {
     out->end = u64(record, start + 8);
 }
 
+// Copies the needed fields of a record. Returns 1, or 0 for a kind that the doctor does not read.
 static int read_record(Record* out, const uint8_t* record) {
     memset(out, 0, sizeof *out);
     out->kind = u32(record, 0);
@@ -150,16 +155,16 @@ static int read_record(Record* out, const uint8_t* record) {
 typedef int (*NextRecord)(uint8_t* buffer, size_t valid, uint8_t** record);
 
 // Reads the known records of the oldest full buffer and frees the buffer. Returns their number; -1: there is no buffer;
-// -2: there are more than `room` records, and the buffer is kept.
-long forebay_read(NextRecord next, Record* out, size_t room) {
+// -2: there are more than `capacity` records, and the buffer is kept.
+long forebay_read(NextRecord next, Record* out, size_t capacity) {
     pthread_mutex_lock(&lock);
-    Full* full = first;
+    FullBuffer* full = first;
     pthread_mutex_unlock(&lock);
     if (!full) return -1;
     size_t count = 0;
     uint8_t* record = NULL;
     while (next(full->data, full->valid, &record) == 0) {
-        if (count == room) return -2;
+        if (count == capacity) return -2;
         count += read_record(&out[count], record);
     }
     pthread_mutex_lock(&lock);
