@@ -14,7 +14,7 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.report.html import render_card, save_page
-from forebay.doctor.report.sentences import headline
+from forebay.doctor.report.sentences import format_headline
 from forebay.doctor.report.terminal import render
 from forebay.errors import CaptureError
 
@@ -90,7 +90,7 @@ class Watch:
         save_page(self.diagnosis, path)
 
     def __repr__(self) -> str:
-        return f"<Watch: {'still running' if self._capture is None else headline(self.diagnosis)}>"
+        return f"<Watch: {'still running' if self._capture is None else format_headline(self.diagnosis)}>"
 
     def _repr_html_(self) -> str | None:
         return None if self._capture is None else render_card(self.diagnosis)

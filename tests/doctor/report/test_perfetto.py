@@ -12,7 +12,7 @@ from tests.doctor.report.trace_reader import read_trace
 
 from forebay.doctor.report import perfetto_wire
 from forebay.doctor.report.perfetto import save_trace
-from forebay.doctor.report.perfetto_wire import message, number, text
+from forebay.doctor.report.perfetto_wire import encode_integer, encode_message, encode_text
 
 MESSAGES = ["DebugAnnotation", "InternedData", "ProcessDescriptor", "TracePacket", "TrackDescriptor", "TrackEvent"]
 SAMPLES = ["ordinary", "crowded", "no_loop", "no_framework", "hostile", "streaming"]
@@ -84,12 +84,12 @@ def test_events_without_duration_are_instants(tmp_path):
 @given(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"])))
 def test_protobuf_reads_encoded_numbers_and_texts(value, words):
     read = perfetto.DebugAnnotation()
-    read.ParseFromString(number(4, value) + text(10, words))
+    read.ParseFromString(encode_integer(4, value) + encode_text(10, words))
     assert (read.int_value, read.name) == (value, words)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40))
 def test_protobuf_reads_encoded_nested_messages(values):
     read = perfetto.Trace()
-    read.ParseFromString(b"".join(message(1, number(8, value)) for value in values))
+    read.ParseFromString(b"".join(encode_message(1, encode_integer(8, value)) for value in values))
     assert [packet.timestamp for packet in read.packet] == values

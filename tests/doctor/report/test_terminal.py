@@ -18,7 +18,7 @@ from tests.doctor.report import report_samples as samples
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.formatting import to_one_line
 from forebay.doctor.report.terminal import ROWS, render
-from forebay.doctor.report.terminal_layout import bar, code_lines, place_left_and_right, wrap_lines
+from forebay.doctor.report.terminal_layout import draw_bar, place_left_and_right, wrap_code, wrap_lines
 from forebay.doctor.rules.finding import Cure
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -84,21 +84,21 @@ def test_wrapped_text_fits_and_keeps_every_word(text, width, indent, hang):
 
 @given(PRINTED, st.integers(30, 90))
 def test_wrapped_code_fits_and_keeps_every_character(source, width):
-    lines = [line.plain for line in code_lines(source, width, indent=6)]
+    lines = [line.plain for line in wrap_code(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     assert sorted("".join("".join(lines).split())) == sorted("".join(source.split()))
 
 
 def test_a_long_comment_moves_above_its_line():
     source = "    total.assign_add(loss)   # total = tf.Variable(0.0) in front of the loop"
-    lines = [line.plain for line in code_lines(source, 60, indent=2)]
+    lines = [line.plain for line in wrap_code(source, 60, indent=2)]
     assert lines == ["      # total = tf.Variable(0.0) in front of the loop", "      total.assign_add(loss)"]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80])
 def test_a_split_chain_is_valid_python(width):
     source = 'feed = fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256).feed("torch")'
-    lines = [line.plain for line in code_lines(source, width, indent=6)]
+    lines = [line.plain for line in wrap_code(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     assert ast.dump(ast.parse(dedent("\n".join(lines)))) == ast.dump(ast.parse(source))
 
@@ -135,5 +135,5 @@ def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
 
 @given(st.floats(0, 1), st.integers(1, 60))
 def test_a_bar_takes_its_columns_and_is_never_empty(share, columns):
-    assert cell_len(bar(share, columns)) == columns
-    assert bar(share, columns).strip()
+    assert cell_len(draw_bar(share, columns)) == columns
+    assert draw_bar(share, columns).strip()

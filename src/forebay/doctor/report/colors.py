@@ -1,4 +1,7 @@
-"""Colours of the parts of a step and of the events that belong to them."""
+"""Color names for the parts of a step and for events.
+
+The name of a color is an event kind or REST. The style sheets define the colors.
+"""
 
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.analyse.step_parts import COMPUTING
@@ -8,22 +11,24 @@ from forebay.doctor.report.device_events import KERNEL
 
 __all__ = ["COLOR_LABELS", "REST", "color_of_kind", "color_of_part"]
 
-REST = "rest"  # the colour of everything that belongs to no part
+REST = "rest"  # color of time that belongs to no event kind
 _DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({EventKind.OPS})}
 
 
 def color_of_part(part: str) -> str:
-    """Return the name of a part's colour: the first event kind in it."""
+    """Return the color of a part: its first event kind, in the order of EventKind."""
     kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
     return next((kind.value for kind in EventKind if kind in kinds), REST)
 
 
 def color_of_kind(kind: str) -> str:
-    return _COLORS.get(kind, kind)
+    """Return the color of the part that contains the kind, or the kind's own color."""
+    return _COLORS_BY_KIND.get(kind, kind)
 
 
-_COLORS = {kind: color_of_part(part) for part, kinds in PARTS.items() for kind in kinds}
-_PARTS = {color_of_part(part): part for part in PARTS}
+_COLORS_BY_KIND = {kind: color_of_part(part) for part, kinds in PARTS.items() for kind in kinds}
+_PARTS_BY_COLOR = {color_of_part(part): part for part in PARTS}
 _KINDS = (*(kind.value for kind in EventKind if kind is not EventKind.STEP), KERNEL)
 
-COLOR_LABELS = {color: _PARTS.get(color, color) for color in map(color_of_kind, _KINDS)}  # for the legend
+# Labels of the legend: the name of the part, or the event kind.
+COLOR_LABELS = {color: _PARTS_BY_COLOR.get(color, color) for color in map(color_of_kind, _KINDS)}

@@ -12,7 +12,7 @@ from forebay.errors import CaptureError
 
 __all__ = ["Comparison", "TimeChange", "compare", "read_document"]
 
-Document = dict[str, Any]
+Document = dict[str, Any]  # a JSON document of the doctor, or a finding in it
 _REQUIRED_KEYS = {
     "schema_version",
     "step_seconds",
@@ -23,16 +23,14 @@ _REQUIRED_KEYS = {
     "versions",
 }
 _HINT = "Write one with `forebay doctor --json FILE train.py`."
-_SLOWER_SHARES = {
-    "moderate": LEAST_SHARE,
-    "severe": SEVERE_SHARE,
-}  # share of a step by which it must be slower to fail --fail-on
+# The second run fails --fail-on if its steps are longer by this share.
+_SLOWER_SHARES = {"moderate": LEAST_SHARE, "severe": SEVERE_SHARE}
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """A time before and after; None if a run has no such part."""
+    """The seconds of one part of a step in both runs; None if missing."""
 
     name: str
     before: float | None
@@ -40,42 +38,43 @@ class TimeChange:
 
     @property
     def seconds(self) -> float:
+        """The difference; negative if the second run is faster."""
         return (self.after or 0.0) - (self.before or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences between two runs; findings are as in the JSON documents."""
+    """The differences between two runs. Findings have the form of the JSON documents."""
 
     before: Document
     after: Document
     step: TimeChange
     parts: tuple[TimeChange, ...]  # largest change first
-    resolved: tuple[Document, ...]
-    new: tuple[Document, ...]
-    remaining: tuple[tuple[Document, Document], ...]
-    differences: tuple[str, ...]  # in machine and versions; they too may explain a change
+    resolved: tuple[Document, ...]  # findings of the first run only
+    new: tuple[Document, ...]  # findings of the second run only
+    remaining: tuple[tuple[Document, Document], ...]  # the same finding before and after
+    differences: tuple[str, ...]  # of machine and package versions, which may also explain a change
 
     @property
-    def times(self) -> float:
-        """Return how many times as fast the second run is."""
+    def speedup(self) -> float:
+        """Step time of the first run divided by that of the second run."""
         return float(self.before["step_seconds"] / self.after["step_seconds"])
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interquartile ranges of the step times do not overlap."""
+        """Whether the interquartile ranges of the step times do not overlap, or are unknown."""
         before, after = self.before["step_quartiles"], self.after["step_quartiles"]
         return not before or not after or before[1] < after[0] or after[1] < before[0]
 
     def is_worse(self, severity: str) -> bool:
-        """Whether a finding of this severity is new, or steps are slower by as much."""
+        """Whether a finding of this severity is new, or steps are slower by its share."""
         if any(finding["severity"] in _AT_LEAST_AS_SEVERE[severity] for finding in self.new):
             return True
-        return self.is_significant and 1 / self.times - 1 >= _SLOWER_SHARES[severity]
+        return self.is_significant and 1 / self.speedup - 1 >= _SLOWER_SHARES[severity]
 
 
 def read_document(path: str | Path) -> Document:
-    """Read a document that `--json` wrote."""
+    """Read and validate a document that `--json` wrote."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -93,6 +92,7 @@ def read_document(path: str | Path) -> Document:
 
 
 def compare(before: Document, after: Document) -> Comparison:
+    """Compare the documents of two runs."""
     remaining, resolved, new = _pair_findings(before["findings"], after["findings"])
     return Comparison(
         before,
@@ -114,20 +114,21 @@ def _part_changes(before: dict[str, float], after: dict[str, float]) -> tuple[Ti
 def _pair_findings(
     before: Iterable[Document], after: Iterable[Document]
 ) -> tuple[list[tuple[Document, Document]], list[Document], list[Document]]:
-    """Pair findings with the same rule and source text, then those with the same rule only.
+    """Return the remaining findings in pairs, the resolved findings and the new findings.
 
-    Lines move and are rewritten between two runs.
+    Findings with the same rule and source text are paired first, then those with the same rule. Line numbers
+    count only without source text (--no-source), because lines move when the user edits the script.
     """
-    unmatched, added = list(before), list(after)
+    resolved, new = list(before), list(after)
     remaining: list[tuple[Document, Document]] = []
-    for same in (_has_same_text, _has_same_rule):
-        for old in list(unmatched):
-            match = next((found for found in added if same(old, found)), None)
+    for is_same in (_has_same_text, _has_same_rule):
+        for old in list(resolved):
+            match = next((finding for finding in new if is_same(old, finding)), None)
             if match is not None:
                 remaining.append((old, match))
-                unmatched.remove(old)
-                added.remove(match)
-    return remaining, unmatched, added
+                resolved.remove(old)
+                new.remove(match)
+    return remaining, resolved, new
 
 
 def _has_same_rule(one: Document, other: Document) -> bool:
@@ -144,11 +145,11 @@ def _line_identity(finding: Document) -> Any:
 
 
 def _environment_differences(before: Document, after: Document) -> Iterable[str]:
-    old_gpus, new_gpus = (", ".join(gpu["name"] for gpu in each.get("gpus", ())) for each in (before, after))
+    old_gpus, new_gpus = (", ".join(gpu["name"] for gpu in document.get("gpus", ())) for document in (before, after))
     if old_gpus != new_gpus:
         yield f"GPU {old_gpus or 'unknown'} before, {new_gpus or 'unknown'} after"
-    for what in ("machine", "versions"):
-        for name in before[what] | after[what]:
-            old, new = before[what].get(name), after[what].get(name)
+    for section in ("machine", "versions"):
+        for name in before[section] | after[section]:
+            old, new = before[section].get(name), after[section].get(name)
             if old != new:
                 yield f"{name} {'none' if old is None else old} before, {'none' if new is None else new} after"

@@ -1,6 +1,6 @@
 """The diagnosis as a JSON document, which `--json` writes and `--compare` reads.
 
-`schema.json` describes each field.
+`schema.json` describes each key.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,21 @@ from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.predict.simulate import Prediction
-from forebay.doctor.report.sentences import cost_share, headline, missing_data
+from forebay.doctor.report.sentences import cost_share, describe_missing_data, format_headline
 from forebay.doctor.report.transfers import Transfer, transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["SCHEMA_VERSION", "to_document"]
 
 SCHEMA_VERSION = 1
-_OTHER_KEYS = ("memory", "gauges")  # raw readings; the document has its own sections for them
+_OMITTED_FACTS = ("memory", "gauges")  # raw readings; the keys "memory" and "gpus" of the document summarize them
 
 
 def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> dict[str, Any]:
-    """Return the document of one run; with several ranks, of the slowest one plus a row for each."""
+    """Return the document of one run.
+
+    With `ranks`, `diagnosis` is that of the slowest rank, and the document also contains a row for each rank.
+    """
     view = diagnosis.view
     capture = view.capture
     return {
@@ -41,8 +44,8 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "rank": capture.rank,
         "machine": capture.machine,
         "versions": capture.versions,
-        "facts": {name: value for name, value in capture.facts.items() if name not in _OTHER_KEYS},
-        "headline": headline(diagnosis),
+        "facts": {name: value for name, value in capture.facts.items() if name not in _OMITTED_FACTS},
+        "headline": format_headline(diagnosis),
         "steps": len(view.steps) if view.steps else 0,
         "step_ends_at": _step_end(view),
         "step_seconds": view.step_seconds or None,
@@ -58,7 +61,7 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "verification": _verification(diagnosis),
         "together": _prediction(diagnosis.all_cures),
         "elsewhere": _other_machine(diagnosis.other_machine),
-        "not_seen": missing_data(diagnosis),
+        "not_seen": describe_missing_data(diagnosis),
     }
 
 
@@ -70,10 +73,10 @@ def _step_end(view: CaptureView) -> dict[str, Any] | None:
 
 
 def _quartiles(view: CaptureView) -> list[float] | None:
-    """Return the first and third quartile of the steps that `step_seconds` is the median of."""
+    """Return the first and third quartile of the step times whose median is `step_seconds`."""
     times: Sequence[float] = view.unprofiled_seconds
     if not times and view.steps is not None:
-        times = [(after - before) / 1e9 for before, after in pairwise(view.steps.edges)]
+        times = [(end - start) / 1e9 for start, end in pairwise(view.steps.edges)]
     if len(times) < 2:
         return None
     first, _, third = quantiles(times, method="inclusive")
@@ -81,7 +84,10 @@ def _quartiles(view: CaptureView) -> list[float] | None:
 
 
 def _coverage(view: CaptureView) -> dict[str, float | None] | None:
-    """Return the share of transferred bytes with a known line; None without a device record."""
+    """Map each direction to the share of transferred bytes whose line is known.
+
+    Return None without device records.
+    """
     return {direction: view.device.coverage(direction) for direction in COPYING} if view.device else None
 
 
@@ -145,12 +151,12 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
 
 def _memory(memory: MemoryUsage) -> dict[str, Any]:
     levels = [asdict(level) for level in memory.levels]
-    constants = [{**asdict(each), **_location(each.line)} for each in memory.graph_constants]
+    constants = [{**asdict(site), **_location(site.line)} for site in memory.graph_constants]
     return {"levels": levels, "copies": [asdict(copies) for copies in memory.data_copies], "constants": constants}
 
 
 def _gpu(gauges: Gauges) -> dict[str, Any]:
-    held_back = [{"by": reason, "share_of_samples": cost_share} for reason, cost_share in gauges.held_back]
+    held_back = [{"by": reason, "share_of_samples": share} for reason, share in gauges.held_back]
     return asdict(gauges) | {"held_back": held_back, "remarks": [*gauge_remarks(gauges)]}
 
 
@@ -164,7 +170,7 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
         "step_seconds": rank.step_seconds or None,
         "input_seconds": rank.input_seconds,
         "collective_seconds": rank.collective_seconds,
-        "headline": headline(rank.diagnosis),
+        "headline": format_headline(rank.diagnosis),
         "rule": rank.diagnosis.main.rule if rank.diagnosis.main else None,
     }
 

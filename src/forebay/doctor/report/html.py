@@ -1,7 +1,7 @@
 """The HTML report: one self-contained file, and a short card for notebooks.
 
-The templates escape every text that comes from the script (names, source, errors). A content security policy with a
-checksum allows only the page's own script to run.
+The templates escape every text of the profiled script (names, source, errors). A content security policy allows only
+the JavaScript whose checksum it contains.
 """
 
 import base64
@@ -36,9 +36,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["render_card", "render_page", "save_page"]
 
 MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
-MOST_FINDINGS = 40
-LONGEST_TEXT = 400  # characters of any text that comes from the script
-SMALLEST_PART = 0.0005  # share of a step; smaller parts are not drawn
+MOST_FINDINGS = 40  # on the page
+LONGEST_TEXT = 400  # characters of any text of the profiled script
+SMALLEST_PART = 0.0005  # share of a step; the page omits smaller parts
 
 _ASSETS = Path(__file__).parent / "page"
 
@@ -46,13 +46,13 @@ _ASSETS = Path(__file__).parent / "page"
 def render_page(diagnosis: Diagnosis) -> str:
     """Return the whole report as HTML."""
     transfers = transfers_of(diagnosis.view)
-    script = "\n".join(_asset(name) for name in ("page.js", "timeline.js"))
+    script = "\n".join(_read_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(
         _template_values(diagnosis),
         transfers=transfers[:MOST_TRANSFERS],
         more_transfers=max(0, len(transfers) - MOST_TRANSFERS),
-        timeline=_json(timeline_data(diagnosis.view)),
-        style=Markup(_asset("report.css")),
+        timeline=_to_script_json(timeline_data(diagnosis.view)),
+        style=Markup(_read_asset("report.css")),
         script=Markup(script),
         script_checksum=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -60,13 +60,15 @@ def render_page(diagnosis: Diagnosis) -> str:
 
 def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
     """Write the page to a file."""
-    # File names may hold bytes that are not valid text.
+    # A file name may contain bytes that UTF-8 cannot encode.
     Path(path).write_text(render_page(diagnosis), encoding="utf-8", errors="replace")
 
 
 def render_card(diagnosis: Diagnosis) -> str:
-    """Return a short report for a notebook cell, without a script and for any background."""
-    return _TEMPLATES.get_template("card.html").render(_template_values(diagnosis), style=Markup(_asset("card.css")))
+    """Return a short report for a notebook cell. It needs no JavaScript."""
+    return _TEMPLATES.get_template("card.html").render(
+        _template_values(diagnosis), style=Markup(_read_asset("card.css"))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,10 @@ class StepPart:
     """One part of a step, as the page draws it."""
 
     name: str
-    color: str
+    color: str  # suffix of a CSS class
     seconds: float
-    share: float
-    before: float  # share of the step that earlier parts take
+    share: float  # of the step
+    before: float  # share of the step before this part
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,8 @@ class CureOutcome:
     cure: Cure
     speedup: str
     step_time: str
-    least: float  # share of the present step time
-    most: float
+    least: float  # shortest predicted step, as a share of the present step time
+    most: float  # longest predicted step, as a share of the present step time
 
 
 def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
         "say": sentences,
         "notes": side_notes,
         "memory": memory_usage(view),
-        "parts": _parts(view.step_parts),
+        "parts": _make_step_parts(view.step_parts),
         "findings": diagnosis.findings[:MOST_FINDINGS],
         "more_findings": max(0, len(diagnosis.findings) - MOST_FINDINGS),
         "outcomes": lambda finding: _cure_outcomes(diagnosis, finding),
@@ -111,22 +113,24 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _parts(parts: dict[str, float]) -> list[StepPart]:
-    whole = sum(parts.values()) or 1.0
-    before = accumulate(parts.values(), initial=0.0)
-    drawn = [
-        StepPart(name, color_of_part(name), value, value / whole, start / whole)
-        for (name, value), start in zip(parts.items(), before, strict=False)
+def _make_step_parts(parts: dict[str, float]) -> list[StepPart]:
+    """Return the parts of a step that are large enough to draw."""
+    total = sum(parts.values()) or 1.0
+    starts = accumulate(parts.values(), initial=0.0)
+    step_parts = [
+        StepPart(name, color_of_part(name), seconds, seconds / total, start / total)
+        for (name, seconds), start in zip(parts.items(), starts, strict=False)
     ]
-    return [part for part in drawn if part.share >= SMALLEST_PART]
+    return [part for part in step_parts if part.share >= SMALLEST_PART]
 
 
 def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
+    """Return the outcomes of all cures of a finding, largest gain first."""
     step = diagnosis.view.step_seconds
     return [
         CureOutcome(
             cure,
-            sentences.speedup(diagnosis, cure),
+            sentences.format_cure_speedup(diagnosis, cure),
             format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step)),
             *(value / step for value in predicted_step_seconds(cure.low, cure.high, step)),
         )
@@ -134,13 +138,13 @@ def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
     ]
 
 
-def _json(values: dict[str, Any]) -> Markup:
-    """Encode values for a script element; no value may contain its end tag."""
+def _to_script_json(values: dict[str, Any]) -> Markup:
+    """Encode values as JSON for a script element. Escapes keep values from ending the element."""
     text = json.dumps(values, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -148,8 +152,8 @@ def _shorten(text: object) -> str:
     return truncate(str(text), LONGEST_TEXT)
 
 
-def _fact(value: object, name: str) -> str:
-    """Format one fact about the machine."""
+def _format_fact(value: object, name: str) -> str:
+    """Format a fact about the machine or a framework."""
     if name.endswith("nbytes") and isinstance(value, int | float):
         return format_nbytes(value)
     return _shorten(value)
@@ -165,7 +169,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "brief": _shorten,
     "counted": format_count,
-    "fact": _fact,
+    "fact": _format_fact,
     "nbytes": format_nbytes,
     "percent": format_percent,
     "seconds": format_seconds,

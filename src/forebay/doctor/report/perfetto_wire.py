@@ -1,19 +1,19 @@
-"""Protobuf field numbers of perfetto_trace.proto, and the wire format."""
+"""Field numbers of perfetto_trace.proto, one class per message, and the protobuf wire format."""
 
 from functools import cache
 
 __all__ = [
+    "TRACE_PACKET",
     "DebugAnnotation",
     "InternedData",
     "InternedName",
     "ProcessDescriptor",
-    "TRACE_PACKET",
     "TracePacket",
     "TrackDescriptor",
     "TrackEvent",
-    "message",
-    "number",
-    "text",
+    "encode_integer",
+    "encode_message",
+    "encode_text",
 ]
 
 TRACE_PACKET = 1  # the only field of the message Trace
@@ -64,46 +64,47 @@ class InternedData:
 
 
 class InternedName:
-    """Fields of EventCategory, EventName, DebugAnnotationName and InternedString, which are equal."""
+    """The common fields of EventCategory, EventName, DebugAnnotationName and InternedString."""
 
     iid = 1
     name = 2
 
 
-_VARINT, _LENGTH = 0, 2  # wire types
-_64_BITS = (1 << 64) - 1  # negative numbers are written as two's complement
+_VARINT, _LENGTH_DELIMITED = 0, 2  # wire types
+_64_BITS = (1 << 64) - 1  # mask; protobuf encodes negative numbers as two's complement
 
 
-def number(field: int, value: int) -> bytes:
-    """Encode a field that holds an integer."""
-    return _tag(field, _VARINT) + _varint(value & _64_BITS)
+def encode_integer(field: int, value: int) -> bytes:
+    """Encode a field that contains an integer."""
+    return _encode_tag(field, _VARINT) + _encode_varint(value & _64_BITS)
 
 
-def text(field: int, value: str) -> bytes:
-    return message(field, value.encode(errors="replace"))
+def encode_text(field: int, value: str) -> bytes:
+    """Encode a field that contains a text."""
+    return encode_message(field, value.encode(errors="replace"))
 
 
-def message(field: int, *parts: bytes) -> bytes:
-    """Encode a field that holds a message, from its encoded fields."""
+def encode_message(field: int, *parts: bytes) -> bytes:
+    """Encode a field that contains a message. `parts` are the encoded fields of the message."""
     body = b"".join(parts)
-    return _tag(field, _LENGTH) + _varint(len(body)) + body
+    return _encode_tag(field, _LENGTH_DELIMITED) + _encode_varint(len(body)) + body
 
 
 @cache
-def _tag(field: int, wire_type: int) -> bytes:
-    return _varint(field << 3 | wire_type)
+def _encode_tag(field: int, wire_type: int) -> bytes:
+    return _encode_varint(field << 3 | wire_type)
 
 
-def _varint(value: int) -> bytes:
-    """Encode seven bits per byte, lowest first; the top bit means that more bytes follow."""
+def _encode_varint(value: int) -> bytes:
+    """Encode seven bits per byte, lowest first. The top bit means that more bytes follow."""
     if value < 0x80:
         return _ONE_BYTE[value]
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
-_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # cached: most numbers of a trace fit in one byte
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # a table, because most numbers of a trace fit in one byte

@@ -24,22 +24,23 @@ __all__ = [
     "cost_share",
     "describe_coverage",
     "describe_early_end",
+    "describe_missing_data",
     "describe_missing_loop",
     "describe_outcome",
+    "describe_parts",
+    "describe_predictions",
     "describe_step_time",
     "describe_verification",
-    "headline",
-    "missing_data",
-    "parts_introduction",
-    "predictions",
-    "speedup",
+    "format_cure_speedup",
+    "format_headline",
 ]
 
-LONGEST_ERROR = 80  # characters; the script has already printed the whole error
-LARGEST_DEVIATION = 0.25  # share of the step time; beyond it the report states both times
+LONGEST_ERROR = 80  # characters of an error; the script has already printed the whole error
+# Share of the step time. If profiled or recorded steps deviate more from it, the report says so.
+LARGEST_DEVIATION = 0.25
 HEALTHY = "The doctor found nothing that slows this script down"
 
-# Nouns for the events that the report counts when it finds no loop.
+# The events that the report counts if the script has no loop.
 _NOUNS = {
     EventKind.UPLOAD: "upload",
     EventKind.DOWNLOAD: "download",
@@ -52,24 +53,25 @@ _NOUNS = {
 _PLURALS = {"batch": "batches", "wait for the device": "waits for the device"}
 
 
-def headline(diagnosis: Diagnosis) -> str:
-    """Return the diagnosis in one sentence, without its full stop."""
+def format_headline(diagnosis: Diagnosis) -> str:
+    """Return the diagnosis as one sentence, without its full stop."""
     if diagnosis.view.steps is None:
         return "No training loop was found, so there is no step time to report"
     return diagnosis.main.title.rstrip(".") if diagnosis.main else HEALTHY
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
-    """Say how long a step takes with the best cure; empty without a main finding."""
+    """State the step time with the best cure of the main finding; empty without one."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
     cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
     cured = format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step))
-    return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup(diagnosis, cure)}."
+    speedup = format_cure_speedup(diagnosis, cure)
+    return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup}."
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
-    """Compare the predicted and the measured step; empty without --verify."""
+    """Compare the predicted with the measured step time; empty without --verify."""
     verification = diagnosis.verification
     if verification is None:
         return []
@@ -84,23 +86,24 @@ def describe_verification(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def predictions(diagnosis: Diagnosis) -> list[str]:
-    """Predict the step with all cures, and on another machine."""
-    found = []
+def describe_predictions(diagnosis: Diagnosis) -> list[str]:
+    """State the predicted step time with all cures, and on another machine."""
+    sentences = []
     if diagnosis.all_cures is not None:
         cured = format_seconds_range(diagnosis.all_cures.low, diagnosis.all_cures.high)
-        found.append(f"With the best cure of every finding a step takes {cured} (simulated).")
+        sentences.append(f"With the best cure of every finding a step takes {cured} (simulated).")
     other = diagnosis.other_machine
     if other is not None and other.step is None:
-        found.append(f"There is no prediction for {other.machine}: {other.reason}.")
+        sentences.append(f"There is no prediction for {other.machine}: {other.reason}.")
     elif other is not None and other.step is not None:
-        there = format_seconds_range(other.step.low, other.step.high)
+        predicted = format_seconds_range(other.step.low, other.step.high)
         now = format_seconds(diagnosis.view.step_seconds)
-        found.append(f"On {other.machine} the unchanged script would take {there} per step instead of {now}.")
-    return found
+        sentences.append(f"On {other.machine} the unchanged script would take {predicted} per step instead of {now}.")
+    return sentences
 
 
-def speedup(diagnosis: Diagnosis, cure: Cure) -> str:
+def format_cure_speedup(diagnosis: Diagnosis, cure: Cure) -> str:
+    """Format how many times as fast a step is with the cure."""
     return f"{format_speedup(cure.low, cure.high, diagnosis.view.step_seconds)} as fast"
 
 
@@ -111,7 +114,7 @@ def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:
 
 
 def describe_step_time(diagnosis: Diagnosis) -> str:
-    """State the step time, the steps it was measured on, and the cost of profiling."""
+    """State the step time, the number of measured steps, and the cost of profiling."""
     view = diagnosis.view
     assert view.steps is not None
     kind, api, number = view.steps.anchor
@@ -128,28 +131,31 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
 
 
 def _describe_overhead(view: CaptureView, overhead: float) -> str:
-    """Profiling cannot make steps shorter. If profiled steps were shorter, step times vary."""
+    """Say by how much profiling made steps slower.
+
+    If profiled steps were much shorter than unprofiled ones, step times vary, because profiling cannot speed up steps.
+    """
     assert view.steps is not None
     shorter = 1 - view.steps.seconds / median(view.unprofiled_seconds)
     if shorter > LARGEST_DEVIATION:
         return f"Step times vary widely: profiled steps were {format_percent(shorter)} shorter"
-    if overhead >= 0.0005:
+    if overhead >= 0.0005:  # reads 0.1% or more
         return f"Profiling made steps {format_percent(overhead)} slower"
     return "Profiling did not make steps slower"
 
 
-def parts_introduction(diagnosis: Diagnosis) -> str:
-    """Say which steps the parts were measured on."""
+def describe_parts(diagnosis: Diagnosis) -> str:
+    """Return the heading of the parts: on which steps they were measured."""
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
         return f"Parts of the mean profiled step ({format_seconds(sum(diagnosis.view.host_parts.values()))}):"
     differs = abs(device.seconds - step) > LARGEST_DEVIATION * step
-    took = f", which took {format_seconds(device.seconds)} each" if differs else ""
-    return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{took}:"
+    duration = f", which took {format_seconds(device.seconds)} each" if differs else ""
+    return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{duration}:"
 
 
 def describe_coverage(diagnosis: Diagnosis) -> list[str]:
-    """Say for which share of the transferred bytes the source line is known."""
+    """State the share of transferred bytes whose source line is known."""
     device = diagnosis.view.device
     if device is None:
         return list(_describe_missing_gpu(diagnosis.view))
@@ -162,7 +168,7 @@ def describe_coverage(diagnosis: Diagnosis) -> list[str]:
 
 
 def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
-    """Warn that no framework found a GPU; say nothing if that is unknown."""
+    """Yield a sentence if every framework found zero GPUs."""
     counts = [facts.get("gpus") for facts in view.frameworks.values()]
     if counts and all(count == 0 for count in counts):
         names = " and ".join(view.frameworks)
@@ -170,7 +176,7 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
 
 
 def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
-    """Say what the doctor saw instead of a loop, and what to do next."""
+    """State which calls the doctor recorded instead of a loop, and what to do next."""
     capture = diagnosis.view.capture
     if not diagnosis.view.frameworks and not capture.events:
         if describe_early_end(diagnosis):
@@ -180,9 +186,9 @@ def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
             "Give the doctor the script that trains, or -m and its module.",
         ]
     counts = Counter(event.kind for event in capture.events)
-    seen = [_counted(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
+    calls = [_format_count(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
     return [
-        f"In {format_seconds(capture.seconds)} the doctor saw {', '.join(seen) or 'no transfer and no wait'}.",
+        f"In {format_seconds(capture.seconds)} the doctor saw {', '.join(calls) or 'no transfer and no wait'}.",
         "It finds a step by a call that repeats at least four times: an optimizer step, a batch from a loader, "
         "a compiled call, a copy, or a value read back. Let the script run for more steps.",
     ]
@@ -194,14 +200,16 @@ def describe_early_end(diagnosis: Diagnosis) -> str:
     if ended == "done":
         return ""
     error = truncate(ended.rstrip(".: "), LONGEST_ERROR)
-    how = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {error}"
-    stop = "" if how.endswith(".") else "."
-    return f"The script {how}{stop} This report covers the run up to that point."
+    event = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {error}"
+    stop = "" if event.endswith(".") else "."
+    return f"The script {event}{stop} This report covers the run up to that point."
 
 
-def missing_data(diagnosis: Diagnosis) -> list[str]:
+def describe_missing_data(diagnosis: Diagnosis) -> list[str]:
+    """Return sentences about data that is missing, and about rules that failed."""
     return [*diagnosis.view.capture.notes, *diagnosis.failures]
 
 
-def _counted(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
+    """Format a number and a noun of `_NOUNS`, some of which have an irregular plural."""
     return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else format_count(count, noun)

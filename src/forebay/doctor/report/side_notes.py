@@ -11,51 +11,54 @@ from forebay.doctor.model.formatting import format_count, format_percent
 
 __all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory"]
 
-SMALLEST_COPIES_NBYTES = 1 << 20  # bytes of all copies of one array; smaller ones are not reported
+SMALLEST_COPIES_NBYTES = 1 << 20  # of all copies of an array, or of all constants; the report omits smaller ones
 
 
 def describe_memory(view: CaptureView) -> str:
-    """Describe memory use in one sentence; empty if memory was not read."""
-    found = memory_usage(view)
-    peaks = ", ".join(_describe_peak(level) for level in found.levels if level.peak_nbytes)
+    """Describe memory use in one sentence, without its full stop; empty if it is unknown."""
+    usage = memory_usage(view)
+    peaks = ", ".join(_describe_peak(level) for level in usage.levels if level.peak_nbytes)
     parts = [f"peak use: {peaks}"] if peaks else []
     parts += [
-        describe_data_copies(most) for most in found.data_copies[:1] if most.held_nbytes >= SMALLEST_COPIES_NBYTES
+        describe_data_copies(largest)
+        for largest in usage.data_copies[:1]
+        if largest.held_nbytes >= SMALLEST_COPIES_NBYTES
     ]
-    constant_nbytes = sum(constants.total_nbytes for constants in found.graph_constants)
+    constant_nbytes = sum(constants.total_nbytes for constants in usage.graph_constants)
     if constant_nbytes >= SMALLEST_COPIES_NBYTES:
         parts.append(f"{format_nbytes(constant_nbytes)} are constants in graphs")
     return "; ".join(parts)
 
 
 def describe_data_copies(data: DataCopies) -> str:
-    """Say where copies of the data are, and how many bytes were copied in total."""
-    places = ", ".join(_repeated(name, times) for name, times in Counter(data.places).items())
-    one = f"{format_nbytes(data.nbytes)} of data occupy {format_nbytes(data.held_nbytes)} ({places})"
+    """State where copies of an array are stored, and how much was copied."""
+    places = ", ".join(_format_place(name, times) for name, times in Counter(data.places).items())
+    stored = f"{format_nbytes(data.nbytes)} of data occupy {format_nbytes(data.held_nbytes)} ({places})"
     if data.copied_nbytes <= data.different_nbytes:
-        return one
+        return stored
     copied, distinct = format_nbytes(data.copied_nbytes), format_nbytes(data.different_nbytes)
-    return f"{one}; the script copied {copied} in total for {distinct} of distinct data"
+    return f"{stored}; the script copied {copied} in total for {distinct} of distinct data"
 
 
-def _repeated(place: str, times: int) -> str:
+def _format_place(place: str, times: int) -> str:
+    """Format the name of a memory, and how many copies it contains."""
     return place if times == 1 else f"{place} twice" if times == 2 else f"{place} {times} times"
 
 
 def describe_gpus(view: CaptureView) -> list[str]:
-    """Describe each GPU in one sentence."""
+    """Describe each GPU in one sentence, without its full stop."""
     return [describe_gpu(gauges) for gauges in read_gauges(view)]
 
 
 def describe_gpu(gauges: Gauges) -> str:
-    return f"{gauges.name}: {'; '.join([', '.join(_readings(gauges)), *gauge_remarks(gauges)])}"
+    return f"{gauges.name}: {'; '.join([', '.join(_format_readings(gauges)), *gauge_remarks(gauges)])}"
 
 
-def _readings(gauges: Gauges) -> Iterator[str]:
+def _format_readings(gauges: Gauges) -> Iterator[str]:
     yield "utilization unknown" if gauges.busy is None else f"{format_percent(gauges.busy)} busy"
     if gauges.clock_mhz is not None:
-        most = f" of {gauges.most_clock_mhz:,}" if gauges.most_clock_mhz else ""
-        yield f"{gauges.clock_mhz:,.0f}{most} MHz"
+        highest = f" of {gauges.most_clock_mhz:,}" if gauges.most_clock_mhz else ""
+        yield f"{gauges.clock_mhz:,.0f}{highest} MHz"
     if gauges.link_generation and gauges.link_width:
         yield f"PCIe {gauges.link_generation} x{gauges.link_width}"
     if gauges.received_bytes_per_second is not None and gauges.sent_bytes_per_second is not None:
@@ -67,8 +70,9 @@ def _readings(gauges: Gauges) -> Iterator[str]:
 
 
 def _describe_peak(level: MemoryLevel) -> str:
+    """Describe the peak use of one memory, and a much larger reservation by its framework."""
     place = level.place if level.framework in (None, "torch") else f"{level.place} of {level.framework}"
     total = f" of {format_nbytes(level.total_nbytes)}" if level.total_nbytes and level.place != "page-locked" else ""
-    more = level.reserved_nbytes or 0
-    reserved = f" ({format_nbytes(more)} reserved)" if more > 2 * (level.peak_nbytes or 0) else ""
+    reserved_nbytes = level.reserved_nbytes or 0
+    reserved = f" ({format_nbytes(reserved_nbytes)} reserved)" if reserved_nbytes > 2 * (level.peak_nbytes or 0) else ""
     return f"{place} {format_nbytes(level.peak_nbytes or 0)}{total}{reserved}"

@@ -1,4 +1,4 @@
-"""The terminal report: diagnosis, cures, parts of a step and other findings in 80 columns."""
+"""The terminal report of one run: main finding, cures, parts of a step, other findings."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -13,38 +13,39 @@ from forebay.doctor.report.sentences import (
     cost_share,
     describe_coverage,
     describe_early_end,
+    describe_missing_data,
     describe_missing_loop,
     describe_outcome,
+    describe_parts,
+    describe_predictions,
     describe_step_time,
     describe_verification,
-    headline,
-    missing_data,
-    parts_introduction,
-    predictions,
-    speedup,
+    format_cure_speedup,
+    format_headline,
 )
 from forebay.doctor.report.terminal_layout import (
-    bar,
-    code_lines,
+    draw_bar,
     fit_width,
     fit_width_left,
     join_lines,
     place_left_and_right,
+    wrap_code,
     wrap_lines,
 )
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["ROWS", "WIDTH", "render"]
 
-WIDTH = 80
-ROWS = 40  # of a screen; the page and the JSON document have the findings that do not fit
-LEAST_WIDTH = 50
+WIDTH = 80  # columns
+LEAST_WIDTH = 50  # columns
+ROWS = 40  # lines of the report; findings that do not fit are only in the HTML page and the JSON document
+# Limits of what the report shows:
 MOST_NOTES = 3
-MOST_EVIDENCE = 3
-MOST_CURES = 2
+MOST_EVIDENCE = 3  # sentences of the main finding
+MOST_CURES = 2  # of the main finding
 MOST_CODE = 8  # lines of code per cure
 MOST_GPUS = 2
-SMALLEST_PART = 0.005  # share of a step; smaller parts are not drawn
+SMALLEST_PART = 0.005  # share of a step; the report omits smaller parts
 
 _TERMINAL_COLORS = {
     "input": "yellow",
@@ -58,26 +59,26 @@ _TERMINAL_COLORS = {
 
 
 def render(diagnosis: Diagnosis, *, width: int = WIDTH) -> Text:
-    """Render the report as one text."""
-    return join_lines(_screen(diagnosis, max(LEAST_WIDTH, min(WIDTH, width))))
+    """Render the report as one text. `width` is the number of columns of the terminal."""
+    return join_lines(_render_lines(diagnosis, max(LEAST_WIDTH, min(WIDTH, width))))
 
 
-def _screen(diagnosis: Diagnosis, width: int) -> list[Text]:
-    lines = [*_head(diagnosis, width), *_diagnosis(diagnosis, width)]
+def _render_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
+    lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
-        lines += [Text(), *_step(diagnosis, width)]
-    lines += _side_notes(diagnosis, width)
-    notes = list(_notes(diagnosis, width))
-    lines += _other_findings(diagnosis, width, room=ROWS - len(lines) - len(notes))
+        lines += [Text(), *_render_step(diagnosis, width)]
+    lines += _render_side_notes(diagnosis, width)
+    notes = list(_render_missing_data(diagnosis, width))
+    lines += _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
     return lines + notes
 
 
-def _head(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+def _render_head(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     capture = diagnosis.view.capture
-    ran = f"ran {format_seconds(capture.seconds)}"
-    script = fit_width_left(to_one_line(capture.script), width - len(ran) - len("forebay doctor  ") - 2)
+    duration = f"ran {format_seconds(capture.seconds)}"
+    script = fit_width_left(to_one_line(capture.script), width - len(duration) - len("forebay doctor  ") - 2)
     yield from place_left_and_right(
-        Text.assemble(("forebay doctor", "bold"), "  ", script), Text(ran, style="dim"), width
+        Text.assemble(("forebay doctor", "bold"), "  ", script), Text(duration, style="dim"), width
     )
     yield Text("─" * width, style="dim")
     if describe_early_end(diagnosis):
@@ -85,56 +86,56 @@ def _head(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
         yield Text()
 
 
-def _diagnosis(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    """Show the main finding: source line, cost, evidence, and the cures as code."""
+def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield the lines about the main finding: source line, cost, evidence, and cures with code."""
     finding = diagnosis.main
     style = "bold yellow" if diagnosis.view.steps is None else "bold green" if finding is None else "bold bright_red"
-    yield from wrap_lines(Text(f"{to_one_line(headline(diagnosis))}.", style=style), width)
+    yield from wrap_lines(Text(f"{to_one_line(format_headline(diagnosis))}.", style=style), width)
     if diagnosis.view.steps is None:
-        yield from _paragraphs(describe_missing_loop(diagnosis), width, hang=0)
+        yield from _wrap_paragraphs(describe_missing_loop(diagnosis), width, hang=0)
     if finding is None:
-        yield from _paragraphs(describe_verification(diagnosis), width)
+        yield from _wrap_paragraphs(describe_verification(diagnosis), width)
         return
     yield from wrap_lines(Text(describe_outcome(diagnosis)), width)
-    yield from _paragraphs(describe_verification(diagnosis), width)
+    yield from _wrap_paragraphs(describe_verification(diagnosis), width)
     yield Text()
-    yield from _source_line(diagnosis, finding, width, indent=2)
+    yield from _render_source_line(diagnosis, finding, width, indent=2)
     share = format_percent(cost_share(diagnosis, finding))
     cost = f"It costs {format_seconds(finding.seconds)} per step ({share} of the step)."
-    yield from _paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
+    yield from _wrap_paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
     for cure in finding.cures_by_gain[:MOST_CURES]:
         yield Text()
-        yield from _cure(diagnosis, cure, width)
-        yield from islice(code_lines(cure.code, width, indent=6), MOST_CODE)
+        yield from _render_cure(diagnosis, cure, width)
+        yield from islice(wrap_code(cure.code, width, indent=6), MOST_CODE)
     if len(finding.cures) > MOST_CURES:
         yield Text(f"  {format_count(len(finding.cures) - MOST_CURES, 'more cure')}: use --html FILE.", style="dim")
 
 
-def _cure(diagnosis: Diagnosis, cure: Cure, width: int) -> Iterator[Text]:
+def _render_cure(diagnosis: Diagnosis, cure: Cure, width: int) -> Iterator[Text]:
     title = Text.assemble(("Cure: ", "green"), to_one_line(cure.title))
-    gain = speedup(diagnosis, cure) if cure.gain else ""  # the cure of a warning saves no time
+    gain = format_cure_speedup(diagnosis, cure) if cure.gain else ""  # the cure of a warning saves no time
     yield from place_left_and_right(title, Text(gain, style="green"), width, indent=2, hang=6)
 
 
-def _step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     view = diagnosis.view
     yield from wrap_lines(Text(to_one_line(describe_step_time(diagnosis))), width)
-    yield from wrap_lines(Text(parts_introduction(diagnosis), style="dim"), width)
-    whole = sum(view.step_parts.values()) or 1.0
-    shown = {name: value for name, value in view.step_parts.items() if value / whole >= SMALLEST_PART}
-    longest = max(map(len, shown), default=0)
-    for name, value in shown.items():
-        columns = width - longest - 19
+    yield from wrap_lines(Text(describe_parts(diagnosis), style="dim"), width)
+    total = sum(view.step_parts.values()) or 1.0
+    parts = {name: seconds for name, seconds in view.step_parts.items() if seconds / total >= SMALLEST_PART}
+    name_width = max(map(len, parts), default=0)
+    for name, seconds in parts.items():
+        bar_width = width - name_width - 19  # the other columns take 19 characters
         yield Text.assemble(
-            f"  {name:<{longest}}  ",
-            (bar(value / whole, columns), _TERMINAL_COLORS.get(color_of_part(name), "cyan")),
-            f"{format_seconds(value):>9} {format_percent(value / whole):>5}",
+            f"  {name:<{name_width}}  ",
+            (draw_bar(seconds / total, bar_width), _TERMINAL_COLORS.get(color_of_part(name), "cyan")),
+            f"{format_seconds(seconds):>9} {format_percent(seconds / total):>5}",
         )
-    yield from _paragraphs([*describe_coverage(diagnosis), *predictions(diagnosis)], width)
+    yield from _wrap_paragraphs([*describe_coverage(diagnosis), *describe_predictions(diagnosis)], width)
 
 
-def _side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
-    """Describe memory and GPUs, one paragraph each."""
+def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
+    """Return the lines about memory and GPUs."""
     notes = {
         "Memory": side_notes.describe_memory(diagnosis.view),
         "GPU": "\n".join(side_notes.describe_gpus(diagnosis.view)[:MOST_GPUS]),
@@ -148,22 +149,22 @@ def _side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _other_findings(diagnosis: Diagnosis, width: int, *, room: int) -> list[Text]:
-    """List as many of the other findings as fit."""
+def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int) -> list[Text]:
+    """Return the lines about the findings after the main finding, as many as fit."""
     lines: list[Text] = []
     others = diagnosis.findings if diagnosis.main is None else diagnosis.findings[1:]
-    first = 1 if diagnosis.main is None else 2
-    for number, finding in enumerate(others):
-        block = [Text(), *_other_finding(diagnosis, finding, number + first, width)]
-        last = number + 1 == len(others)
-        if len(lines) + len(block) + (0 if last else 2) > room:
-            left = f"{format_count(len(others) - number, 'more finding')}: use --html FILE or --json FILE."
-            return [*lines, Text(), *wrap_lines(Text(left, style="dim"), width)]
+    first_number = 1 if diagnosis.main is None else 2
+    for index, finding in enumerate(others):
+        block = [Text(), *_render_other_finding(diagnosis, finding, first_number + index, width)]
+        hint_lines = 0 if index + 1 == len(others) else 2  # an empty line, and the number of omitted findings
+        if len(lines) + len(block) + hint_lines > most_lines:
+            hint = f"{format_count(len(others) - index, 'more finding')}: use --html FILE or --json FILE."
+            return [*lines, Text(), *wrap_lines(Text(hint, style="dim"), width)]
         lines += block
     return lines
 
 
-def _other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: int) -> Iterator[Text]:
+def _render_other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: int) -> Iterator[Text]:
     cost = Text(
         f"{format_seconds(finding.seconds)} {format_percent(cost_share(diagnosis, finding)):>5}"
         if finding.seconds
@@ -172,31 +173,33 @@ def _other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: i
     style = "bold bright_red" if diagnosis.severity(finding) == "severe" else "bold yellow"
     title = Text.assemble((f"{number} ", style), (to_one_line(finding.title), "bold"))
     yield from place_left_and_right(title, cost, width, hang=2)
-    yield from _source_line(diagnosis, finding, width, indent=2)
+    yield from _render_source_line(diagnosis, finding, width, indent=2)
     if finding.cures:
-        yield from _cure(diagnosis, finding.best_cure, width)
+        yield from _render_cure(diagnosis, finding.best_cure, width)
 
 
-def _source_line(diagnosis: Diagnosis, finding: Finding, width: int, *, indent: int) -> Iterator[Text]:
-    """Show the source line, shortened to one line of the terminal."""
+def _render_source_line(diagnosis: Diagnosis, finding: Finding, width: int, *, indent: int) -> Iterator[Text]:
+    """Yield the source line, shortened to one line of the terminal."""
     if finding.line is None:
         return
-    place = fit_width_left(to_one_line(format_location(finding.line, diagnosis.view.capture.script)), width // 2)
-    text = fit_width(to_one_line(finding.line.text), width - indent - len(place) - 2)
-    yield Text.assemble(" " * indent, (place, "cyan"), f"  {text}" if text else "")
+    location = fit_width_left(to_one_line(format_location(finding.line, diagnosis.view.capture.script)), width // 2)
+    text = fit_width(to_one_line(finding.line.text), width - indent - len(location) - 2)
+    yield Text.assemble(" " * indent, (location, "cyan"), f"  {text}" if text else "")
 
 
-def _notes(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    notes = missing_data(diagnosis)
+def _render_missing_data(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    notes = describe_missing_data(diagnosis)
     if not notes:
         return
     yield Text()
     yield Text("Not measured", style="bold")
-    yield from _paragraphs(notes[:MOST_NOTES], width, indent=2, style="yellow")
+    yield from _wrap_paragraphs(notes[:MOST_NOTES], width, indent=2, style="yellow")
     if len(notes) > MOST_NOTES:
         yield Text(f"  {format_count(len(notes) - MOST_NOTES, 'more note')}: use --html FILE.", style="dim")
 
 
-def _paragraphs(texts: Iterable[str], width: int, *, indent: int = 0, hang: int = 2, style: str = "") -> Iterator[Text]:
+def _wrap_paragraphs(
+    texts: Iterable[str], width: int, *, indent: int = 0, hang: int = 2, style: str = ""
+) -> Iterator[Text]:
     for text in texts:
         yield from wrap_lines(Text(to_one_line(text), style=style), width, indent=indent, hang=hang)

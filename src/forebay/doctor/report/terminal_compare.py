@@ -27,18 +27,20 @@ SMALLEST_CHANGE = 0.005  # share of a step; the report omits shorter parts and s
 def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: int = WIDTH) -> Text:
     """Render the comparison as one text. `names` are the files of the two runs."""
     width = max(LEAST_WIDTH, min(WIDTH, width))
-    return join_lines([*_head(names, width), *_step(comparison, width), *_findings(comparison, width)])
+    return join_lines(
+        [*_render_head(names, width), *_render_step(comparison, width), *_render_findings(comparison, width)]
+    )
 
 
-def _head(names: tuple[str, str], width: int) -> Iterator[Text]:
-    room = (width - len("forebay doctor  ") - len(" -> ")) // 2
-    before, after = (fit_width_left(to_one_line(name), room) for name in names)
+def _render_head(names: tuple[str, str], width: int) -> Iterator[Text]:
+    name_width = (width - len("forebay doctor  ") - len(" -> ")) // 2
+    before, after = (fit_width_left(to_one_line(name), name_width) for name in names)
     yield Text.assemble(("forebay doctor", "bold"), f"  {before} -> {after}")
     yield Text("─" * width, style="dim")
 
 
-def _step(comparison: Comparison, width: int) -> Iterator[Text]:
-    yield from wrap_lines(_headline(comparison), width)
+def _render_step(comparison: Comparison, width: int) -> Iterator[Text]:
+    yield from wrap_lines(_render_headline(comparison), width)
     scripts = [Path(document.get("script", "")).name for document in (comparison.before, comparison.after)]
     if scripts[0] != scripts[1]:
         yield from wrap_lines(
@@ -46,9 +48,9 @@ def _step(comparison: Comparison, width: int) -> Iterator[Text]:
             width,
         )
     if comparison.differences:
-        others = "; ".join(comparison.differences[:MOST_DIFFERENCES])
-        more = len(comparison.differences) - MOST_DIFFERENCES
-        sentence = f"The environment differs too: {others}{f'; and {more} more' if more > 0 else ''}."
+        differences = "; ".join(comparison.differences[:MOST_DIFFERENCES])
+        omitted = len(comparison.differences) - MOST_DIFFERENCES
+        sentence = f"The environment differs too: {differences}{f'; and {omitted} more' if omitted > 0 else ''}."
         yield from wrap_lines(Text(to_one_line(sentence), style="yellow"), width)
     yield Text()
     # The three columns of times take 34 characters: 11 + 11 + 12.
@@ -56,59 +58,63 @@ def _step(comparison: Comparison, width: int) -> Iterator[Text]:
     smallest = SMALLEST_CHANGE * max(comparison.before["step_seconds"], comparison.after["step_seconds"])
     for change in comparison.parts:
         if max(change.before or 0.0, change.after or 0.0) > smallest:
-            yield _row(change, smallest, width)
-    yield _row(comparison.step, smallest, width, style="bold")
+            yield _render_row(change, smallest, width)
+    yield _render_row(comparison.step, smallest, width, style="bold")
 
 
-def _headline(comparison: Comparison) -> Text:
+def _render_headline(comparison: Comparison) -> Text:
     before, after = comparison.before["step_seconds"], comparison.after["step_seconds"]
     sentence = f"A step takes {format_seconds(after)} instead of {format_seconds(before)}"
     if not comparison.is_significant:
         return Text(f"{sentence}. Steps of one run vary by as much.", style="bold")
     if after <= before:
-        return Text(f"{sentence}: {comparison.times:.2f} x as fast.", style="bold green")
-    return Text(f"{sentence}: {1 / comparison.times:.2f} x as long.", style="bold bright_red")
+        return Text(f"{sentence}: {comparison.speedup:.2f} x as fast.", style="bold green")
+    return Text(f"{sentence}: {1 / comparison.speedup:.2f} x as long.", style="bold bright_red")
 
 
-def _row(change: TimeChange, smallest: float, width: int, *, style: str = "") -> Text:
+def _render_row(change: TimeChange, smallest: float, width: int, *, style: str = "") -> Text:
+    """Return one row of the table. It omits a change of at most `smallest` seconds."""
     times = "".join(f"{'-' if value is None else format_seconds(value):>11}" for value in (change.before, change.after))
     row = Text(f"  {change.name:<{width - 36}}{times}", style=style)
     if abs(change.seconds) <= smallest:
         return row
-    sign, colour = ("-", "green") if change.seconds < 0 else ("+", "bright_red")
-    return row.append(f"{sign + format_seconds(abs(change.seconds)):>12}", colour)
+    sign, color = ("-", "green") if change.seconds < 0 else ("+", "bright_red")
+    return row.append(f"{sign + format_seconds(abs(change.seconds)):>12}", color)
 
 
-def _findings(comparison: Comparison, width: int) -> Iterator[Text]:
+def _render_findings(comparison: Comparison, width: int) -> Iterator[Text]:
     resolved, added = ([(finding, "") for finding in group] for group in (comparison.resolved, comparison.new))
-    yield from _group(("resolved finding", "No finding is resolved"), resolved, "green", width)
-    yield from _group(("new finding", "No finding is new"), added, "bright_red", width)
+    yield from _render_group(("resolved finding", "No finding is resolved"), resolved, "green", width)
+    yield from _render_group(("new finding", "No finding is new"), added, "bright_red", width)
     remaining = [(new, f"{format_seconds(old['seconds_per_step'])} -> ") for old, new in comparison.remaining]
-    yield from _group(("remaining finding", "No finding remains"), remaining, "yellow", width)
+    yield from _render_group(("remaining finding", "No finding remains"), remaining, "yellow", width)
 
 
-def _group(titles: tuple[str, str], findings: list[tuple[Document, str]], style: str, width: int) -> Iterator[Text]:
-    """Render a group of findings, each with the text that precedes its cost.
+def _render_group(
+    titles: tuple[str, str], findings: list[tuple[Document, str]], style: str, width: int
+) -> Iterator[Text]:
+    """Yield the lines of a group of findings.
 
-    `titles` are the noun for the number of findings, and the sentence for an empty group.
+    `titles` are the noun of the group, and the sentence for an empty group. Each finding comes with the text before its
+    cost.
     """
-    noun, none = titles
+    noun, empty_sentence = titles
     yield Text()
     if not findings:
-        yield Text(none, style="dim")
+        yield Text(empty_sentence, style="dim")
         return
     yield Text(format_count(len(findings), noun), style=f"bold {style}")
     for finding, earlier_cost in findings[:MOST_FINDINGS]:
         cost = Text(f"{earlier_cost}{format_seconds(finding['seconds_per_step'])}")
         yield from place_left_and_right(Text(to_one_line(finding["title"])), cost, width, indent=2, hang=2)
-        yield from _source_line(finding, width)
+        yield from _render_source_line(finding, width)
     if len(findings) > MOST_FINDINGS:
         yield Text(f"  and {len(findings) - MOST_FINDINGS} more", style="dim")
 
 
-def _source_line(finding: Document, width: int) -> Iterator[Text]:
+def _render_source_line(finding: Document, width: int) -> Iterator[Text]:
     if finding["file"] is None:
         return
-    place = fit_width_left(to_one_line(f"{Path(finding['file']).name}:{finding['line']}"), width // 2)
-    text = fit_width(to_one_line(finding["text"] or ""), width - 4 - len(place) - 2)
-    yield Text.assemble("    ", (place, "cyan"), f"  {text}" if text else "")
+    location = fit_width_left(to_one_line(f"{Path(finding['file']).name}:{finding['line']}"), width // 2)
+    text = fit_width(to_one_line(finding["text"] or ""), width - 4 - len(location) - 2)
+    yield Text.assemble("    ", (location, "cyan"), f"  {text}" if text else "")

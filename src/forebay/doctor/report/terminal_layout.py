@@ -1,4 +1,4 @@
-"""Text layout for a terminal. Every line fits the width, and none ends with a space."""
+"""Text layout for a terminal: wrapped lines that fit the width, bars and code."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,59 +9,68 @@ from rich.text import Text
 
 from forebay.doctor.model.formatting import replace_control_characters
 
-__all__ = ["bar", "code_lines", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_lines"]
+__all__ = ["draw_bar", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_code", "wrap_lines"]
 
 _CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a method chain
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_MEASURING_CONSOLE = Console(width=200, color_system=None)  # measures text; the caller's console prints
+_EIGHTHS = " ▏▎▍▌▋▊▉"  # the end of a bar, by the number of eighths of a column
+_MEASURING_CONSOLE = Console(width=200, color_system=None)  # Rich needs a console to wrap text; this one prints nothing
 
 
 def join_lines(lines: Iterable[Text]) -> Text:
-    """Join lines into one text to print."""
+    """Return the lines as one text. Rich does not wrap this text again."""
     return Text("\n", no_wrap=True).join(lines)
 
 
 def wrap_lines(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
-    """Wrap a text into lines of about equal length; `hang` indents all lines but the first."""
-    room = width - indent - (hang if text.cell_len > width - indent else 0)
-    lines = _wrap(text, room)
-    narrower = room
-    while len(lines) > 1 and narrower > room * 2 // 3 and len(_wrap(text, narrower - 1)) == len(lines):
-        narrower -= 1
-    for number, line in enumerate(_wrap(text, narrower)):
+    """Wrap a text into lines of similar length, without spaces at their ends.
+
+    `indent` applies to all lines, `hang` to all lines except the first. Both are numbers of columns.
+    """
+    columns = width - indent - (hang if text.cell_len > width - indent else 0)
+    line_count = len(_wrap(text, columns))
+    # Reduce the width as long as the text does not need more lines, but not below two thirds.
+    narrowest = columns
+    while line_count > 1 and narrowest > columns * 2 // 3 and len(_wrap(text, narrowest - 1)) == line_count:
+        narrowest -= 1
+    for index, line in enumerate(_wrap(text, narrowest)):
         line.rstrip()
-        yield Text(" " * (indent + (hang if number else 0))) + line
+        yield Text(" " * (indent + (hang if index else 0))) + line
 
 
-def code_lines(source: str, width: int, *, indent: int) -> Iterator[Text]:
-    """Wrap source code. In long lines the comment moves up, and method chains are split."""
-    columns = width - indent - 4
+def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
+    """Wrap source code.
+
+    If a line is too long, its comment becomes the line above, and each call of a method chain gets its own line.
+    """
+    columns = width - indent - 4  # continuation lines are indented by four more columns
     for line in source.splitlines():
-        for part in _comment_first(replace_control_characters(line), columns):
-            for link in _split_chain(part, columns):
-                for number, piece in enumerate(_wrap(Text(link), columns) or [Text()]):
+        for part in _move_comment_up(replace_control_characters(line), columns):
+            for code in _split_chain(part, columns):
+                for index, piece in enumerate(_wrap(Text(code), columns) or [Text()]):
                     piece.rstrip()
-                    yield Text(" " * (indent + (4 if number else 0))) + piece if piece else Text()
+                    yield Text(" " * (indent + (4 if index else 0))) + piece if piece else Text()
 
 
-def _comment_first(line: str, columns: int) -> list[str]:
-    statement, mark, comment = line.partition("   # ")
-    if not mark or len(line) <= columns:
+def _move_comment_up(line: str, columns: int) -> list[str]:
+    """Return a long line as two lines: its comment, and its statement."""
+    statement, separator, comment = line.partition("   # ")
+    if not separator or len(line) <= columns:
         return [line]
     indentation = len(line) - len(line.lstrip())
     return [f"{' ' * indentation}# {comment.strip()}", statement.rstrip()]
 
 
 def _split_chain(line: str, columns: int) -> list[str]:
+    """Split a long assignment of a method chain into one line per call."""
     name, equals, chain = line.partition(" = ")
-    first, *rest = _CHAIN_DOT.split(chain)
-    if not equals or not rest or len(line) <= columns:
+    first_call, *other_calls = _CHAIN_DOT.split(chain)
+    if not equals or not other_calls or len(line) <= columns:
         return [line]
-    return [f"{name} = (", f"    {first}", *(f"    .{link}" for link in rest), ")"]
+    return [f"{name} = (", f"    {first_call}", *(f"    .{call}" for call in other_calls), ")"]
 
 
 def place_left_and_right(left: Text, right: Text, width: int, *, indent: int = 0, hang: int = 0) -> Iterator[Text]:
-    """Put one text at the left edge and another at the right of its first line."""
+    """Yield the lines of `left`, with `right` at the right edge of the first line."""
     if not right:
         yield from wrap_lines(left, width, indent=indent, hang=hang)
         return
@@ -71,22 +80,23 @@ def place_left_and_right(left: Text, right: Text, width: int, *, indent: int = 0
     yield from lines
 
 
-def bar(share: float, columns: int) -> str:
-    """Draw a bar in eighths of a column, padded to `columns`; it is never empty."""
+def draw_bar(share: float, columns: int) -> str:
+    """Return a bar that fills this share of the columns; it is never empty."""
     eighths = min(columns * 8, max(1, round(share * columns * 8)))
     drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     return set_cell_size(drawn, columns)
 
 
 def fit_width(text: str, width: int) -> str:
-    """Shorten a text to a width: keep its beginning, and add three dots."""
+    """Shorten a text to a width: keep its beginning, and end it with three dots."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."
 
 
 def fit_width_left(text: str, width: int) -> str:
-    """Shorten a path to a width: keep its end, which says more."""
+    """Shorten a path to a width: keep its end, and begin it with three dots."""
     return text if cell_len(text) <= width else "..." + set_cell_size(text[::-1], width - 3)[::-1].lstrip()
 
 
 def _wrap(text: Text, width: int) -> list[Text]:
+    """Return the lines of a text that is wrapped between words."""
     return list(text.wrap(_MEASURING_CONSOLE, width)) if text else []

@@ -1,4 +1,4 @@
-"""The terminal table of several ranks: one line each, and the differences between them."""
+"""The terminal report of several ranks: a table with one row per rank, and remarks."""
 
 from collections.abc import Iterator
 
@@ -11,20 +11,21 @@ from forebay.doctor.report.terminal_layout import fit_width, join_lines, wrap_li
 
 __all__ = ["render_ranks"]
 
-MOST_RANKS = 16  # rows; the JSON document lists all ranks
+# The JSON document lists all ranks and remarks; the terminal shows at most:
+MOST_RANKS = 16
 MOST_REMARKS = 6
 
 
 def render_ranks(ranks: RankComparison, *, width: int = WIDTH) -> Text:
-    """Render the table. `terminal.render` prints the diagnosis of the slowest rank below it."""
-    return join_lines(_lines(ranks, max(LEAST_WIDTH, min(WIDTH, width))))
+    """Render the table and the remarks. `terminal.render` renders the slowest rank's report."""
+    return join_lines(_render_lines(ranks, max(LEAST_WIDTH, min(WIDTH, width))))
 
 
-def _lines(ranks: RankComparison, width: int) -> Iterator[Text]:
+def _render_lines(ranks: RankComparison, width: int) -> Iterator[Text]:
     yield Text(f"{format_count(len(ranks.ranks), 'rank')}. Rank {ranks.slowest.number} is the slowest.", style="bold")
     yield Text("  rank       step      input  collective  main finding", style="dim")
     for rank in ranks.ranks[:MOST_RANKS]:
-        yield _row(rank, width)
+        yield _render_row(rank, width)
     if len(ranks.ranks) > MOST_RANKS:
         yield Text(
             f"  {format_count(len(ranks.ranks) - MOST_RANKS, 'more rank')}. Use --json FILE to see all.", style="dim"
@@ -41,8 +42,8 @@ def _lines(ranks: RankComparison, width: int) -> Iterator[Text]:
     yield Text()
 
 
-def _row(rank: RankSummary, width: int) -> Text:
-    """Return one row; a dash stands for a value that was not measured."""
+def _render_row(rank: RankSummary, width: int) -> Text:
+    """Return the row of one rank. A dash marks a value that was not measured."""
     collective = "-" if rank.collective_seconds is None else format_seconds(rank.collective_seconds)
     step = format_seconds(rank.step_seconds) if rank.step_seconds else "-"
     numbers = f"  {rank.number:>4}  {step:>9}  {format_seconds(rank.input_seconds):>9}  {collective:>10}  "

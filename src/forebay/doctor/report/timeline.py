@@ -1,4 +1,4 @@
-"""The timeline data that the page's script draws, limited to what a browser can handle."""
+"""Data of the timeline on the HTML page, limited to what a browser can draw."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -14,17 +14,18 @@ from forebay.doctor.report.tracks import tracks_of
 
 __all__ = ["MOST_EVENTS", "timeline_data"]
 
-MOST_EVENTS = 20_000  # a browser draws this many smoothly, and they take half a megabyte of the page
-TICK_NS = 100  # nanoseconds; all times of the timeline data are multiples of it
+MOST_EVENTS = 20_000  # a browser draws them smoothly, and they add half a megabyte to the page
+TICK_NS = 100  # nanoseconds; the unit of all times in the timeline data
 LONGEST_TEXT = 160  # characters of a source line
 
-SiteKey = tuple[str, str, int]  # kind, api, line
+SiteKey = tuple[str, str, int]  # kind, API and line of an event
 
 
 def timeline_data(view: CaptureView) -> dict[str, Any]:
-    """Return tracks, call sites and steps.
+    """Return tracks, call sites and steps for `page/timeline.js`.
 
-    Each event is a start (ticks after the previous start), a length in ticks, a call site and a number of bytes.
+    Times are in ticks. An event has a start relative to the previous start in its row, a length, the index of a call
+    site and a number of bytes.
     """
     edges, first = _step_edges(view)
     events, summary = _select_events(all_events(view.capture), edges[first:])
@@ -33,14 +34,14 @@ def timeline_data(view: CaptureView) -> dict[str, Any]:
     steps = [edge for edge in edges if zero <= edge <= last]
     sites: dict[SiteKey, int] = {}
     tracks = [
-        {"name": track.name, "rows": [_row(row, zero, sites) for row in track.rows]}
+        {"name": track.name, "rows": [_encode_row(row, zero, sites) for row in track.rows]}
         for track in tracks_of(view, events)
     ]
     return {
         "tick_seconds": TICK_NS / 1e9,
         "length": (last - zero) // TICK_NS,
         "tracks": tracks,
-        "sites": [_site(view, site) for site in sites],
+        "sites": [_describe_site(view, site) for site in sites],
         "steps": [(edge - zero) // TICK_NS for edge in steps],
         "first_step": steps.index(edges[first]) if edges and edges[first] in steps else 0,
         "summary": summary,
@@ -50,7 +51,7 @@ def timeline_data(view: CaptureView) -> dict[str, Any]:
 def _step_edges(view: CaptureView) -> tuple[list[int], int]:
     """Return the edges of all steps, and the index of the step to show first.
 
-    That is the first step recorded on the device, if there is one.
+    The page shows the first step that was recorded on the device, if there is one.
     """
     steady = list(view.steps.edges) if view.steps else []
     traced = view.capture.window.traced if view.capture.device else ()
@@ -59,33 +60,35 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
 
 
 def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
-    """Select all events or, if they are too many, as many whole steps as possible.
+    """Return the events to draw, and a sentence that describes them.
 
-    Returns the events and a sentence that describes the selection.
+    These are all events or, beyond MOST_EVENTS, the events of as many whole steps as fit.
     """
     if len(events) <= MOST_EVENTS:
         return events, f"All {format_count(len(events), 'event')} of the run."
     if len(edges) < 2:
         return _longest_events(events), _describe_longest(len(events), "the run")
-    inside = sorted((event for event in events if event.end > edges[0]), key=lambda event: event.end)
-    ends = [event.end for event in inside]
-    upto = [bisect_right(ends, edge) for edge in edges[1:]]
-    whole = sum(count <= MOST_EVENTS for count in upto)
-    if not whole:
-        return _longest_events(inside[: upto[0]]), _describe_longest(upto[0], "one step")
-    shown = f"The first {whole:,} of {format_count(len(upto), 'step')}: {format_count(upto[whole - 1], 'event')}"
-    return inside[: upto[whole - 1]], f"{shown} of {len(events):,} in the run."
+    by_end = sorted((event for event in events if event.end > edges[0]), key=lambda event: event.end)
+    ends = [event.end for event in by_end]
+    counts = [bisect_right(ends, edge) for edge in edges[1:]]  # number of events up to the end of each step
+    step_count = sum(count <= MOST_EVENTS for count in counts)
+    if not step_count:
+        return _longest_events(by_end[: counts[0]]), _describe_longest(counts[0], "one step")
+    event_count = counts[step_count - 1]
+    steps = f"The first {step_count:,} of {format_count(len(counts), 'step')}"
+    return by_end[:event_count], f"{steps}: {format_count(event_count, 'event')} of {len(events):,} in the run."
 
 
 def _longest_events(events: Sequence[LedgerEvent]) -> Sequence[LedgerEvent]:
     return sorted(events, key=lambda event: event.start - event.end)[:MOST_EVENTS]
 
 
-def _describe_longest(count: int, of: str) -> str:
-    return f"The {MOST_EVENTS:,} longest of {format_count(count, 'event')} of {of}."
+def _describe_longest(count: int, period: str) -> str:
+    return f"The {MOST_EVENTS:,} longest of {format_count(count, 'event')} of {period}."
 
 
-def _row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
+def _encode_row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
+    """Return the columns of a row, and number new call sites in `sites`."""
     starts = [(event.start - zero) // TICK_NS for event in events]
     return {
         "starts": [after - before for before, after in pairwise([0, *starts])],
@@ -95,7 +98,7 @@ def _row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) ->
     }
 
 
-def _site(view: CaptureView, site: SiteKey) -> dict[str, str]:
+def _describe_site(view: CaptureView, site: SiteKey) -> dict[str, str]:
     kind, api, number = site
     line = view.line(number)
     return {

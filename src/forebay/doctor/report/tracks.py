@@ -1,4 +1,4 @@
-"""Tracks of the timeline: one for each thread and stream, in rows without overlap."""
+"""Tracks of the timeline: one per thread and device stream, each with rows of events."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,47 +11,48 @@ __all__ = ["Track", "tracks_of"]
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The events of one thread or stream; nested events are in the rows below."""
+    """The events of one thread or stream. Events in one row do not overlap."""
 
     name: str
     rows: tuple[tuple[LedgerEvent, ...], ...]
 
 
 def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
-    """Return the loop's track first, then other threads and streams in order of appearance.
+    """Return the track of the loop's thread, then the others by their first event.
 
-    Step ends are not drawn as events.
+    Events that only mark the end of a step are omitted.
     """
     loop = view.steps.thread if view.steps else None
-    found: dict[tuple[int, str], list[LedgerEvent]] = {} if loop is None else {(loop, ""): []}
+    events_by_track: dict[tuple[int, str], list[LedgerEvent]] = {} if loop is None else {(loop, ""): []}
     for event in sorted(events, key=lambda event: (event.start, -event.end)):
         if event.kind != EventKind.STEP:
-            found.setdefault((event.thread, _stream(event)), []).append(event)
-    names = _names(found, loop)
-    return [Track(names[key], _rows(own)) for key, own in found.items() if own]
+            events_by_track.setdefault((event.thread, _stream_name(event)), []).append(event)
+    names = _track_names(events_by_track, loop)
+    return [Track(names[key], _arrange_rows(events)) for key, events in events_by_track.items() if events]
 
 
-def _stream(event: LedgerEvent) -> str:
+def _stream_name(event: LedgerEvent) -> str:
     """Return the stream of a device event; empty for an event of a host thread."""
     detail = event.detail or {}
     return f"{detail.get('device', 'device')} stream {detail['stream']}" if "stream" in detail else ""
 
 
-def _names(keys: Iterable[tuple[int, str]], loop: int | None) -> dict[tuple[int, str], str]:
-    names, threads = {}, 0
+def _track_names(keys: Iterable[tuple[int, str]], loop: int | None) -> dict[tuple[int, str], str]:
+    """Map each key, a thread and a stream name, to the name of its track."""
+    names, thread_count = {}, 0
     for thread, stream in keys:
-        threads += not stream
-        names[thread, stream] = stream or ("the loop" if thread == loop else f"thread {threads}")
+        thread_count += not stream
+        names[thread, stream] = stream or ("the loop" if thread == loop else f"thread {thread_count}")
     return names
 
 
-def _rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
-    """Put each event in the first free row. The events are sorted by start."""
+def _arrange_rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
+    """Put each event into the first row that is free. `events` are sorted by start."""
     rows: list[list[LedgerEvent]] = []
     for event in events:
-        free = next((row for row in rows if row[-1].end <= event.start), None)
-        if free is None:
+        free_row = next((row for row in rows if row[-1].end <= event.start), None)
+        if free_row is None:
             rows.append([event])
         else:
-            free.append(event)
+            free_row.append(event)
     return tuple(map(tuple, rows))

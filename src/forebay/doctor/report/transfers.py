@@ -1,4 +1,4 @@
-"""The table of transfers and waits in a step, by source line."""
+"""The transfers and waits of a mean step, by source line."""
 
 from dataclasses import dataclass
 
@@ -12,20 +12,20 @@ _KINDS = (EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.INPUT,
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One call on one line, in a mean step."""
+    """One call on one line. All numbers are per step."""
 
-    kind: str
+    kind: str  # a value of EventKind
     api: str
     line: Line | None
-    per_step: float
+    per_step: float  # number of calls
     nbytes: float
     seconds: float
-    share: float  # of a step; above 1 if several threads run it at once
+    share: float  # of the step; above 1 if several threads make the call at the same time
 
 
 def transfers_of(view: CaptureView) -> list[Transfer]:
-    """List transfers and waits, longest first."""
-    whole = view.steps.seconds if view.steps else 0.0
+    """Return the transfers and waits, longest first."""
+    step_seconds = view.steps.seconds if view.steps else 0.0
     return [
         Transfer(
             site.kind.value,
@@ -34,7 +34,7 @@ def transfers_of(view: CaptureView) -> list[Transfer]:
             site.per_step,
             site.nbytes,
             site.seconds,
-            site.seconds / whole if whole else 0.0,
+            site.seconds / step_seconds if step_seconds else 0.0,
         )
         for site in view.sites_of(*_KINDS)
     ]
