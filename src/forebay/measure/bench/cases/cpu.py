@@ -1,6 +1,7 @@
-"""The CPU cases: workloads, entries, and the targets of this project.
+"""The CPU cases of `forebay bench`: workloads, entries and performance targets.
 
-Every contender is used as its expert users do. Rows in which Forebay loses stay in the table.
+Every contender runs with the settings that an expert user would choose. The table also shows entries that are faster
+than Forebay.
 """
 
 from forebay.measure.bench.cases.disk import DISK_CASES
@@ -8,16 +9,16 @@ from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultCo
 
 __all__ = ["CASES"]
 
-IDLE = ResultColumn("idle", "rows/s", "idle rows/s", ratio=True)
-BUSY = ResultColumn("busy", "rows/s", "busy rows/s", ratio=True)
-STEP = ResultColumn("step", "x", "step")
-LOADING = (IDLE, BUSY, STEP)
+THROUGHPUT_COLUMNS = (
+    ResultColumn("idle", "rows/s", "idle rows/s", ratio=True),  # the consumer only takes batches
+    ResultColumn("busy", "rows/s", "busy rows/s", ratio=True),  # the consumer runs a step after every batch
+    ResultColumn("step", "x", "step"),  # time of this step while the loader runs, divided by its time without a loader
+)
 
-FLOOR = Entry("np.take loop", "floor")
-FOREBAY = Entry("forebay", "forebay")
+TAKE_LOOP = Entry("np.take loop", "floor")
 LOADERS = (
-    FLOOR,
-    FOREBAY,
+    TAKE_LOOP,
+    Entry("forebay", "forebay"),
     Entry("Keras array adapter", "keras_adapter"),
     Entry("tf.data shuffle(4096)", "tf_slices"),
     Entry("DataLoader tuned", "torch_tuned"),
@@ -35,9 +36,9 @@ CASES: tuple[Case, ...] = (
         meaning="Small rows in large batches. The limit is the speed of memory.",
         work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=LOADERS,
-        baseline=FLOOR.label,
+        baseline=TAKE_LOOP.label,
         targets=(
             PerformanceTarget("forebay", "idle", at_least=1.2, over="np.take loop"),
             PerformanceTarget("forebay", "idle", at_least=1.8, over="Keras array adapter"),
@@ -49,12 +50,12 @@ CASES: tuple[Case, ...] = (
     Case(
         name="rows-32",
         title="1M x 100 float32, batch 32, shuffled",
-        meaning="Small batches. The Python code that a loader runs for each batch decides.",
+        meaning="Small batches. The limit is the Python code that a loader runs for each batch.",
         work=Workload(1_000_000, (100,), 32),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=LOADERS,
-        baseline=FLOOR.label,
+        baseline=TAKE_LOOP.label,
         targets=(
             PerformanceTarget("forebay", "idle", at_least=2, over="np.take loop"),
             PerformanceTarget("forebay", "idle", at_least=15, over="tf.data shuffle(4096)"),
@@ -64,12 +65,12 @@ CASES: tuple[Case, ...] = (
     Case(
         name="images",
         title="10k x 64x64x3 float32, batch 256, shuffled",
-        meaning="Large rows. Most of the time goes into copies, so threads and reused memory decide.",
+        meaning="Large rows. Loaders spend most of the time on copies, so threads and reused memory help most.",
         work=Workload(10_000, (64, 64, 3), 256),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=LOADERS,
-        baseline=FLOOR.label,
+        baseline=TAKE_LOOP.label,
         targets=(PerformanceTarget("forebay", "idle", at_least=1.4, over="np.take loop"), _STEP_TARGET),
     ),
     Case(
@@ -78,7 +79,7 @@ CASES: tuple[Case, ...] = (
         meaning="Mapped files in the page cache, compared with the same rows in RAM.",
         work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=(
             Entry("forebay RAM", "forebay"),
             Entry("forebay .npy", "forebay", {"source": "files", "file": "npy"}),
@@ -116,10 +117,10 @@ CASES: tuple[Case, ...] = (
     Case(
         name="generator",
         title="generator of 100-float rows, batch 1024",
-        meaning="A Python generator makes the rows. Its own speed is the limit, and it holds the GIL.",
+        meaning="A Python generator makes the rows. The limit is the speed of the generator, which holds the GIL.",
         work=Workload(200_000, (100,), 1024),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=(
             Entry("loop into an array", "row_loop"),
             Entry("forebay", "forebay", {"source": "generator"}),
@@ -139,7 +140,7 @@ CASES: tuple[Case, ...] = (
         meaning="The map holds the GIL, so only processes can run it in parallel.",
         work=Workload(20_000, (100,), 64),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=(
             Entry("in line", "floor", {"map": True}),
             Entry("forebay 2 processes", "forebay", {"source": "map", "where": "process"}),
@@ -167,8 +168,8 @@ CASES: tuple[Case, ...] = (
     Case(
         name="memory",
         title="memory over 50 epochs, budget 64 MiB",
-        meaning="RssAnon + RssShmem beyond the data: the highest growth, then the growth in the second half "
-        "of the epochs.",
+        meaning="Memory of the process (RssAnon + RssShmem) beyond the data. grown: the peak. 2nd half over 1st: the "
+        "peak of the later epochs minus the peak of the earlier ones. per epoch: growth in the later epochs.",
         work=Workload(100_000, (100,), 1024, options={"epochs": 50, "host_bytes": 64 * 2**20}),
         meter="memory",
         columns=(

@@ -12,11 +12,11 @@ SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
 TIMEOUT_SECONDS = 90.0
 
-# All entries of a case share one GPU, so no framework may reserve its whole memory.
+# All entries of a case share one GPU, so no framework may reserve all of its memory.
 ENVIRONMENT = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # lets torch look for a GPU without starting CUDA, which would prevent forks
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch looks for a GPU without CUDA, so that loaders can still fork workers
 }
 # "stamped": each row contains its row number, so that consumers can check the rows.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
@@ -56,7 +56,7 @@ PEERS = (
 
 
 def _link_speed_targets(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
-    """Return two targets per label: a speed in GB/s and a ratio to the peak."""
+    """Return two targets per label: at least this many GB/s, and this share of the DMA peak."""
     speeds = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
     return (*speeds, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
 
@@ -193,20 +193,20 @@ OTHER_CASES = (
 )
 
 
-def _keras_case(backend: str, name: str, framework: str, *more: Entry) -> Case:
+def _keras_case(backend: str, name: str, framework: str, *other_loaders: Entry) -> Case:
     one_batch, feed = Entry("one batch on the GPU", f"gpu_keras_{backend}_again"), f"gpu_forebay_keras_{backend}"
     return Case(
         name=name,
         title=f"Keras fit on {framework}, a small CNN on 64x64x3 float32, batch 256",
         meaning="ms per step with the defaults of fit, and the ratio to fit on one batch that stays on the GPU.",
-        work=Workload(80 * 256, (64, 64, 3), 256, options={**_KERAS, "backend": backend}),
+        work=Workload(80 * 256, (64, 64, 3), 256, options={**_KERAS_OPTIONS, "backend": backend}),
         meter="keras_fit",
         columns=(ResultColumn("step", "ms", "step", ratio=True),),
         entries=(
             one_batch,
             Entry("forebay", feed),
             Entry("forebay streamed", feed, {"resident": "never"}),
-            *more,
+            *other_loaders,
             Entry("NumPy arrays", f"gpu_keras_{backend}_arrays"),
         ),
         baseline=one_batch.label,
@@ -215,7 +215,7 @@ def _keras_case(backend: str, name: str, framework: str, *more: Entry) -> Case:
     )
 
 
-_KERAS = {"environment": ENVIRONMENT, "stamped": True}
+_KERAS_OPTIONS = {"environment": ENVIRONMENT, "stamped": True}
 
 KERAS_CASES = (
     _keras_case("tensorflow", "gpu-keras", "TensorFlow", Entry("tf.data shuffle(4096)", "gpu_keras_tf_data")),

@@ -1,7 +1,7 @@
-"""The consumers: what receives the batches on the device, one file per framework.
+"""The consumers, which receive the batches on the device; one file per framework.
 
-A consumer reads every batch on the device, so that the batch must have arrived. The read is too cheap to affect the
-measurement: it adds up one element of each row. Only `torch_bytes` adds up all bytes.
+A consumer reads every batch on the device, because this proves that the batch has arrived. It sums one element of each
+row, which takes too little time to affect the measurement. Only `torch_bytes` sums all bytes.
 """
 
 from importlib import import_module
@@ -24,13 +24,15 @@ CONSUMERS = {  # name in the options of an entry -> module and function
 
 
 class Consumer(Protocol):
-    """Receives batches on a device and adds up their elements."""
+    """Receives batches on a device and sums their elements, epoch by epoch."""
 
     def take(self, batch: Any) -> None:
         """Queue the sum of a batch without waiting."""
         ...
 
-    def end_epoch(self) -> None: ...
+    def end_epoch(self) -> None:
+        """Keep the sum of the epoch for `wait`, and begin a new sum."""
+        ...
 
     def wait(self) -> list[int]:
         """Wait for all queued work, and return the sums of the epochs that ended since the last call."""
@@ -41,19 +43,19 @@ class Consumer(Protocol):
         ...
 
     def expected_total(self, source: np.ndarray[Any, Any]) -> int:
-        """Return the sum that an epoch of these rows must have."""
+        """Return the sum that an epoch over these rows must have."""
         ...
 
 
 def load_consumer(work: Workload) -> Consumer:
-    """Make the consumer in the option "consumer", else that of the framework in the option "to"."""
+    """Make the consumer that the option "consumer" names, or else the option "to"."""
     name = str(work.options.get("consumer", work.options.get("to")))
     require_gpu(name)
     return cast("Consumer", getattr(_module(name), CONSUMERS[name][1])(work))
 
 
 def require_gpu(name: str) -> None:
-    """Skip the entry if the framework of this consumer finds no GPU."""
+    """Raise `Skip` if the framework of this consumer finds no GPU."""
     _module(name).require_gpu()
 
 

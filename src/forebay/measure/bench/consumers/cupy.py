@@ -21,7 +21,7 @@ def make_consumer(work: Workload) -> "CupyConsumer":
 
 
 class CupyConsumer:
-    """Keeps a running sum on the device."""
+    """Keeps the sum of the current epoch on the device."""
 
     def __init__(self) -> None:
         self._total: Any = None
@@ -29,8 +29,8 @@ class CupyConsumer:
 
     def take(self, batch: Any) -> None:
         column = batch.reshape(len(batch), -1)[:, 0]
-        added = column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64)
-        self._total = added if self._total is None else self._total + added
+        batch_sum = column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64)
+        self._total = batch_sum if self._total is None else self._total + batch_sum
 
     def end_epoch(self) -> None:
         self._epoch_totals.append(self._total)

@@ -1,4 +1,4 @@
-"""Consumer for copies by the CUDA driver: the contender waits for each block, so nothing is left to check."""
+"""Consumer of copies by the CUDA driver. It reads nothing, because the contender waits for each copy."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def make_consumer(work: Workload) -> "DriverConsumer":
 
 
 class DriverConsumer:
-    """Takes blocks that know how to copy themselves to the host."""
+    """Takes the blocks of the contender `dma_copies`, which have a method `download`."""
 
     def take(self, batch: Any) -> None:
         pass

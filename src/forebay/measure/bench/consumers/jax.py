@@ -22,7 +22,7 @@ def make_consumer(work: Workload) -> "JaxConsumer":
 
 
 class JaxConsumer:
-    """Keeps a running sum on the device."""
+    """Keeps the sum of the current epoch on the device."""
 
     def __init__(self) -> None:
         self._add = jax.jit(_add_first_elements)

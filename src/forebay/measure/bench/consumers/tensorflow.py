@@ -24,9 +24,9 @@ def make_consumer(work: Workload) -> "TensorflowConsumer":
 
 
 class TensorflowConsumer:
-    """Keeps a running sum in float64.
+    """Keeps the sum of the current epoch on the device.
 
-    It is exact for these whole numbers, and TensorFlow computes it on the GPU, unlike many integer operations.
+    The sum is float64, which is exact for these whole numbers. TensorFlow runs few integer operations on a GPU.
     """
 
     def __init__(self, shape: tuple[int, ...], *, device: str) -> None:
@@ -41,8 +41,8 @@ class TensorflowConsumer:
 
     def take(self, batch: Any) -> None:
         self._elements = tf.raw_ops.StridedSlice(input=batch, begin=self._begin, end=self._end, strides=self._strides)
-        added = tf.raw_ops.Sum(input=tf.raw_ops.Cast(x=self._elements, DstT=tf.float64), axis=self._axes)
-        self._total = added if self._total is None else tf.raw_ops.AddV2(x=self._total, y=added)
+        batch_sum = tf.raw_ops.Sum(input=tf.raw_ops.Cast(x=self._elements, DstT=tf.float64), axis=self._axes)
+        self._total = batch_sum if self._total is None else tf.raw_ops.AddV2(x=self._total, y=batch_sum)
 
     def end_epoch(self) -> None:
         self._epoch_totals.append(self._total)
@@ -51,7 +51,7 @@ class TensorflowConsumer:
     def wait(self) -> list[int]:
         self._check_device()
         if self._total is not None:
-            self._total.numpy()
+            self._total.numpy()  # waits for the sums of all batches
         totals, self._epoch_totals = [int(total.numpy()) for total in self._epoch_totals], []
         return totals
 
@@ -63,6 +63,6 @@ class TensorflowConsumer:
         return sum_first_elements(source)
 
     def _check_device(self) -> None:
-        # TensorFlow silently copies a batch that is on another device.
+        # If a batch is on another device, TensorFlow copies it without a message.
         if self._elements is not None and self._device not in self._elements.device:
             raise RuntimeError(f"TensorFlow read the batch on {self._elements.device} instead of the {self._device}")

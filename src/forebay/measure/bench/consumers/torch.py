@@ -34,8 +34,8 @@ def make_bytes_consumer(work: Workload) -> "TorchBytesConsumer":
 class TorchConsumer:
     """Sums the first element of every row.
 
-    Each batch has its own cell for its sum, an element of one tensor. So a batch needs only one kernel, without a
-    kernel that adds its sum to a total.
+    The sum of each batch is written to its own cell, an element of one tensor. So each batch needs only one kernel; a
+    total would need a second kernel to add the sum.
     """
 
     def __init__(self, batches: int) -> None:
@@ -52,6 +52,7 @@ class TorchConsumer:
         self._next_cell += 1
 
     def sum_into(self, batch: Any, cell: Any) -> None:
+        """Queue a kernel that writes the sum of the batch to the cell."""
         torch.sum(batch.flatten(1).select(1, 0), 0, dtype=cell.dtype, out=cell)
 
     def end_epoch(self) -> None:
@@ -83,8 +84,8 @@ class TorchBytesConsumer(TorchConsumer):
     """Sums all 64-bit words of a batch, for cases with resident rows.
 
     The kernel in `sum.cu` reads at the speed of device memory. `torch.sum` takes twice as long, on the device and in
-    Python; the bench would then measure `torch.sum` instead of the loader. The row size must be a multiple of 16 bytes.
-    Otherwise a word could span two rows, or the kernel would skip the last bytes of a batch. The sum would then depend
+    Python, so the bench would measure `torch.sum` instead of the loader. The row size must be a multiple of 16 bytes.
+    Otherwise a word could span two rows, or the kernel would skip the last bytes of a batch, and the sum would depend
     on the order of the rows.
     """
 

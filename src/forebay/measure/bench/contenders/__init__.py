@@ -1,8 +1,8 @@
 """The contenders: one file per framework, imported only in the process of a contender.
 
-Each contender is one function. It receives the `Workload`, sets everything up, and returns what the meter of the case
-runs. For most meters this is a function that starts one epoch (`StartEpoch`). For the meter `disk` it is a function
-that reads for about the given number of seconds and returns bytes per second.
+Each contender is one function. It receives the `Workload`, sets everything up, and returns a function for the meter of
+the case. For most meters, each call of the returned function starts an epoch (`StartEpoch`). For the meter `disk`, the
+returned function reads for about the given number of seconds and returns bytes per second.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ KERAS_BACKENDS = ("tensorflow", "jax", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Where the function of a contender is, and which modules it needs."""
+    """The location of a contender function, and the modules that it needs."""
 
     name: str
     location: str  # "module:function"
-    requires: tuple[str, ...]
-    install: str
+    requires: tuple[str, ...]  # names of modules
+    install: str  # command that installs these modules
 
     def missing(self) -> tuple[str, ...]:
-        """Return the modules that are not installed, without importing a framework."""
+        """Return the required modules that are not installed. This imports no framework."""
         return tuple(module for module in self.requires if not _is_installed(module))
 
 
 def load_contender(location: str) -> ContenderFunction:
-    """Import the module of a contender, and its framework, and return the function."""
+    """Import the module of a contender, which imports its framework, and return the function."""
     module, _, function = location.partition(":")
     return cast("ContenderFunction", getattr(import_module(module), function))
 
@@ -43,16 +43,18 @@ def load_contender(location: str) -> ContenderFunction:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # for "package.module", if the package is not installed
+    except ModuleNotFoundError:  # raised for "package.module" if the package is not installed
         return False
 
 
 def _contender(name: str, location: str, *requires: str, install: str = "") -> Contender:
+    """Return a contender of this package; by default, pip installs the required modules by their names."""
     install = install or f"pip install {' '.join(requires)}" if requires else ""
     return Contender(name, f"{__name__}.{location}", requires, install)
 
 
 def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", package: str = "") -> Contender:
+    """Return the contender in which Forebay feeds a framework on the GPU."""
     requires = requires or (framework,)
     install = f"pip install {package or ' '.join(requires)} 'forebay[cu13]'"
     return _contender(f"gpu_forebay_{framework}", location, *requires, "cuda.bindings", install=install)

@@ -1,4 +1,4 @@
-"""Readers of a file that is not in the page cache: fio, plain threads, and a mapped file."""
+"""Contenders that read a file from the disk: fio, threads that call preadv, and a mapped file."""
 
 import itertools
 import json
@@ -20,8 +20,8 @@ from forebay.sources.direct.open_files import direct_alignment
 __all__ = ["fio", "mapped_take", "preadv_threads"]
 
 QUEUE_DEPTHS = (16, 32, 64, 128)
-TRIAL_SECONDS = 1.0  # for each queue depth
-THREADS = 8
+TRIAL_SECONDS = 1.0  # time to test one I/O engine or queue depth of fio
+THREADS = 8  # of `preadv_threads`
 
 
 def fio(work: Workload) -> Callable[[float], float]:
@@ -36,7 +36,7 @@ def fio(work: Workload) -> Callable[[float], float]:
 
 
 def preadv_threads(work: Workload) -> Callable[[float], float]:
-    """Read with plain positioned reads in several threads, each into its own memory."""
+    """Read with `preadv` in several threads, each with its own buffer; bypass the page cache if possible."""
     direct = getattr(os, "O_DIRECT", 0) if direct_alignment([Path(work.path)]) else 0
     file, offsets = os.open(work.path, os.O_RDONLY | direct), _offsets(work)
     lock, read_nbytes = threading.Lock(), int(work.options["read_nbytes"])
@@ -62,13 +62,13 @@ def preadv_threads(work: Workload) -> Callable[[float], float]:
 
 
 def mapped_take(work: Workload) -> Callable[[float], float]:
-    """Gather rows in Forebay's order from a mapped file with `np.take`, as users write it by hand."""
+    """Gather rows from a mapped file with `np.take`, as users do by hand, in the order of a Forebay feed."""
     order = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).order
     assert order is not None
     out = np.empty((work.batch, *work.shape), work.dtype)
 
     def measure(seconds: float) -> float:
-        rows = np.load(work.path, mmap_mode="r")  # map it each time: the page cache drops no file that is mapped
+        rows = np.load(work.path, mmap_mode="r")  # map the file anew: the kernel cannot drop pages that are mapped
         start_time, nbytes = perf_counter(), 0
         for start in range(0, work.rows - work.batch, work.batch):
             indices = order.rows(0, np.arange(start, start + work.batch))
@@ -81,7 +81,7 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
 
 
 def _run_fio(work: Workload, engine: str, depth: int, seconds: float) -> float:
-    """Return bytes per second, counting only "counted_nbytes" of each read; 0 if fio fails."""
+    """Return bytes per second, or 0 if fio fails; of each read, only "counted_nbytes" count."""
     options = {
         "filename": work.path,
         "rw": work.options["pattern"],
@@ -100,15 +100,15 @@ def _run_fio(work: Workload, engine: str, depth: int, seconds: float) -> float:
         "--output-format=json",
     ]
     command += [f"--{name}={value}" for name, value in options.items()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
         return 0.0
     counted_nbytes = int(work.options.get("counted_nbytes", work.options["read_nbytes"]))
-    return float(json.loads(done.stdout)["jobs"][0]["read"]["iops"]) * counted_nbytes
+    return float(json.loads(completed.stdout)["jobs"][0]["read"]["iops"]) * counted_nbytes
 
 
 def _offsets(work: Workload) -> Iterator[int]:
-    """Yield offsets without end: sequential from the start of the file, or random."""
+    """Yield file offsets endlessly: in sequence for the pattern "read", otherwise at random."""
     read_nbytes = int(work.options["read_nbytes"])
     blocks = Path(work.path).stat().st_size // read_nbytes
     if work.options["pattern"] == "read":

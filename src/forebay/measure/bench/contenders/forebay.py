@@ -1,4 +1,4 @@
-"""Forebay itself, used only through its public API."""
+"""Forebay as a contender, used through its public API."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -14,21 +14,21 @@ _DEVICE_OPTIONS = ("device", "resident", "device_bytes")
 
 
 def feed(work: Workload) -> StartEpoch:
-    """Feed arrays, files, a generator or a map, to the framework in the option "to"."""
+    """Feed the source in the option "source" to the framework in the option "to"."""
     pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
     options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
     to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
-    running = pipeline.feed(to, host_bytes=host_bytes, **options)
-    return lambda: running  # every iter() of a feed starts the next epoch
+    running_feed = pipeline.feed(to, host_bytes=host_bytes, **options)
+    return lambda: running_feed  # every iter() of a feed starts the next epoch
 
 
 def disk_feed(work: Workload) -> Callable[[float], float]:
-    """Feed a file that is not in the page cache."""
+    """Feed rows of a file that is not in the page cache to NumPy."""
     pipeline = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).batch(work.batch)
-    feeds: list[Feed] = []  # the last feed stays open until the next measurement, so that the meter sees its memory
+    feeds: list[Feed] = []  # the last feed stays open until the next sample, so that the meter counts its memory
 
     def measure(seconds: float) -> float:
-        """Start a feed and read its first epoch, or as much of it as the time allows."""
+        """Start a feed, read its first epoch for at most this long, and return bytes per second."""
         while feeds:
             feeds.pop().close()
         start, nbytes = perf_counter(), 0

@@ -1,4 +1,4 @@
-"""JAX without a loader."""
+"""JAX without a loader: the conversion of one batch."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""NumPy without a loader: the baselines of the CPU cases, and ready-made batches."""
+"""NumPy without a loader: the baselines of the CPU cases, and conversions of a ready-made batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -12,11 +12,14 @@ from forebay.measure.bench.proc_stats import available_nbytes
 
 __all__ = ["convert_ready_batches", "copy_rows", "take_batches"]
 
-ALIGNMENT = 64  # bytes; TensorFlow and JAX use memory with this alignment without a copy
+ALIGNMENT = 64  # bytes; TensorFlow and JAX need no copy of memory with this alignment
 
 
 def take_batches(work: Workload) -> StartEpoch:
-    """Gather with `np.take` from a new permutation into one reused array, in one thread."""
+    """Gather each batch with `np.take` into one reused array, in one thread.
+
+    Every epoch has a new permutation.
+    """
     rows, generator = open_array(work), np.random.default_rng(0)
     out = np.empty((work.batch, *work.shape), rows.dtype)
     _check_permutation_fits(work)
@@ -46,7 +49,7 @@ def copy_rows(work: Workload) -> StartEpoch:
 
 
 def convert_ready_batches(work: Workload, convert: Callable[[np.ndarray[Any, Any]], Any]) -> StartEpoch:
-    """Convert the same ready-made batch again and again; with the option to="numpy", do not convert it."""
+    """Convert the same ready-made batch repeatedly; with the option to="numpy", do not convert it."""
     batch = _aligned_batch(work)
     hand_off = (lambda ready: ready) if work.options["to"] == "numpy" else convert
 
@@ -57,7 +60,7 @@ def convert_ready_batches(work: Workload, convert: Callable[[np.ndarray[Any, Any
 
 
 def _check_permutation_fits(work: Workload) -> None:
-    # NumPy makes 8-byte indices and shuffles them in place; twice that leaves memory for the other entries.
+    # A permutation has indices of 8 bytes. Require twice its size, so that memory remains for the other entries.
     needed, available = 2 * 8 * work.rows, available_nbytes()
     if available is not None and needed > available:
         raise Skip(

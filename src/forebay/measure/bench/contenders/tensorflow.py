@@ -1,4 +1,4 @@
-"""TensorFlow: tf.data on arrays and generators, and plain conversion."""
+"""TensorFlow: tf.data on arrays and generators, and the conversion of one batch."""
 
 import tensorflow as tf
 
@@ -8,13 +8,13 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["SHUFFLE_WINDOW_ROWS", "convert_to_tensor", "from_generator", "tensor_slices"]
 
-# A window of all rows would shuffle like the other contenders, but takes seconds to fill.
-# tf.data gets the easier work that its users give it.
+# The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all rows, so its users choose a
+# smaller buffer, which is also less work.
 SHUFFLE_WINDOW_ROWS = 4096
 
 
 def tensor_slices(work: Workload) -> StartEpoch:
-    """Shuffle, batch and prefetch slices of an array, as the guide of tf.data teaches."""
+    """Shuffle, batch and prefetch slices of an array, as in the guide of tf.data."""
     slices = tf.data.Dataset.from_tensor_slices(make_array(work))
     shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
     dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

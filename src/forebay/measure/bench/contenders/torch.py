@@ -1,4 +1,4 @@
-"""PyTorch: DataLoader in three configurations, and plain conversion."""
+"""PyTorch: DataLoader in three configurations, and the conversion of one batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["TorchBatchDataset", "batched_data_loader", "data_loader", "from_nump
 
 
 def data_loader(work: Workload) -> StartEpoch:
-    """Load and collate row by row, as the tutorial of DataLoader teaches."""
+    """Load and collate row by row, as in the tutorial of DataLoader."""
     workers = int(work.options.get("workers", 0))
     loader = DataLoader(
         TensorDataset(torch.from_numpy(make_array(work))),
@@ -27,7 +27,7 @@ def data_loader(work: Workload) -> StartEpoch:
 
 
 def batched_data_loader(work: Workload) -> StartEpoch:
-    """Load each batch by one vectorised index from a BatchSampler, as expert users do."""
+    """Load each batch with one tensor index from a BatchSampler, as expert users do."""
     workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
     sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
     loader = DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
@@ -41,7 +41,7 @@ def iterable_data_loader(work: Workload) -> StartEpoch:
 
 
 def from_numpy(work: Workload) -> StartEpoch:
-    """Call `torch.from_numpy` on a ready-made batch: the lowest cost for a PyTorch user."""
+    """Call `torch.from_numpy` on a ready-made batch, the cheapest conversion for a PyTorch user."""
     return convert_ready_batches(work, torch.from_numpy)
 
 

@@ -1,7 +1,7 @@
-"""The meters: how a number is measured, one file per kind of number.
+"""The meters, which measure contenders; one file per kind of measurement.
 
-A meter is a function `prepare(contender, work, settings) -> Sampler`. Set-up and warm-up are not measured. Each call
-of `Sampler.sample()` takes one sample of every column, so that the processes of a case can run in turn.
+A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
+of every column, so that the processes of a case can run in turn. Only `first_batch` measures the set-up of a contender.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class RunSettings:
 
     seconds: float = 1.0  # per sample and consumer
     warm_up_seconds: float = 1.0
-    repeats: int = 5
+    repeats: int = 5  # rounds; each takes one sample of every entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Sampler:
 
     warm_up: Callable[[], None]
     sample: Callable[[], ColumnValues]
-    consumer: str = ""  # the work of the busy consumer, for meters that have one
+    consumer: str = ""  # describes the step of the busy consumer, for meters that have one
 
 
 Prepare: TypeAlias = Callable[[ContenderFunction, Workload, RunSettings], Sampler]
 
 
 def load_meter(name: MeterName) -> Prepare:
-    """Import a meter, and return the function that prepares a sampler."""
+    """Import a meter, and return its `prepare` function."""
     module, _, function = METERS[name].partition(":")
     return cast("Prepare", getattr(import_module(f"{__name__}.{module}"), function))

@@ -1,10 +1,10 @@
 """Meter of a loader's GB/s while the device computes matrix products.
 
-It also measures how much the copies slow the products. To prove that a batch arrived, the consumer sums some of its
-elements on the device. The sums run on high-priority streams and the products on a low-priority stream, so that a sum
-does not wait for all queued products. A sum still waits until a thread block of a product ends. That takes about as
-long as the copy of a batch. With one stream, this wait would limit every loader, so the consumer alternates between
-several streams.
+The meter also measures how much the copies slow the products. To prove that a batch arrived, the consumer sums some of
+its elements on the device. The sums run on high-priority streams and the products on a low-priority stream, so that a
+sum does not wait for all queued products. A sum still waits until a thread block of a product ends, which takes about
+as long as the copy of a batch. With one stream, this wait would limit every loader. Therefore the consumer alternates
+between several streams.
 """
 
 from itertools import cycle
@@ -22,7 +22,7 @@ from forebay.measure.bench.steps.torch import BackgroundProducts
 
 __all__ = ["prepare"]
 
-# Measured: 41 GB/s with 1 stream, 49 GB/s with 4, and 13 GB/s with 8, because the device switches between streams.
+# Measured: 41 GB/s with 1 stream, 49 GB/s with 4, and 13 GB/s with 8, because the device then switches between streams.
 STREAMS = 4
 
 
@@ -38,20 +38,21 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
         products.stop()
 
     def sample() -> ColumnValues:
-        # Time the products alone before and after the delivery: the average cancels a steady drift of the GPU clock.
-        alone_before = products.seconds_alone(settings.seconds)
+        # Also time the products without a loader, before and after the delivery. The mean of these two times cancels a
+        # steady drift of the GPU clock.
+        seconds_before = products.measure_without_loader(settings.seconds)
         products.clear_times()
         delivered = delivery.measure(settings.seconds)
         products.stop()
         during_delivery = products.seconds_per_product()
-        alone = (alone_before + products.seconds_alone(settings.seconds)) / 2
-        return {"speed": delivered.gigabytes_per_second, "slowed": during_delivery / alone}
+        without_loader = (seconds_before + products.measure_without_loader(settings.seconds)) / 2
+        return {"speed": delivered.gigabytes_per_second, "slowed": during_delivery / without_loader}
 
     return Sampler(warm_up, sample)
 
 
 class BusyConsumer:
-    """Wraps a consumer: changes streams after each batch and queues matrix products."""
+    """Wraps a consumer. After each batch, it changes to the next stream and queues matrix products."""
 
     def __init__(self, consumer: Consumer, products: BackgroundProducts) -> None:
         self._consumer, self._products = consumer, products
@@ -68,7 +69,7 @@ class BusyConsumer:
     def end_epoch(self) -> None:
         """End the epoch on the current stream.
 
-        It waits for the sums of all streams, and their next sums wait for it.
+        This stream waits for the sums of all streams, and the next sums of all streams wait for this stream.
         """
         current = torch.cuda.current_stream()
         for stream in self._streams:

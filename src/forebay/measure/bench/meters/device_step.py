@@ -1,7 +1,7 @@
-"""Time of a training step with a loader, relative to the same step on a batch that stays on the device.
+"""Meter of a training step with a loader, and of the same step on a resident batch.
 
-The meter chooses the number of matrix products at run time, so that a step takes a little longer than the copy of a
-batch. This is the tightest case in which a loader can still hide its copies.
+A resident batch stays on the device. The meter chooses the number of matrix products in a step so that the step takes a
+little longer than the copy of a batch. This is the shortest step behind which a loader can hide its copies.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,12 @@ from forebay.measure.bench.steps import DeviceStep, load_step
 
 __all__ = ["calibrate_products", "prepare"]
 
-STEPS = 150  # on the resident batch, before and again after the steps with a loader
-COPIES = 50
-COPY_TRIALS = 5  # the fastest counts: a copy slowed by a busy host would make the steps longer
+STEPS = 150  # on the resident batch, before the steps with a loader and again after them
+COPIES = 50  # per trial
+COPY_TRIALS = 5  # the fastest trial counts; other load on the host can only slow a trial
 MIN_RATIO, AIM_RATIO, MAX_RATIO = 1.0, 1.1, 1.2  # time of a step, divided by the time of a copy
 CALIBRATION_ATTEMPTS = 8
+FEW_PRODUCTS, MANY_PRODUCTS = 4, 12  # two lengths of a step, from which the time per product follows
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -35,27 +36,36 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def warm_up() -> None:
         resident.append(delivery.take_first())
-        copy_seconds.append(_copy_seconds(delivery.batch_nbytes))
+        copy_seconds.append(_measure_copy_seconds(delivery.batch_nbytes))
         consumer.products = calibrate_products(
-            lambda products: _step_seconds(consumer, resident[0], products), copy_seconds[0]
+            lambda products: _measure_step_seconds(consumer, resident[0], products), copy_seconds[0]
         )
         delivery.run(settings.warm_up_seconds)
 
     def sample() -> ColumnValues:
-        alone = consumer.seconds_per_step(resident[0])
+        seconds_before = consumer.seconds_per_step(resident[0])
         delivered = delivery.measure(settings.seconds)
-        alone = (alone + consumer.seconds_per_step(resident[0])) / 2
-        fed = delivered.seconds / delivered.batches
-        return {"fed": fed * 1e3, "alone": alone * 1e3, "slowed": fed / alone, "compute": alone / copy_seconds[0]}
+        resident_seconds = (seconds_before + consumer.seconds_per_step(resident[0])) / 2
+        fed_seconds = delivered.seconds / delivered.batches
+        return {
+            "fed": fed_seconds * 1e3,
+            "alone": resident_seconds * 1e3,
+            "slowed": fed_seconds / resident_seconds,
+            "compute": resident_seconds / copy_seconds[0],
+        }
 
     return Sampler(warm_up, sample)
 
 
 def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float) -> int:
-    """Choose how many products make a step that takes a little longer than the copy."""
-    few, many = step_seconds(4), step_seconds(12)
-    product_seconds = max((many - few) / 8, 1e-7)
-    products = max(1, ceil((AIM_RATIO * copy_seconds - (few - 4 * product_seconds)) / product_seconds))
+    """Return the number of products with which a step takes a little longer than the copy.
+
+    `step_seconds` measures a step with this number of products.
+    """
+    short_seconds, long_seconds = step_seconds(FEW_PRODUCTS), step_seconds(MANY_PRODUCTS)
+    product_seconds = max((long_seconds - short_seconds) / (MANY_PRODUCTS - FEW_PRODUCTS), 1e-7)
+    fixed_seconds = short_seconds - FEW_PRODUCTS * product_seconds
+    products = max(1, ceil((AIM_RATIO * copy_seconds - fixed_seconds) / product_seconds))
     for _ in range(CALIBRATION_ATTEMPTS):
         ratio = step_seconds(products) / copy_seconds
         if MIN_RATIO <= ratio <= MAX_RATIO:
@@ -65,7 +75,7 @@ def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float
 
 
 class StepConsumer:
-    """A consumer that trains on each batch. It adds nothing up, because the step reads the batch."""
+    """A consumer that runs a training step on each batch. It sums nothing, because the step reads the batch."""
 
     def __init__(self, consumer: Consumer, step: DeviceStep) -> None:
         self._consumer, self._step = consumer, step
@@ -98,13 +108,13 @@ class StepConsumer:
         return (perf_counter() - start) / STEPS
 
 
-def _step_seconds(consumer: StepConsumer, batch: Any, products: int) -> float:
+def _measure_step_seconds(consumer: StepConsumer, batch: Any, products: int) -> float:
     consumer.products = products
     return consumer.seconds_per_step(batch)
 
 
-def _copy_seconds(nbytes: int) -> float:
-    # Imported here because it needs cuda-bindings, and calibration does not.
+def _measure_copy_seconds(nbytes: int) -> float:
+    # Imported here because it needs cuda-bindings, which `calibrate_products` does not need.
     from forebay.measure.bench.dma_peak import DmaCopies
 
     with DmaCopies(np.zeros(4 * nbytes, np.uint8)) as copies:

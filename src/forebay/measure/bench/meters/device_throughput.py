@@ -1,4 +1,4 @@
-"""GB/s that arrive on the device, and how many host cores that takes."""
+"""Meter of the GB/s that arrive on the device, and of the busy host cores."""
 
 from forebay.measure.bench.consumers import load_consumer
 from forebay.measure.bench.contenders import ContenderFunction

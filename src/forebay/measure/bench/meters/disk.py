@@ -1,7 +1,8 @@
-"""GB/s from a file that is not in the page cache, the memory that takes, and what stays in the page cache.
+"""Meter of the GB/s from a file that is not in the page cache.
 
-A contender of this meter returns a function that reads for about the given number of seconds, and returns bytes per
-second.
+The meter also measures how much the memory of the process grows, and how much of the file is in the page cache after
+the reads. A contender of this meter returns a function that reads for about the given number of seconds and returns
+bytes per second.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def sample() -> ColumnValues:
         drop_from_page_cache(path)
-        bytes_per_second = read(settings.seconds * float(work.options["seconds"]))
+        bytes_per_second = read(settings.seconds * float(work.options["seconds"]))  # the case sets a multiple
         grown = ((used_nbytes() or 0) - nbytes_at_start) / 2**20
         return {"speed": bytes_per_second / 1e9, "grown": grown, "cached": cached_nbytes(path) / 2**20}
 

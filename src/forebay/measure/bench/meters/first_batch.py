@@ -1,4 +1,4 @@
-"""Time to the first batch in ms, on the host and on the device."""
+"""Meters of the time to the first batch in ms, on the host and on the device."""
 
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["prepare", "prepare_on_device"]
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
-    """Measure how long it takes to make a loader, start it, and receive its first batch."""
+    """Measure the time to make a loader, start it, and receive its first batch."""
 
     def sample() -> ColumnValues:
         start = perf_counter()
@@ -23,7 +23,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
         _close(epoch)
         return {"first": seconds * 1e3}
 
-    # No warm-up: a process makes its loader only once, so users always pay for the cold start.
+    # No warm-up: a training process makes its loader once, so its users always wait for the cold start.
     return Sampler(lambda: None, sample)
 
 
@@ -34,7 +34,7 @@ def prepare_on_device(contender: ContenderFunction, work: Workload, settings: Ru
     "cold". The other columns are the times of later loaders in the same process.
     """
     consumer, cold = load_consumer(work), dict[str, float]()
-    make_array(work)
+    make_array(work)  # the result is cached, so that no measurement includes making the data
 
     def warm_up() -> None:
         made, first = _device_milliseconds(contender, work, consumer)
@@ -48,6 +48,7 @@ def prepare_on_device(contender: ContenderFunction, work: Workload, settings: Ru
 
 
 def _device_milliseconds(contender: ContenderFunction, work: Workload, consumer: Consumer) -> tuple[float, float]:
+    """Return the milliseconds to make a loader, and those from `iter()` to the first batch."""
     start = perf_counter()
     epoch = contender(work)()
     made = perf_counter()
@@ -63,7 +64,7 @@ def _device_milliseconds(contender: ContenderFunction, work: Workload, consumer:
 
 
 def _close(loader: Any) -> None:
-    """Close the loader of any framework, if it can be closed."""
+    """Call the `close` method of a loader, if it has one."""
     close = getattr(loader, "close", None)
     if close:
         close()

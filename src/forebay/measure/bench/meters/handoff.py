@@ -1,7 +1,8 @@
-"""Cost of the hand-off in us per batch: a batch for the framework minus a batch for NumPy.
+"""Meter of the hand-off in us per batch: an epoch for the framework minus an epoch for NumPy.
 
-Both run in the same process, epoch by epoch in turn. The meter counts CPU time in addition to elapsed time. A loader
-may hand off several batches at once, or in another thread, so the time of a single `next()` would look too short.
+Both kinds of epoch run in turn in the same process. The meter measures the CPU time of all threads and the elapsed time
+of whole epochs. The time of a single `next()` would be too short, because a loader may hand off several batches at once
+or in another thread.
 """
 
 from collections.abc import Iterator
@@ -17,35 +18,35 @@ __all__ = ["prepare"]
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     numpy_work = replace(work, options={**work.options, "to": "numpy"})
-    numpy_epoch, framework_epoch = contender(numpy_work), contender(work)
+    start_numpy, start_framework = contender(numpy_work), contender(work)
 
     def sample() -> ColumnValues:
-        pairs = list(_time_pairs(numpy_epoch, framework_epoch, 2 * settings.seconds))
-        microseconds = 1e6 / (len(pairs) * work.batches)
+        pairs = list(_time_pairs(start_numpy, start_framework, 2 * settings.seconds))
+        microseconds_per_batch = 1e6 / (len(pairs) * work.batches)
         return {
-            "cpu": sum(framework[0] - numpy[0] for numpy, framework in pairs) * microseconds,
-            "clock": sum(framework[1] - numpy[1] for numpy, framework in pairs) * microseconds,
+            "cpu": sum(framework[0] - numpy[0] for numpy, framework in pairs) * microseconds_per_batch,
+            "clock": sum(framework[1] - numpy[1] for numpy, framework in pairs) * microseconds_per_batch,
         }
 
     def warm_up() -> None:
-        list(_time_pairs(numpy_epoch, framework_epoch, settings.warm_up_seconds))
+        list(_time_pairs(start_numpy, start_framework, settings.warm_up_seconds))
 
     return Sampler(warm_up, sample)
 
 
 def _time_pairs(
-    numpy_epoch: StartEpoch, framework_epoch: StartEpoch, seconds: float
+    start_numpy: StartEpoch, start_framework: StartEpoch, seconds: float
 ) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Run one epoch of each kind in turn until the time is up."""
+    """Run an epoch for NumPy and one for the framework in turn, for this long, and yield their times."""
     deadline = perf_counter() + seconds
     while True:
-        yield _epoch_seconds(numpy_epoch), _epoch_seconds(framework_epoch)
+        yield _epoch_seconds(start_numpy), _epoch_seconds(start_framework)
         if perf_counter() >= deadline:
             return
 
 
 def _epoch_seconds(start_epoch: StartEpoch) -> tuple[float, float]:
-    """Return the CPU time of all threads, and the elapsed time."""
+    """Run an epoch, and return the CPU time of all threads and the elapsed time."""
     cpu, clock = process_time(), perf_counter()
     for _ in start_epoch():
         pass

@@ -1,4 +1,4 @@
-"""Milliseconds per step in Keras's `fit` with its defaults, on a small convolutional network."""
+"""Meter of the milliseconds per step in Keras's `fit`, with a small convolutional network."""
 
 from time import perf_counter
 from typing import Any
@@ -20,7 +20,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
     require_gpu(str(work.options["backend"]))
     data, model = contender(work)(), _make_network(work.shape)
 
-    # The network is compiled in warm_up, where only one process uses the device. Autotuning measures times.
+    # Keras compiles the network in warm_up. Only one process uses the device then, so the autotuner measures correctly.
     def warm_up() -> None:
         _fit(model, data, work)
 
@@ -32,7 +32,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Times the epochs only. What `fit` does before and after them happens once, not once per step."""
+    """Times the epochs, without the work that `fit` does once before and after them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +47,7 @@ class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
 
 
 def _fit(model: Any, data: Any, work: Workload) -> list[float]:
+    """Run `fit`, and return the seconds of each epoch."""
     clock = EpochClock()
     options = {"epochs": EPOCHS, "verbose": 0, "callbacks": [clock]}
     if isinstance(data, tuple):

@@ -1,4 +1,4 @@
-"""Memory over many epochs: its peak above the data itself, and whether it still grows later."""
+"""Meter of the memory over many epochs: its peak without the data, and its growth in later epochs."""
 
 from itertools import combinations
 from statistics import median
@@ -15,7 +15,7 @@ BATCHES_BETWEEN_READINGS = 16
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
-    make_array(work)
+    make_array(work)  # the result is cached, so that the data does not count as growth
 
     def sample() -> ColumnValues:
         nbytes_at_start = _used_nbytes()
@@ -32,6 +32,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def _peak_nbytes(start_epoch: StartEpoch) -> int:
+    """Run an epoch, and return the largest memory that was read during it."""
     peak = 0
     for number, _ in enumerate(start_epoch()):
         if number % BATCHES_BETWEEN_READINGS == 0:
@@ -42,10 +43,10 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 def _slope(peaks: list[int]) -> float:
     """Return the growth in bytes per epoch: the median of the slopes between any two epochs.
 
-    A leak changes all slopes. A single step of an allocator changes few of them.
+    A leak changes all slopes. A single allocation changes only a few of them.
     """
     pairs = combinations(enumerate(peaks), 2)
-    return median((later - earlier) / (n - m) for (m, earlier), (n, later) in pairs)
+    return median((later - earlier) / (last - first) for (first, earlier), (last, later) in pairs)
 
 
 def _used_nbytes() -> int:

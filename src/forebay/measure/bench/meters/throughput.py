@@ -1,7 +1,8 @@
-"""Rows per second with an idle and with a busy consumer, and how much the loader slows the consumer's step.
+"""Meter of the rows per second with an idle and with a busy consumer.
 
-A sample runs epochs until its time is up, including the start of each epoch. If the time ends within an epoch, the
-rows received so far count.
+An idle consumer only takes batches. A busy consumer also runs a step after every batch; the meter measures how much the
+loader slows this step. A sample runs epochs until its time is up, and includes the start of each epoch. If the time
+ends within an epoch, the rows received so far count.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from forebay.measure.bench.steps.host import make_host_step
 
 __all__ = ["prepare"]
 
-ALONE_SHARE = 0.25  # of a sample's time: the step runs without a loader for this long, before and again after
+ALONE_SHARE = 0.25  # time of the steps without a loader, as a share of a sample; measured before and after the sample
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -28,10 +29,10 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def sample() -> ColumnValues:
         idle = _consume(start_epoch, work, settings.seconds)
-        alone = _seconds_alone(step.run, settings.seconds * ALONE_SHARE)
+        seconds_before = _seconds_alone(step.run, settings.seconds * ALONE_SHARE)
         busy = _consume(start_epoch, work, settings.seconds, step.run)
-        alone = (alone + _seconds_alone(step.run, settings.seconds * ALONE_SHARE)) / 2
-        slowed = busy.step_seconds / busy.steps / alone
+        step_seconds_alone = (seconds_before + _seconds_alone(step.run, settings.seconds * ALONE_SHARE)) / 2
+        slowed = busy.step_seconds / busy.steps / step_seconds_alone
         return {"idle": idle.rows_per_second, "busy": busy.rows_per_second, "step": slowed}
 
     return Sampler(warm_up, sample, step.description)
@@ -39,7 +40,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 @dataclass(slots=True)
 class ConsumerTotals:
-    """What one consumer received, and the time of its steps."""
+    """The rows that one consumer received, and the time of its steps."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -54,6 +55,7 @@ class ConsumerTotals:
 def _consume(
     start_epoch: StartEpoch, work: Workload, seconds: float, step: Callable[[], None] | None = None
 ) -> ConsumerTotals:
+    """Take batches for this long, and run the step after every batch if there is one."""
     totals, start = ConsumerTotals(), perf_counter()
     now = start
     deadline = start + seconds
@@ -64,7 +66,8 @@ def _consume(
     return totals
 
 
-# Both loops read the clock before they drop the iterator: shutting an unfinished epoch down is not part of throughput.
+# The next two functions return the number of batches and the time of the last one. They read the clock before they drop
+# the iterator, because the time to stop an unfinished epoch does not count.
 
 
 def _drain(epoch: Iterable[Any], deadline: float) -> tuple[int, float]:
@@ -93,7 +96,7 @@ def _train(
 
 
 def _seconds_alone(step: Callable[[], None], seconds: float) -> float:
-    """Return the mean time of a step while the loader is idle; its own threads may still run."""
+    """Return the mean seconds per step while no batches are taken; threads of the loader may still prefetch."""
     steps, start = 0, perf_counter()
     while perf_counter() < start + seconds or not steps:
         step()

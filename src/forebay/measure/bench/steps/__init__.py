@@ -1,6 +1,6 @@
-"""Training steps: on the host (`host.py`), and on the device, one file per framework.
+"""Training steps: `host.py` for the host, and one file per framework for the device.
 
-A step on the device multiplies matrices, beginning with the batch, as often as requested.
+A step on the device multiplies a part of the batch by random weights, as many times as requested.
 """
 
 from importlib import import_module
@@ -8,15 +8,15 @@ from typing import Any, Protocol, cast
 
 __all__ = ["MATRIX_SIZE", "DeviceStep", "load_step"]
 
-# Rows and columns of the square fp32 matrices. A product takes about 50 us, so the length of a step can be chosen.
+# Rows and columns of the square fp32 matrices. A product takes about 50 us, so steps can be made of almost any length.
 MATRIX_SIZE = 1024
 
 
 class DeviceStep(Protocol):
-    """The step of one framework; `make_step()` of its file makes one."""
+    """The step of one framework. Each file has a function `make_step()`."""
 
     def run(self, batch: Any, products: int) -> None:
-        """Queue a step."""
+        """Queue a step with this number of matrix products."""
         ...
 
     def wait(self) -> None:
@@ -25,4 +25,5 @@ class DeviceStep(Protocol):
 
 
 def load_step(framework: str) -> DeviceStep:
+    """Import the file of a framework, and make its step."""
     return cast("DeviceStep", import_module(f"{__name__}.{framework}").make_step())

@@ -1,6 +1,7 @@
-"""The step of the busy consumer: many tiny operations, so that every disturbance of the thread shows.
+"""The step of the busy consumer on the host: many tiny operations.
 
-Each operation releases the GIL and must acquire it again, as the launch of a kernel does. A step takes about 0.25 ms.
+Each operation releases the GIL and must acquire it again, like the launch of a kernel. So a loader that uses much CPU
+or holds the GIL slows the step visibly. A step takes about 0.25 ms.
 """
 
 from collections.abc import Callable
@@ -11,8 +12,8 @@ __all__ = ["HostStep", "make_host_step"]
 
 LAYERS = 12
 OPERATIONS = 3 * LAYERS
-# torch uses threads from 32768 elements on, and earlier for tanh and matrix products. A step that waits for a second
-# core would measure whatever else that core does. Therefore the operations are smaller, and only element-wise.
+# torch uses several threads from 32768 elements on, and from fewer elements for tanh and matrix products. The time of a
+# step would then depend on the other cores. Therefore the arrays are smaller, and all operations are element-wise.
 SHAPE = (160, 192)
 
 

@@ -1,4 +1,4 @@
-"""Training step of the benchmarks in JAX: fp32 matrix products in one compiled call."""
+"""JAX step on the device: matrix products in fp32, in one compiled call."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ def make_step() -> "JaxStep":
 
 
 class JaxStep:
-    """Multiplies the first elements of a batch by random weights, as often as requested.
+    """Multiplies a matrix, made of the first elements of a batch, by random weights.
 
-    The weights are scaled so that repeated products neither grow nor vanish.
+    The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
     """
 
     def __init__(self) -> None:
@@ -37,6 +37,6 @@ def _multiply(batch: Any, weights: Any, products: int) -> Any:
     elements = batch.reshape(-1)[: MATRIX_SIZE * MATRIX_SIZE]
     hidden = elements.reshape(MATRIX_SIZE, MATRIX_SIZE).astype(jnp.float32)
     for _ in range(products):
-        # HIGHEST is full fp32; the default may be TF32.
+        # HIGHEST is full fp32. By default, JAX may use TF32.
         hidden = jnp.matmul(hidden, weights, precision=jax.lax.Precision.HIGHEST)
     return hidden

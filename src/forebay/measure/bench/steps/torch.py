@@ -1,4 +1,4 @@
-"""PyTorch steps on the device: products on the batch, and background products on their own stream."""
+"""PyTorch steps on the device: matrix products with the batch, and products in the background."""
 
 from collections import deque
 from statistics import mean
@@ -12,7 +12,7 @@ from forebay.measure.bench.steps import MATRIX_SIZE
 __all__ = ["BackgroundProducts", "TorchStep", "make_step"]
 
 BACKGROUND_MATRIX_SIZE = 8192
-# Products of about 20 ms each. The device stays busy as long as the loader delivers a batch within 80 ms.
+# A product takes about 20 ms. Each batch refills the queue, so the device stays busy if batches arrive within 80 ms.
 QUEUED_PRODUCTS = 4
 
 
@@ -21,7 +21,10 @@ def make_step() -> "TorchStep":
 
 
 class TorchStep:
-    """Multiplies the first bytes of a batch by random weights that preserve the scale, in fp32."""
+    """Multiplies a matrix, made of the first elements of a batch, by random weights in fp32.
+
+    The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
+    """
 
     def __init__(self, device: str) -> None:
         self._weights = torch.randn(MATRIX_SIZE, MATRIX_SIZE, device=device) / MATRIX_SIZE**0.5
@@ -39,7 +42,7 @@ class TorchStep:
 
 
 class BackgroundProducts:
-    """Keeps the device busy with large fp32 products on their own stream, each timed by the device."""
+    """Keeps the device busy with large fp32 products on a separate stream, and times each one by CUDA events."""
 
     def __init__(self) -> None:
         self._left, self._right = torch.randn(2, BACKGROUND_MATRIX_SIZE, BACKGROUND_MATRIX_SIZE, device="cuda")
@@ -56,21 +59,21 @@ class BackgroundProducts:
             self._enqueue()
 
     def stop(self) -> None:
-        """Wait for the queued products without recording them: no batches arrive during this time."""
+        """Wait for the queued products. Their times are not recorded, because no batches arrive meanwhile."""
         self._record_finished()
         self._stream.synchronize()
         self._queued.clear()
 
     def seconds_per_product(self) -> float:
-        """Return the mean of the recorded times and forget them."""
+        """Return the mean of the recorded times, and clear them."""
         seconds, self._seconds = self._seconds, []
         return mean(seconds)
 
     def clear_times(self) -> None:
         self._seconds = []
 
-    def seconds_alone(self, seconds: float) -> float:
-        """Return the mean time of a product while no batches arrive."""
+    def measure_without_loader(self, seconds: float) -> float:
+        """Run products for this long while no batches arrive, and return the mean seconds per product."""
         self.clear_times()
         deadline = perf_counter() + seconds
         while perf_counter() < deadline or not self._seconds:

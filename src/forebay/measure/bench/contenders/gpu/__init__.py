@@ -1,7 +1,7 @@
-"""The contenders of the GPU cases: one file per framework, each used as its expert users do.
+"""The contenders of the GPU cases: one file per framework, with the settings of expert users.
 
-Batches arrive on the GPU, as tensors of the contender's framework. A contender that can continue from one epoch into
-the next without a stop does so.
+Batches arrive on the GPU as tensors of the contender's framework. If a loader can start the next epoch without a pause,
+its contender uses this.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ __all__ = ["endless_index_batches", "index_batches", "split_into_epochs"]
 
 
 def index_batches(work: Workload, generator: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the row numbers of each batch of one shuffled epoch."""
+    """Yield the row indices of each batch of one shuffled epoch."""
     order = generator.permutation(work.rows)
     for start in range(0, work.rows, work.batch):
         yield order[start : start + work.batch]
 
 
 def endless_index_batches(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the row numbers of each batch, epoch after epoch."""
+    """Yield the row indices of each batch, epoch after epoch."""
     generator = np.random.default_rng(0)
     while True:
         yield from index_batches(work, generator)
 
 
 def split_into_epochs(work: Workload, batches: Iterator[Any]) -> StartEpoch:
-    """Cut the batches of an endless loader into epochs."""
+    """Divide the batches of an endless loader into epochs."""
     return lambda: islice(batches, work.batches)

@@ -1,4 +1,4 @@
-"""DALI with an external source."""
+"""DALI with an external source, which is Python code that makes the batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -14,24 +14,24 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["external_source"]
 
-THREADS = 4  # DALI's own threads, which only pass batches on
+THREADS = 4  # of DALI itself; they only pass batches on
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
 def external_source(work: Workload) -> StartEpoch:
-    """Gather whole batches with NumPy, in worker processes if requested; DALI copies them."""
+    """Gather batches with NumPy, in worker processes if the option "workers" is set; DALI copies them."""
     workers = int(work.options.get("workers", 0))
-    # DALI forks the workers. A process must not fork after it has used CUDA.
+    # DALI forks the worker processes. This function forks them first, because a process must not fork after using CUDA.
     options = {"py_num_workers": workers, "py_start_method": "fork"} if workers else {}
-    define = pipeline_def(_graph)
-    pipeline = define(work, workers, batch_size=work.batch, num_threads=THREADS, device_id=0, **options)
+    make_pipeline = pipeline_def(_define_graph)
+    pipeline = make_pipeline(work, workers, batch_size=work.batch, num_threads=THREADS, device_id=0, **options)
     if workers:
         pipeline.start_py_workers()
     return split_into_epochs(work, _batches(DALIGenericIterator([pipeline], ["rows"])))
 
 
 class DaliBatchSource:
-    """Returns the batch of any iteration; the worker processes call it in any order."""
+    """Makes the batch of an iteration. Worker processes request iterations in any order."""
 
     def __init__(self, work: Workload, workers: int) -> None:
         self._rows, self._work, self._workers = make_array(work), work, workers
@@ -39,17 +39,17 @@ class DaliBatchSource:
     def __call__(self, iteration: int) -> Any:
         epoch, position = divmod(iteration, self._work.batches)
         start = position * self._work.batch
-        indices = _order(epoch, self._work.rows)[start : start + self._work.batch]
-        # A worker needs a list, and copies each of its rows directly into shared memory.
+        indices = _permutation(epoch, self._work.rows)[start : start + self._work.batch]
+        # A worker process of DALI needs a list of rows, and copies each row directly into shared memory.
         return [self._rows[row] for row in indices] if self._workers else self._rows[indices]
 
 
 @lru_cache(maxsize=2)
-def _order(epoch: int, rows: int) -> np.ndarray[Any, Any]:
+def _permutation(epoch: int, rows: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(epoch).permutation(rows)
 
 
-def _graph(work: Workload, workers: int) -> Any:
+def _define_graph(work: Workload, workers: int) -> Any:
     prefetch = {"parallel": True, "prefetch_queue_depth": workers} if workers else {}
     options = {"batch": True, "dtype": DTYPES[work.dtype], "ndim": len(work.shape), **prefetch}
     return fn.external_source(source=DaliBatchSource(work, workers), **options).gpu()

@@ -1,4 +1,4 @@
-"""The baseline of the streaming cases: copies of page-locked memory without a loader."""
+"""The baseline of most GPU cases: copies of page-locked memory without a loader."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["dma_copies"]
 
-BLOCK_NBYTES = 256 << 20  # rounded down to whole rows
+BLOCK_NBYTES = 256 << 20  # bytes per copy, rounded down to whole rows
 
 
 def dma_copies(work: Workload) -> StartEpoch:
-    """Copy blocks of 256 MiB in the order of memory."""
+    """Copy the rows to the device in blocks of 256 MiB, without a shuffle."""
     rows = make_array(work)
     copies, block_rows = DmaCopies(rows), min(len(rows), BLOCK_NBYTES // rows[0].nbytes)
 
@@ -35,6 +35,6 @@ def dma_copies(work: Workload) -> StartEpoch:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBlock:
-    """Rows that have arrived on the device."""
+    """A block of rows that has arrived on the device. `download()` copies it to the host."""
 
     download: Callable[[], np.ndarray[Any, Any]]

@@ -1,4 +1,4 @@
-"""JAX without a loader."""
+"""JAX without a loader: NumPy gathers the rows, and JAX copies them."""
 
 from collections.abc import Iterator
 from typing import Any

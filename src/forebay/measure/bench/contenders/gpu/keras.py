@@ -18,7 +18,7 @@ CLASSES = 10
 
 
 def repeated_batch(work: Workload) -> StartEpoch:
-    """Repeat one batch that is already on the device. The ratios of the Keras cases refer to this."""
+    """Repeat one batch that is already on the device: the baseline of the Keras cases."""
     images, labels = _images_and_labels(work)
     to_device = keras.ops.convert_to_tensor
     batch = to_device(images[: work.batch]), to_device(labels[: work.batch])
@@ -27,7 +27,7 @@ def repeated_batch(work: Workload) -> StartEpoch:
 
 
 def forebay_feed(work: Workload) -> StartEpoch:
-    """Give a Forebay feed to `fit`."""
+    """Pass a Forebay feed to `fit`."""
     options = {"resident": work.options["resident"]} if "resident" in work.options else {}
     pipeline = fb.from_arrays(_images_and_labels(work)).shuffle(seed=0).batch(work.batch)
     feed = pipeline.feed("keras", device="cuda", **options)
@@ -35,14 +35,14 @@ def forebay_feed(work: Workload) -> StartEpoch:
 
 
 def arrays(work: Workload) -> StartEpoch:
-    """Give NumPy arrays to `fit`."""
+    """Pass NumPy arrays to `fit`."""
     images_and_labels = _images_and_labels(work)
     return lambda: images_and_labels
 
 
 def tf_data(work: Workload) -> StartEpoch:
-    """Give tf.data to `fit`, as the guide of Keras teaches."""
-    # Imported here because the other functions also run on the JAX and PyTorch backends.
+    """Pass a tf.data dataset to `fit`, as in the guide of Keras."""
+    # Imported here because the other contenders also run on the JAX and PyTorch backends, without TensorFlow.
     import tensorflow as tf
 
     from forebay.measure.bench.contenders.tensorflow import SHUFFLE_WINDOW_ROWS
@@ -54,7 +54,7 @@ def tf_data(work: Workload) -> StartEpoch:
 
 
 class RepeatingAdapter(DataAdapter):  # type: ignore[misc]  # Keras is untyped
-    """A data adapter without any work. Keras uses it as it is, and stops after the batches of an epoch."""
+    """A Keras data adapter that repeats one batch. Keras stops after `num_batches`."""
 
     has_partial_batch = False
     partial_batch_size = None

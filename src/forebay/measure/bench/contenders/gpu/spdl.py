@@ -18,17 +18,17 @@ GATHER_THREADS, COPY_THREADS = 12, 2
 
 
 def pipeline(work: Workload) -> StartEpoch:
-    """Gather rows directly into page-locked memory in some threads, and copy them in others."""
+    """Gather rows into page-locked memory in 12 threads, and copy them to the GPU in 2 others."""
     builder = PipelineBuilder().add_source(endless_index_batches(work))
     builder.pipe(_PinnedGather(work), concurrency=GATHER_THREADS, output_order="input", max_failures=0)
     builder.pipe(_DeviceCopy(), concurrency=COPY_THREADS, output_order="input", max_failures=0)
-    running = builder.add_sink(4).build(num_threads=GATHER_THREADS + COPY_THREADS + 1)
-    running.start()
-    return split_into_epochs(work, _record_streams(iter(running.get_iterator())))
+    running_pipeline = builder.add_sink(4).build(num_threads=GATHER_THREADS + COPY_THREADS + 1)
+    running_pipeline.start()
+    return split_into_epochs(work, _record_streams(iter(running_pipeline.get_iterator())))
 
 
 class _PinnedGather:
-    """Gathers rows into page-locked memory, which torch's allocator reuses for the next batch."""
+    """Gathers rows into page-locked memory. The allocator of torch reuses this memory for later batches."""
 
     def __init__(self, work: Workload) -> None:
         self._rows = make_array(work)
@@ -41,7 +41,7 @@ class _PinnedGather:
 
 
 class _DeviceCopy:
-    """Copies a batch on a stream of the calling thread, and waits for the copy."""
+    """Copies a batch on the stream of the calling thread, and waits for the copy."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -59,7 +59,7 @@ class _DeviceCopy:
 
 
 def _record_streams(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Tell torch which stream uses a batch, or torch would reuse its memory too early."""
+    """Tell torch which stream uses each batch, so that torch does not reuse its memory too early."""
     for batch in batches:
         batch.record_stream(torch.cuda.current_stream())
         yield batch

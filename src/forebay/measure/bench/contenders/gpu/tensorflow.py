@@ -1,4 +1,4 @@
-"""TensorFlow: tf.data with its own copy to the device, and plain conversion."""
+"""TensorFlow: tf.data with a copy to the GPU, and `tf.convert_to_tensor` without a loader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,9 +17,9 @@ GPU = "/GPU:0"
 
 
 def tensor_slices(work: Workload) -> StartEpoch:
-    """Shuffle, batch and prefetch slices of an array, as the guide of tf.data teaches.
+    """Shuffle, batch and prefetch slices of an array, as in the guide of tf.data.
 
-    With the option "prefetch_to_device", tf.data copies batches to the device in advance.
+    With the option "prefetch_to_device", tf.data copies batches to the GPU in advance.
     """
     with tf.device("/CPU:0"):  # otherwise TensorFlow first copies all rows to the GPU and back
         slices = tf.data.Dataset.from_tensor_slices(make_array(work))

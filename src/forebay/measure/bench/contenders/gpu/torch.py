@@ -12,11 +12,11 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["batched_data_loader", "data_loader", "index_and_pin", "prefetched_copies", "resident_rows"]
 
-PREFETCHED_COPIES = 4
+PREFETCHED_COPIES = 4  # batches that `prefetched_copies` copies in advance
 
 
 def data_loader(work: Workload) -> StartEpoch:
-    """Load row by row with pinned memory and asynchronous copies, as the tutorial of DataLoader teaches."""
+    """Load row by row with pinned memory and asynchronous copies, as in the tutorial of DataLoader."""
     workers = int(work.options.get("workers", 0))
     loader = DataLoader(
         TensorDataset(torch.from_numpy(make_array(work))),
@@ -35,7 +35,7 @@ def data_loader(work: Workload) -> StartEpoch:
 
 
 def batched_data_loader(work: Workload) -> StartEpoch:
-    """Load each batch by one vectorised index in worker processes, as expert users do."""
+    """Load each batch with one tensor index in worker processes, as expert users do."""
     workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
     loader = DataLoader(
         dataset,
@@ -78,31 +78,31 @@ def resident_rows(work: Workload) -> StartEpoch:
 def prefetched_copies(work: Workload) -> StartEpoch:
     """Copy whole batches of page-locked memory in advance, without a shuffle.
 
-    This measures what the copies alone cost a training step. No loader that sends as many bytes can cost less.
+    This shows how much the copies slow a training step. A loader that copies as many bytes cannot slow the step less.
     """
     rows = torch.from_numpy(make_array(work))
     torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)
     shape = (work.batch, *work.shape)
     buffers = [torch.empty(shape, dtype=rows.dtype, device="cuda") for _ in range(PREFETCHED_COPIES + 1)]
-    used, arrived = ([torch.cuda.Event() for _ in buffers] for _ in range(2))
+    used_events, arrived_events = ([torch.cuda.Event() for _ in buffers] for _ in range(2))
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy behind all work on the batch that used the buffer before."""
+        """Queue the copy of a batch, after all work on the batch that was in the same buffer before."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
-            copy_stream.wait_event(used[index])
+            copy_stream.wait_event(used_events[index])
             buffers[index].copy_(rows[start : start + work.batch], non_blocking=True)
-            arrived[index].record()
+            arrived_events[index].record()
 
     def epoch() -> Iterator[Any]:
         full_batches = work.rows // work.batch
         for number in range(min(PREFETCHED_COPIES, full_batches)):
             send(number)
         for number in range(full_batches):
-            torch.cuda.current_stream().wait_event(arrived[number % len(buffers)])
+            torch.cuda.current_stream().wait_event(arrived_events[number % len(buffers)])
             yield buffers[number % len(buffers)]
-            used[number % len(buffers)].record()
+            used_events[number % len(buffers)].record()
             if number + PREFETCHED_COPIES < full_batches:
                 send(number + PREFETCHED_COPIES)
 
