@@ -1,7 +1,7 @@
-"""Hooks for TensorFlow: transfers, read-backs, single operations, traces and input pipelines.
+"""Hooks for TensorFlow: transfers, eager operations, compiled functions, sessions and input pipelines.
 
-Not recorded: what NumPy functions other than `asarray` and `array` read out of a tensor (`np.mean(tensor)` reads its
-memory directly), what a compiled function copies between devices, and how long a session takes to copy its feeds.
+Not recorded: read-backs by NumPy functions other than `asarray` and `array` (`np.mean(tensor)` reads the memory of the
+tensor directly), and the exact times of copies inside a compiled function or a session.
 """
 
 from functools import partial
@@ -25,7 +25,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
-STEP = "Optimizer.apply_gradients"
+STEP = "Optimizer.apply_gradients"  # API name in events
 
 
 def install(patches: Patches) -> None:
@@ -42,7 +42,7 @@ def install(patches: Patches) -> None:
 
 
 def _hook_steps(patches: Patches) -> None:
-    """Hook the optimizers of TensorFlow 1 in eager mode. Those of Keras are hooked with Keras."""
+    """Hook the optimizers of TensorFlow 1 in eager mode. The Keras hooks cover Keras optimizers."""
     hook_call(
         patches,
         v1_optimizers.Optimizer,
@@ -55,6 +55,7 @@ def _hook_steps(patches: Patches) -> None:
 
 
 def _is_eager(*_: Any, **__: Any) -> bool:
+    """Return whether TensorFlow runs eagerly; False while it traces a graph."""
     return bool(context.executing_eagerly())
 
 

@@ -1,4 +1,7 @@
-"""Compiled functions: created, traced and called. Conversions, reads and waits inside a call are recorded too."""
+"""Hooks for `tf.function`: when compiled functions are created, traced and called.
+
+Hooks inside a call record too, so that uploads and read-backs of a call are not missed.
+"""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -27,25 +30,24 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["XlaShapes", "hook_functions"]
 
 API = "tf.function"
-_ITERATORS = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
-MIN_CONSTANT_NBYTES = 1 << 20  # smaller constants are normal in graphs
-
+_ITERATOR_TYPES = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
+MIN_CONSTANT_NBYTES = 1 << 20  # graphs often contain smaller constants, which are not worth a report
 
 Shape = tuple[int, ...]
 
 
 class XlaShapes:
-    """Remembers the argument shapes of each function that XLA compiles."""
+    """Stores the argument shapes of each function that XLA compiles. XLA compiles again for each new shape."""
 
     def __init__(self) -> None:
-        self._shapes: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()
+        self._known_shapes: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()  # by function
 
     def describe_compilation(self, call: HookedCall) -> dict[str, str] | None:
-        """Describe the compilation that a call caused because its shapes are new; None if it caused none."""
+        """Describe the compilation that a call with new shapes caused; None if it caused none."""
         function, *args = call.args
         if not getattr(function, "_jit_compile", False):
             return None
-        known, shapes = self._shapes.setdefault(function, set()), _shapes_in((args, call.kwargs))
+        known, shapes = self._known_shapes.setdefault(function, set()), _shapes_in((args, call.kwargs))
         if shapes in known:
             return None
         reason = "shape" if known else "first"
@@ -54,20 +56,20 @@ class XlaShapes:
 
 
 def _shapes_in(arguments: Any) -> tuple[Shape, ...]:
-    found = []
+    shapes = []
     for value in nest.flatten(arguments):
         if type(value) is EagerTensor:
-            found.append(value._shape_tuple())
+            shapes.append(value._shape_tuple())
         elif isinstance(value, np.ndarray):
-            found.append(value.shape)
-    return tuple(found)
+            shapes.append(value.shape)
+    return tuple(shapes)
 
 
 def hook_functions(patches: Patches, waits: InputWaits) -> None:
     function, ledger = polymorphic_function.Function, patches.ledger
     traces = _TraceHooks(ledger)
     on_run = partial(_record_run, ledger, waits, traces, XlaShapes())
-    hook_call(patches, function, "__call__", api=API, on_return=on_run, should_record=_is_compiled, nested="recorded")
+    hook_call(patches, function, "__call__", api=API, on_return=on_run, should_record=_runs_compiled, nested="recorded")
     on_created = partial(_record_created, ledger)
     hook_call(patches, function, "__init__", api="making of tf.function", on_return=on_created, should_record=_is_eager)
     patches.replace(tracing_compilation, "_create_concrete_function", traces.hook_trace, api="tracing of tf.function")
@@ -75,11 +77,15 @@ def hook_functions(patches: Patches, waits: InputWaits) -> None:
 
 
 def _is_eager(*_: Any, **__: Any) -> bool:
+    """Return whether TensorFlow runs eagerly; False while it traces a graph."""
     return bool(context.executing_eagerly())
 
 
-def _is_compiled(function: Any, *_: Any, **__: Any) -> bool:
-    """Whether the call runs compiled: not while another function is traced, nor if functions run eagerly."""
+def _runs_compiled(function: Any, *_: Any, **__: Any) -> bool:
+    """Whether a call runs compiled code.
+
+    It does not while another function is traced, or after `tf.config.run_functions_eagerly(True)`.
+    """
     return bool(context.executing_eagerly()) and not getattr(function, "_run_functions_eagerly", False)
 
 
@@ -105,19 +111,21 @@ def _record_run(
 
 def _iterator_in(arguments: Iterable[Any]) -> Any:
     for value in arguments:
-        if type(value) is not EagerTensor and isinstance(value, _ITERATORS):
+        if type(value) is not EagerTensor and isinstance(value, _ITERATOR_TYPES):
             return value
     return None
 
 
 class _TraceThread(threading.local):
+    """The state of traces in one thread."""
+
     is_tracing = False
-    constants_nbytes = 0  # embedded since the outermost trace began
-    graph: Any = None  # traced last, by the call in progress
+    constants_nbytes = 0  # bytes of arrays that the outermost trace has embedded so far
+    graph: Any = None  # the last traced graph, until the call that caused the trace is recorded
 
 
 class _TraceHooks:
-    """Records the outermost trace, with the size of the arrays that it embeds."""
+    """Records traces, and the size of the arrays that they embed. Nested traces belong to the outermost one."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -125,14 +133,14 @@ class _TraceHooks:
         self._moves = GraphMoveRecorder(ledger)
 
     def record_moves(self, call: HookedCall) -> None:
-        """Record what the function moves between devices, according to its first trace."""
+        """Record the tensors that a call moves between devices, according to the first trace of the function."""
         graph, self._thread.graph = self._thread.graph, None
 
-        def moves() -> Iterator[GraphMove]:
+        def find_graph_moves() -> Iterator[GraphMove]:
             devices = [device.name for device in context.context().list_logical_devices()]
             return find_moves(self._ledger, graph.get_operations() if graph else (), devices)
 
-        self._moves.record(call.args[0], API, moves, call.end)
+        self._moves.record(call.args[0], API, find_graph_moves, call.end)
 
     def hook_trace(self, original: Any) -> Any:
         def hook(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
@@ -162,8 +170,9 @@ class _TraceHooks:
 
     def _record_trace(self, start: int, function_type: Any, options: Any) -> None:
         detail = {"function": options.name, "signature": format_signature(function_type)}
-        earlier = [traced.function_type for traced in options.function_cache.values()] if options.function_cache else []
-        reason = retrace_reason(function_type, earlier)
+        cache = options.function_cache
+        earlier_types = [traced.function_type for traced in cache.values()] if cache else []
+        reason = retrace_reason(function_type, earlier_types)
         detail |= {"reason": reason} if reason else {}
         nbytes = self._thread.constants_nbytes
         detail |= {"constants_nbytes": nbytes} if nbytes >= MIN_CONSTANT_NBYTES else {}
@@ -174,7 +183,7 @@ class _TraceHooks:
         nbytes = (tensor.shape.num_elements() or 0) * (tensor.dtype.size or 0)
         if self._thread.is_tracing:
             self._thread.constants_nbytes += nbytes
-        elif nbytes >= MIN_CONSTANT_NBYTES:  # in a graph that the script builds without tf.function
+        elif nbytes >= MIN_CONSTANT_NBYTES:  # the script builds a graph without tf.function
             detail = {"what": "constant", "constants_nbytes": nbytes, "dtype": tensor.dtype.name}
             call = HookedCall(start, perf_counter_ns(), None, (), {})
             record_call(self._ledger, EventKind.BUILD, "tf.constant", call, nbytes=nbytes, detail=detail)

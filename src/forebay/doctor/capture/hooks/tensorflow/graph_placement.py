@@ -1,6 +1,6 @@
-"""Moves inside a graph: edges between operations on different devices, found once for each graph.
+"""Moves inside a graph: tensors that TensorFlow copies between operations on different devices.
 
-A move inside a graph cannot be timed: it is part of the run.
+The doctor derives them from the graph, once for each graph. They cannot be timed, because they are part of the run.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +13,8 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["GraphMove", "GraphMoveRecorder", "find_moves", "required_operations"]
 
 API = "tf.device"
-MAX_MOVES = 4  # of a graph; the largest are recorded
-MAX_OPERATIONS = 100_000  # examined in a graph
+MAX_MOVES = 4  # recorded moves of a graph: the largest
+MAX_OPERATIONS = 100_000  # examined operations of a graph
 # Operations that run on a GPU if there is one and the script requests no device.
 _GPU_OPERATIONS = frozenset(
     {"MatMul", "BatchMatMulV2", "Conv2D", "BiasAdd", "Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Relu", "Tanh"}
@@ -25,29 +25,32 @@ _GPU_OPERATIONS = frozenset(
 class GraphMove(NamedTuple):
     """A tensor that one device produces and another device consumes."""
 
-    nbytes: int  # 0 if its shape is known only at run time
-    detail: dict[str, Any]
-    line: int
+    nbytes: int  # 0 if the shape is known only at run time
+    detail: dict[str, Any]  # of the event
+    line: int  # index of the user line that created the consuming operation, or -1
 
 
 class GraphMoveRecorder:
-    """Records the moves of a graph with each of its runs."""
+    """Records the moves of a graph each time that it has run."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._known: WeakKeyDictionary[Any, dict[Any, list[GraphMove]]] = WeakKeyDictionary()
+        self._moves: WeakKeyDictionary[Any, dict[Any, list[GraphMove]]] = WeakKeyDictionary()  # by owner and key
 
-    def record(self, owner: Any, key: Any, moves: Callable[[], Iterable[GraphMove]], end: int) -> None:
-        """Record the moves of a run that ended; `moves` is called once for each owner and key."""
-        known = self._known.setdefault(owner, {})
-        if key not in known:
-            known[key] = sorted(moves(), key=lambda move: -move.nbytes)[:MAX_MOVES]
-        for move in known[key]:
+    def record(self, owner: Any, key: Any, find: Callable[[], Iterable[GraphMove]], end: int) -> None:
+        """Record the moves of a run that ended at `end` (nanoseconds).
+
+        `owner` (a function or a graph) and `key` identify the run. `find` is called once for each pair of them.
+        """
+        moves_by_key = self._moves.setdefault(owner, {})
+        if key not in moves_by_key:
+            moves_by_key[key] = sorted(find(), key=lambda move: -move.nbytes)[:MAX_MOVES]
+        for move in moves_by_key[key]:
             self._ledger.add(EventKind.MOVE, API, end, end=end, nbytes=move.nbytes, detail=move.detail, line=move.line)
 
 
 def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[GraphMove]:
-    """Yield the moves between these operations on the given devices."""
+    """Yield a move for each input that another device produces. Only floating-point inputs count."""
     known_devices = {_short_name(device) for device in devices}
     for number, operation in enumerate(operations):
         if number >= MAX_OPERATIONS:
@@ -59,9 +62,9 @@ def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]
                 yield _describe_move(ledger, operation, tensor, source, target)
 
 
-def required_operations(fetched: Iterable[Any], fed: Iterable[Any]) -> Iterator[Any]:
-    """Yield the operations that must run to fetch some operations, if other tensors are fed."""
-    pending, visited = list(fetched), {tensor.op for tensor in fed}
+def required_operations(fetched_operations: Iterable[Any], fed_tensors: Iterable[Any]) -> Iterator[Any]:
+    """Yield the operations that a session runs for these fetches and feeds."""
+    pending, visited = list(fetched_operations), {tensor.op for tensor in fed_tensors}
     while pending:
         operation = pending.pop()
         if operation in visited:
@@ -73,7 +76,7 @@ def required_operations(fetched: Iterable[Any], fed: Iterable[Any]) -> Iterator[
 
 
 def _device_of(operation: Any, known_devices: set[str]) -> str:
-    """Return the device that the script requests or that TensorFlow is certain to choose; otherwise ""."""
+    """Return the device that the script requests or TensorFlow certainly chooses; "" if unknown."""
     requested = _short_name(operation.device)
     if not requested and operation.type in _GPU_OPERATIONS and "GPU:0" in known_devices:
         return "GPU:0"
@@ -81,6 +84,7 @@ def _device_of(operation: Any, known_devices: set[str]) -> str:
 
 
 def _short_name(device: str) -> str:
+    """Return the end of a device name, such as `GPU:0`."""
     return device.rpartition("device:")[2].replace("*", "0")
 
 

@@ -1,6 +1,6 @@
-"""A trace of the host by TensorFlow's profiler: when batches were read from iterators, and their sizes.
+"""A trace by TensorFlow's profiler: when TensorFlow read batches from iterators, and their sizes.
 
-The profiler traces the host only, so that another profiler can record the GPU.
+The profiler traces only the host, so that another profiler can record the GPU.
 """
 
 from time import perf_counter_ns
@@ -11,14 +11,16 @@ from tensorflow.tsl.profiler.protobuf import trace_events_pb2
 
 __all__ = ["BatchRead", "HostTrace"]
 
-CLOCK_START_SHARE = 0.75  # the clock of the trace starts at this share of the profiler's start, which takes about 50 us
-MAX_START_NS = 1_000_000  # after a longer start, another process had the core, and the clock's start is unknown
-MAX_STARTS = 5
+# Times in a trace count from a moment during the start of the profiler, which takes about 50 us. The moment is
+# estimated: after this share of the start.
+CLOCK_ZERO_SHARE = 0.75
+MAX_START_NS = 1_000_000  # a longer start was interrupted by another process, so the estimate would be wrong
+MAX_STARTS = 5  # attempts to start without an interruption
 _READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
 
 
 class _IndexOption:
-    """An option of the profiler, which accepts objects with `__index__` but ignores `int`."""
+    """A number as an option of the profiler, which ignores `int` but accepts objects with `__index__`."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -35,7 +37,7 @@ _HOST_ONLY = {
 
 
 class BatchRead(NamedTuple):
-    """One batch that was read from an iterator. Times are nanoseconds on the clock of the ledger."""
+    """One batch that TensorFlow read from an iterator. Times are nanoseconds of `perf_counter_ns`."""
 
     start: int
     end: int
@@ -43,27 +45,27 @@ class BatchRead(NamedTuple):
 
 
 class HostTrace:
-    """Traces from its creation to `stop`. A second trace in the process raises."""
+    """Traces from its creation to `stop`. Creation raises if the process is already being traced."""
 
     def __init__(self) -> None:
-        took_ns = self._start()
+        start_duration_ns = self._start()
         for _ in range(MAX_STARTS - 1):
-            if took_ns <= MAX_START_NS:
+            if start_duration_ns <= MAX_START_NS:
                 break
             self._session.stop()
-            took_ns = self._start()
+            start_duration_ns = self._start()
 
     def _start(self) -> int:
-        """Start the profiler; return how long that took, in nanoseconds."""
+        """Start the profiler; return how long the start took, in nanoseconds."""
         self._session = _pywrap_profiler.ProfilerSession()
         before = perf_counter_ns()
         self._session.start("", _HOST_ONLY)
-        took_ns = perf_counter_ns() - before
-        self.start = before + int(took_ns * CLOCK_START_SHARE)
-        return took_ns
+        duration_ns = perf_counter_ns() - before
+        self.start = before + int(duration_ns * CLOCK_ZERO_SHARE)  # the zero of the times in the trace
+        return duration_ns
 
     def stop(self) -> list[BatchRead]:
-        """Stop the trace and return all reads in the order of their start."""
+        """Stop the trace; return all reads, ordered by start."""
         trace = trace_events_pb2.Trace.FromString(self._session.stop())
         reads = []
         for event in trace.trace_events:

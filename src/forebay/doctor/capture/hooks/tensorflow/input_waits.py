@@ -1,7 +1,7 @@
-"""Waits for a batch inside a compiled function, where no Python hook runs, read from TensorFlow's host trace.
+"""Waits for batches inside compiled functions, read from TensorFlow's host trace.
 
-`Model.fit` passes its iterator to a compiled function that reads the batches itself, and so do fast custom loops. The
-trace covers a window of such calls and costs less than a microsecond for every operation in them.
+`Model.fit` and fast custom loops pass an iterator to a compiled function, which reads the batches without Python, so
+that no hook runs. The trace covers a limited number of such calls. It adds less than 1 us to each operation in them.
 """
 
 from dataclasses import dataclass
@@ -20,37 +20,37 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
-WARM_UP_CALLS = 5  # calls that trace the function and warm up
-MAX_CALLS = 150
-MAX_NS = 15_000_000_000
+WARM_UP_CALLS = 5  # calls before the trace starts; they compile the function
+MAX_CALLS = 150  # traced calls
+MAX_NS = 15_000_000_000  # duration of the trace
 API = "waits inside compiled functions"
-# Imported on first use, because its private imports differ between versions of TensorFlow.
+# Imported on first use, because some versions of TensorFlow lack the private modules that it imports.
 _HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadingCall:
-    """A call of a compiled function that reads batches."""
+    """A call of a compiled function that reads batches. Times are nanoseconds."""
 
     start: int
     end: int
-    line: int
-    detail: dict[str, Any]
+    line: int  # index of the user line
+    detail: dict[str, Any]  # of input events
 
 
 class InputWaits:
-    """Traces a window of calls and records the waits inside them."""
+    """Traces a limited number of calls and records the waits inside them."""
 
     def __init__(self, ledger: Ledger, pipelines: Pipelines) -> None:
         self._ledger, self._pipelines = ledger, pipelines
         self._call_count = 0
-        self._calls: list[_ReadingCall] = []
-        self._trace: Any = None
-        self._reads: list[Any] = []
-        self._is_done = False
+        self._calls: list[_ReadingCall] = []  # traced calls
+        self._trace: Any = None  # the running `HostTrace`
+        self._reads: list[Any] = []  # `BatchRead` objects of the trace, after it has stopped
+        self._is_done = False  # the trace has stopped or cannot start
 
     def on_call(self, iterator: Any, start: int, end: int) -> None:
-        """Take a call of a compiled function with an iterator argument."""
+        """Add a call of a compiled function with an iterator argument. Start or stop the trace if it is due."""
         line = self._ledger.lines.current_line()
         if self._is_done or line < 0:
             return
@@ -64,19 +64,19 @@ class InputWaits:
             self._start()
 
     def stop_if_due(self, now: int) -> None:
-        """Stop the trace at its limits, whatever the script does next."""
+        """Stop the trace if it has reached a limit. Other hooks call this too, in case such calls end early."""
         trace = self._trace
         if trace is not None and (now - trace.start > MAX_NS or len(self._calls) >= MAX_CALLS):
             self.stop()
 
     def stop(self) -> None:
-        """Stop the trace and keep its reads."""
+        """Stop the trace and store its reads."""
         trace, self._trace, self._is_done = self._trace, None, True
         if trace is not None:
             run_guarded(self._ledger, API, lambda: self._reads.extend(trace.stop()))
 
     def finish(self) -> None:
-        """Write the events at the end of profiling, because late events must not look like new steps."""
+        """Write the events. Call this when profiling ends, so that the step detector does not receive old events."""
         self.stop()
         run_guarded(self._ledger, API, self._write)
 
@@ -88,7 +88,7 @@ class InputWaits:
             self._ledger.note(f"{API} are not recorded: {type(error).__name__}: {error}")
 
     def _write(self) -> None:
-        """Assign each read to the call that contains it. Other reads are recorded by the hooks of iterators."""
+        """Write an event for each read inside a traced call. The hooks of iterators record all other reads."""
         calls = iter(self._calls)
         call = next(calls, None)
         for read in self._reads:
@@ -105,14 +105,14 @@ class InputWaits:
 
 
 def hook_profiler(patches: Patches, waits: InputWaits) -> None:
-    """Stop our trace when the script starts the profiler, because TensorFlow allows only one."""
-    make = partial(_stop_before_start, waits)
+    """Stop our trace when the script starts a profiler, because TensorFlow allows only one."""
+    hook_start = partial(_hook_profiler_start, waits)
     for owner in (profiler_v2, tf.profiler.experimental):
-        patches.replace(owner, "start", make, api=API)
+        patches.replace(owner, "start", hook_start, api=API)
     patches.add_undo(waits.finish, api=API)
 
 
-def _stop_before_start(waits: InputWaits, original: Any) -> Any:
+def _hook_profiler_start(waits: InputWaits, original: Any) -> Any:
     def hook(*args: Any, **kwargs: Any) -> Any:
         waits.stop()
         return original(*args, **kwargs)

@@ -10,53 +10,54 @@ __all__ = ["API", "Pipelines", "api_of"]
 
 API = "tf.data"
 
-MAX_DATASETS = 100  # of a chain
+MAX_DATASETS = 100  # examined datasets of one pipeline
 
 
 class Pipelines:
-    """Facts about datasets and the datasets they are made from."""
+    """Facts about datasets. A pipeline starts at a root; each stage is a dataset made from other datasets."""
 
     def __init__(self) -> None:
-        self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-        self._root_details: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # of the events of roots
+        self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by dataset
+        self._root_details: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # root -> detail of its event
 
     def add_root(self, dataset: Any, detail: dict[str, Any], **facts: Any) -> None:
-        """Add the first dataset of a chain. `detail` of its event is extended when the chain grows."""
+        """Add a root. `add_stage` later adds the facts of further stages to `detail`."""
         self._root_details[dataset] = detail
         self._facts[dataset] = facts
 
     def add_stage(self, dataset: Any, **facts: Any) -> None:
+        """Add the facts of a stage, also to the events of its roots. The fact "works" is only for `describe`."""
         self._facts[dataset] = facts
-        shown = {name: value for name, value in facts.items() if name != "works"}
-        for link in _chain(dataset):
-            self._root_details.get(link, {}).update(shown)
+        event_facts = {name: value for name, value in facts.items() if name != "works"}
+        for ancestor in _with_ancestors(dataset):
+            self._root_details.get(ancestor, {}).update(event_facts)
 
     def describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event. A prefetch counts only if no stage after it does work."""
-        found: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
-        has_worked = False  # a stage that does work was found, starting from the end of the chain
-        for link in _chain(dataset):
-            facts = self._facts.get(link, {}) | dataset_facts.get(link)
+        """Return the detail of an input event. A prefetch counts only if no later stage does work."""
+        detail: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
+        does_later_stage_work = False
+        for stage in _with_ancestors(dataset):  # from the last stage to the first
+            facts = self._facts.get(stage, {}) | dataset_facts.get(stage)
             prefetch = facts.pop("prefetch", None)
-            if prefetch is not None and not has_worked:
-                found["prefetch"] = prefetch
-            has_worked = facts.pop("works", False) or has_worked
-            found |= {name: value for name, value in facts.items() if name == "loader" or name not in found}
-        if found["loader"] == "arrays":
-            found.pop("workers", None)  # threads that Keras started without a request of the user
-        return found
+            if prefetch is not None and not does_later_stage_work:
+                detail["prefetch"] = prefetch
+            does_later_stage_work = facts.pop("works", False) or does_later_stage_work
+            detail |= {name: value for name, value in facts.items() if name == "loader" or name not in detail}
+        if detail["loader"] == "arrays":
+            detail.pop("workers", None)  # Keras chose the number of workers, not the user
+        return detail
 
 
 def api_of(detail: dict[str, Any]) -> str:
-    """Return the API name of an input event."""
+    """Return the API name of an input event with this detail."""
     return "keras arrays" if detail.get("loader") == "arrays" else API
 
 
-def _chain(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and all datasets it is made from, nearest first."""
-    pending, visited = [dataset], 0
-    while pending and visited < MAX_DATASETS:
-        link = pending.pop(0)
-        yield link
-        pending += link._inputs()
-        visited += 1
+def _with_ancestors(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and all datasets from which it is made, nearest first."""
+    pending, visited_count = [dataset], 0
+    while pending and visited_count < MAX_DATASETS:
+        nearest = pending.pop(0)
+        yield nearest
+        pending += nearest._inputs()
+        visited_count += 1

@@ -1,4 +1,4 @@
-"""Finds the public TensorFlow function that a user line called, from the stack."""
+"""Finds the public function of TensorFlow or Keras that a user line called, from the stack."""
 
 import sys
 from pathlib import Path
@@ -11,32 +11,34 @@ from forebay.doctor.capture.source_lines import SourceLines
 
 __all__ = ["PublicCall", "find_public_call"]
 
-_OURS = str(Path(__file__).parents[2])  # the folder of all hooks
+_CAPTURE_FOLDER = str(Path(__file__).parents[2])  # frames of hooks are skipped
 MAX_DIRECT_FRAMES = 4  # TensorFlow wraps each public function in a few frames
 
-_METHODS = {
+_METHODS = {  # qualified name in the source -> public name
     "Function.__call__": "tf.function",
     "VariableMetaclass.__call__": "tf.Variable",
     "BaseResourceVariable.assign": "Variable.assign",
     "BaseResourceVariable.assign_add": "Variable.assign_add",
     "BaseResourceVariable.assign_sub": "Variable.assign_sub",
     "Layer.__call__": "model(array)",
-    "override_binary_operator_helper.<locals>.binary_op_wrapper": "tf.convert_to_tensor",  # tensor + array
+    # Operators with an array as an operand, as in `tensor + array`.
+    "override_binary_operator_helper.<locals>.binary_op_wrapper": "tf.convert_to_tensor",
     "override_binary_operator_helper.<locals>.r_binary_op_wrapper": "tf.convert_to_tensor",
 }
 
-_names: dict[CodeType, str | None] = {}  # cache
+_public_names: dict[CodeType, str | None] = {}  # cache; None: the function is not public
 
 
 class PublicCall(NamedTuple):
     """A public function that a user line called."""
 
     name: str
-    is_direct: bool  # the function itself did the work, not a function deep inside it
+    is_direct: bool  # only a few frames lie between the user line and this function
 
 
-# Cache by instruction of the user code and called code; the references keep the code at its address.
-_calls: dict[tuple[int, int, int, str], tuple[PublicCall, CodeType, CodeType]] = {}
+# Cache. Key: id of the user code, offset of its instruction, id of the called code, default name. The values also hold
+# both code objects, so that Python does not reuse their ids.
+_public_calls: dict[tuple[int, int, int, str], tuple[PublicCall, CodeType, CodeType]] = {}
 
 
 def find_public_call(lines: SourceLines, default: str) -> PublicCall:
@@ -49,27 +51,29 @@ def find_public_call(lines: SourceLines, default: str) -> PublicCall:
         return PublicCall(default, is_direct=False)
     code = frame.f_code
     key = id(code), frame.f_lasti, id(called.f_code), default
-    if key not in _calls:
-        _calls[key] = _search_frames(frame, here, default), code, called.f_code
-    return _calls[key][0]
+    if key not in _public_calls:
+        _public_calls[key] = _search_frames(frame, here, default), code, called.f_code
+    return _public_calls[key][0]
 
 
 def _search_frames(outer: FrameType, inner: FrameType | None, default: str) -> PublicCall:
+    """Return the first public function that `outer` called on the way to `inner`, or `default`."""
     frames: list[FrameType] = []
     while inner is not None and inner is not outer:
-        if not inner.f_code.co_filename.startswith(_OURS):
+        if not inner.f_code.co_filename.startswith(_CAPTURE_FOLDER):
             frames.append(inner)
         inner = inner.f_back
     for depth, frame in enumerate(reversed(frames)):
         code = frame.f_code
-        if code not in _names:
-            _names[code] = _public_name(frame)
-        if name := _names[code]:
+        if code not in _public_names:
+            _public_names[code] = _public_name(frame)
+        if name := _public_names[code]:
             return PublicCall(name, depth < MAX_DIRECT_FRAMES)
     return PublicCall(default, not frames)
 
 
 def _public_name(frame: FrameType) -> str | None:
+    """Return the public name of the function that a frame runs; None if it is not public."""
     code = frame.f_code
     owner, _, method = code.co_qualname.rpartition(".")
     if owner == "DatasetV2":
@@ -82,9 +86,9 @@ def _public_name(frame: FrameType) -> str | None:
 
 
 def _exported_name(function: Any) -> str | None:
-    """Return the shortest name that TensorFlow exports a function by, which is the usual one."""
+    """Return the shortest of the names under which TensorFlow exports a function; None if there are none."""
     if not callable(function):
         return None
     names = getattr(tf_decorator.unwrap(function)[1], "_tf_api_names", ())
-    written = [name for name in names if not name.startswith("__")]  # names of operators
-    return f"tf.{min(written, key=len)}" if written else None
+    names = [name for name in names if not name.startswith("__")]  # without operators such as `__operators__.add`
+    return f"tf.{min(names, key=len)}" if names else None

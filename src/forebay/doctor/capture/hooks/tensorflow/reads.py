@@ -1,5 +1,6 @@
-"""Read-backs of eager tensors to Python and NumPy."""
+"""Hooks for read-backs of eager tensors to Python and NumPy."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_reads"]
 
-# All of these end in `_numpy`; `print(variable)` calls it directly.
+# Methods of tensors that read values back -> API name in events. All call `_numpy`; `print(variable)` does so directly.
 _READS = {
     "numpy": "Tensor.numpy",
     "__float__": "float(tensor)",
@@ -32,22 +33,21 @@ _READS = {
 
 def hook_reads(patches: Patches) -> None:
     for name, api in _READS.items():
-        patches.replace(ops._EagerTensorBase, name, _hook_maker(patches.ledger, api), api=api)
+        patches.replace(ops._EagerTensorBase, name, partial(_hook_method, patches.ledger, api), api=api)
     for name in ("asarray", "array"):
         api = f"np.{name}(tensor)"
-        patches.replace(np, name, _proxy_maker(patches.ledger, api), api=api)
+        patches.replace(np, name, partial(_NumPyReadProxy, ledger=patches.ledger, api=api), api=api)
 
 
-def _hook_maker(ledger: Ledger, api: str) -> Any:
-    return lambda original: make_hook(ledger, api, original, _make_writer(ledger, api))
-
-
-def _proxy_maker(ledger: Ledger, api: str) -> Any:
-    return lambda original: _NumPyReadProxy(original, ledger, api)
+def _hook_method(ledger: Ledger, api: str, original: Any) -> Any:
+    return make_hook(ledger, api, original, _make_writer(ledger, api))
 
 
 def _make_writer(ledger: Ledger, api: str) -> OnReturn:
-    """Record reads by a user line, or by `fit` for the user. Shapes and indices that frameworks read do not count."""
+    """Return a function that records a read-back.
+
+    Small integers count only if the user line itself reads them: frameworks read many shapes and indices.
+    """
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         tensor, line = args[0], ledger.lines.current_line()
@@ -56,8 +56,8 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
         nbytes = nbytes_of(tensor)
         name, is_direct = find_public_call(ledger.lines, api)
         if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
-            shown = name if name.startswith("Model.") else api
-            ledger.write(EventKind.DOWNLOAD, shown, line, start, end, nbytes, detail=describe_tensor(tensor))
+            event_api = name if name.startswith("Model.") else api  # such as Model.fit, which reads for the user
+            ledger.write(EventKind.DOWNLOAD, event_api, line, start, end, nbytes, detail=describe_tensor(tensor))
 
     return write
 
@@ -65,7 +65,7 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
 class _NumPyReadProxy(FunctionProxy):
     """Replaces a NumPy function that reads the memory of a tensor without calling its methods.
 
-    Compilers of NumPy code (Numba) look functions up in tables, so the proxy equals the original.
+    The proxy compares equal to the original, because Numba looks NumPy functions up in dicts.
     """
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:

@@ -1,4 +1,4 @@
-"""The signature that a function was traced for, without user values, and the reason for another trace."""
+"""Signatures of traced functions, formatted without user values, and reasons for a new trace."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -8,8 +8,8 @@ from tensorflow.python.framework import tensor as tensors
 
 __all__ = ["format_signature", "retrace_reason"]
 
-MAX_LENGTH = 200  # characters; the arguments of a whole model would be unreadable
-_REASONS = ("value", "dtype", "shape")  # the first difference in this order is reported
+MAX_LENGTH = 200  # characters; a signature with all weights of a model would be unreadable
+_REASONS = ("value", "dtype", "shape")  # `retrace_reason` returns the first of them that applies
 
 
 def format_signature(function_type: Any) -> str:
@@ -18,36 +18,38 @@ def format_signature(function_type: Any) -> str:
     return ", ".join(parts)[:MAX_LENGTH]
 
 
-def retrace_reason(function_type: Any, earlier: Iterable[Any]) -> str:
-    """Return why no earlier trace fits, compared with the most similar one; "" if unknown."""
-    known = [tuple(_leaves_of(other)) for other in earlier]
-    if not known:
+def retrace_reason(function_type: Any, earlier_types: Iterable[Any]) -> str:
+    """Return "first", or how the type differs from the most similar earlier one; "" if unknown."""
+    earlier_leaves = [tuple(_leaves_of(earlier_type)) for earlier_type in earlier_types]
+    if not earlier_leaves:
         return "first"
     leaves = tuple(_leaves_of(function_type))
-    differences = min((list(_differences(leaves, other)) for other in known), key=len)
+    differences = min((list(_differences(leaves, others)) for others in earlier_leaves), key=len)
     return next((reason for reason in _REASONS if reason in differences), "")
 
 
 def _leaves_of(function_type: Any) -> Iterator[Any]:
+    """Yield the types of all arguments, without nesting."""
     for parameter in function_type.parameters.values():
         yield from _flatten(parameter.type_constraint)
 
 
-def _flatten(kind: Any) -> Iterator[Any]:
+def _flatten(nested_type: Any) -> Iterator[Any]:
     """Yield the leaves of a nested type."""
-    if isinstance(kind, default_types.List):
-        kind = kind.components_tuple
-    if isinstance(kind, default_types.Tuple):
-        for part in kind.components:
+    if isinstance(nested_type, default_types.List):
+        nested_type = nested_type.components_tuple
+    if isinstance(nested_type, default_types.Tuple):
+        for part in nested_type.components:
             yield from _flatten(part)
-    elif isinstance(kind, default_types.Dict):
-        for part in kind.mapping.values():
+    elif isinstance(nested_type, default_types.Dict):
+        for part in nested_type.mapping.values():
             yield from _flatten(part)
     else:
-        yield kind
+        yield nested_type
 
 
 def _differences(leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the reason for each difference between two signatures."""
     if len(leaves) != len(others):
         yield "value"
     for leaf, other in zip(leaves, others, strict=False):

@@ -1,4 +1,4 @@
-"""Descriptions of eager tensors: bytes, type, shape and device. Hot path, so results are cached."""
+"""Descriptions of eager tensors: bytes, dtype, shape and device. Hot path, so results are cached."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ __all__ = [
 
 EagerTensor: Any = ops.EagerTensor
 
-MIN_DATA_NBYTES = 1 << 10  # less is a few numbers
+MIN_DATA_NBYTES = 1 << 10  # smaller arrays are a few numbers, not training data
 
 
 class ElementType(NamedTuple):
@@ -29,19 +29,19 @@ class ElementType(NamedTuple):
 
     name: str
     nbytes: int  # 0 if an element has no fixed size: a string, a handle
-    is_data: bool  # False for a handle, which refers to data that stays where it is
+    is_data: bool  # False for a handle: a copy of a handle does not copy the data
     is_integer: bool
 
     def is_bookkeeping(self, nbytes: int) -> bool:
-        """Whether `nbytes` of it are axes, indices or shapes, which frameworks keep on the host, and not data."""
+        """Whether a tensor of this type and size holds axes, indices or shapes, not training data."""
         return self.is_integer and nbytes < MIN_DATA_NBYTES
 
 
 @lru_cache
 def element_type_of(datatype: Any) -> ElementType:
-    kind = dtypes.as_dtype(datatype)
-    is_integer = bool(kind.is_integer or kind.is_bool)
-    return ElementType(kind.name, kind.size or 0, bool(kind.is_numpy_compatible), is_integer)
+    dtype = dtypes.as_dtype(datatype)
+    is_integer = bool(dtype.is_integer or dtype.is_bool)
+    return ElementType(dtype.name, dtype.size or 0, bool(dtype.is_numpy_compatible), is_integer)
 
 
 def describe_tensor(tensor: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def describe_tensor(tensor: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(device: str, datatype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return one dict for all similar tensors. Events share it, so it must not be changed."""
+    """Return a cached dict, which all events with such a tensor share. Callers must not change it."""
     return {"device": _short_name(device), "dtype": element_type_of(datatype).name, "shape": list(shape)}
 
 
@@ -69,9 +69,10 @@ def _short_name(device: str) -> str:
 
 
 def fingerprint_of_array(array: Any) -> str:
+    """Return the fingerprint of a NumPy array; "" for small arrays and other objects."""
     return fingerprint(array) if isinstance(array, np.ndarray) and array.nbytes >= MIN_DATA_NBYTES else ""
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint of a tensor in host memory, which NumPy reads without a copy; otherwise ""."""
+    """Return the fingerprint of a tensor in host memory; "" for other tensors."""
     return fingerprint_of_array(np.asarray(tensor)) if device_of(tensor).startswith("CPU") else ""

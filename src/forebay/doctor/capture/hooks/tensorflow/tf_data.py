@@ -25,7 +25,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_data", "hook_python_stages"]
 
-ITER = "iter(dataset)"
+ITER = "iter(dataset)"  # API name in events
 # Methods and classes that create the root of a pipeline: a dataset that is not made from another dataset.
 _ROOTS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
 _READERS = (readers.TFRecordDatasetV2, readers.TextLineDatasetV2, readers.FixedLengthRecordDatasetV2)
@@ -87,17 +87,14 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall
 
 
 def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
-    """Store the facts of a stage.
-
-    For a serial map, also store its line, because a rule of the doctor reports it.
-    """
+    """Store the facts of a stage. A rule reports serial maps, so store the line of such a map too."""
     facts = {name: value for name, value in read_facts(call).items() if value is not None}
     if facts.pop("is_serial", False):
         facts["mapped_at"] = ledger.lines.current_line()
     pipelines.add_stage(call.result, **facts)
 
 
-# The facts of a stage. "works" marks a stage that computes: a prefetch before it does not cover its time.
+# Facts of stages. "works" marks a stage that does work; a prefetch before this stage does not hide its time.
 def _shuffle_facts(call: HookedCall) -> dict[str, Any]:
     return {"shuffle_rows": _to_int(call.argument(1, "buffer_size")), "works": True}
 
@@ -115,30 +112,30 @@ def _map_facts(call: HookedCall) -> dict[str, Any]:
 
     Without `num_parallel_calls`, the map is serial: it processes one element at a time.
     """
-    calls = _to_int(call.argument(2, "num_parallel_calls"))
-    workers = os.cpu_count() if calls == dataset_ops.AUTOTUNE else calls
-    return {"workers": workers, "works": True, "is_serial": calls is None}
+    parallel_calls = _to_int(call.argument(2, "num_parallel_calls"))
+    workers = os.cpu_count() if parallel_calls == dataset_ops.AUTOTUNE else parallel_calls
+    return {"workers": workers, "works": True, "is_serial": parallel_calls is None}
 
 
 _STAGES = {"shuffle": _shuffle_facts, "prefetch": _prefetch_facts, "batch": _batch_facts, "map": _map_facts}
 
 
 def _to_int(value: Any) -> int | None:
-    """Return an argument as an int, or None if it is missing or a tensor.
+    """Return an argument as an int; None if it is missing or a tensor.
 
-    Reading a tensor back would make the script wait for the device.
+    Reading the value of a tensor would make the script wait for the device.
     """
     return None if value is None or type(value) is EagerTensor else int(value)
 
 
 def _record_iterator(ledger: Ledger, call: HookedCall) -> None:
     line = ledger.lines.current_line()
-    # Without a dataset, TensorFlow only wraps an existing iterator again, as an argument of a tf.function.
+    # Without a dataset, TensorFlow only wraps an existing iterator, to pass it to a tf.function.
     if line >= 0 and call.argument(1, "dataset") is not None:
         name = find_public_call(ledger.lines, ITER).name
-        is_by_keras = name.startswith("Model.")  # a method of a Keras model, such as fit(), created the iterator
+        api = name if name.startswith("Model.") else ITER  # methods of Keras models, such as `fit`, create iterators
         detail = {"what": "iterator"} | ({"fit": fit_counter.count} if name == "Model.fit" else {})
-        ledger.add(EventKind.BUILD, name if is_by_keras else ITER, call.start, end=call.end, detail=detail, line=line)
+        ledger.add(EventKind.BUILD, api, call.start, end=call.end, detail=detail, line=line)
 
 
 def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> None:
@@ -150,22 +147,22 @@ def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> Non
 
 
 PY_FUNCTION_API = "tf.py_function"
-_GENERATOR = "generator_py_func"  # name of the function in which TensorFlow wraps a user generator
-_GENERATOR_STATE = "generator_state"  # name of the closure variable of that function that holds the user generator
+_GENERATOR_WRAPPER = "generator_py_func"  # name of the function in which TensorFlow wraps a user generator
+_GENERATOR_STATE = "generator_state"  # name of the variable in its closure that holds the user generator
 
 
 def hook_python_stages(patches: Patches, registry: Any) -> None:
     """Time the user functions that TensorFlow calls through its registry of Python functions."""
     ledger = patches.ledger
 
-    def make(original: Any) -> Any:
+    def hook_registry(original: Any) -> Any:
         def hook(functions: Any, token: Any, device: Any, args: Any) -> Any:
             find_stage = partial(_find_stage, ledger, functions, token)
             return time_stage(ledger, find_stage, original, functions, token, device, args)
 
         return hook
 
-    patches.replace(registry, "__call__", make, api=PY_FUNCTION_API)
+    patches.replace(registry, "__call__", hook_registry, api=PY_FUNCTION_API)
 
 
 def _find_stage(ledger: Ledger, functions: Any, token: Any) -> PythonStage:
@@ -177,13 +174,13 @@ def _find_stage(ledger: Ledger, functions: Any, token: Any) -> PythonStage:
 def _user_function(registered: Any) -> tuple[Any, str]:
     """Remove the wrappers of TensorFlow; return the user function and "map" or "generator"."""
     function = inspect.unwrap(getattr(registered, "_func", registered))
-    if getattr(function, "__name__", "") != _GENERATOR:
+    if getattr(function, "__name__", "") != _GENERATOR_WRAPPER:
         return _innermost(function), "map"
     names, cells = function.__code__.co_freevars, function.__closure__
     return _innermost(cells[names.index(_GENERATOR_STATE)].cell_contents._generator), "generator"
 
 
 def _innermost(function: Any) -> Any:
-    """Return the Python function behind a partial, a function or a callable object."""
+    """Return the Python function that a partial, a function or a callable object runs."""
     function = getattr(function, "func", function)
     return function if hasattr(function, "__code__") or hasattr(function, "__func__") else type(function).__call__

@@ -1,4 +1,4 @@
-"""Uploads of arrays and lists, and tensors that an operation moves between devices."""
+"""Uploads of host data, and tensors that operations move between devices."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -26,20 +26,21 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["Transfers", "hook_uploads"]
 
 API = "tf.convert_to_tensor"
+# Public functions with which a script uploads explicitly. Their small integers count as data, not as bookkeeping.
 _EXPLICIT_UPLOADS = frozenset({API, "tf.constant", "tf.cast", "tf.Variable", "tf.identity", "tf.function"})
-MAX_TRIAL_NBYTES = 1 << 28  # a larger array is not converted a second time to measure its conversion
-IDENTITY = "Identity"  # the operation with which a script copies a tensor to a device explicitly
+MAX_TRIAL_NBYTES = 1 << 28  # larger arrays are not converted again for a measurement
+IDENTITY = "Identity"  # the operation of `tf.identity`, with which a script copies a tensor to a device
 
 
 def hook_uploads(patches: Patches) -> None:
-    """Hook the conversion in which all public upload functions end."""
+    """Hook the conversion that all public upload functions call."""
     on_return = partial(_record_conversion, patches)
     name = "convert_to_eager_tensor"
     hook_call(patches, constant_op, name, api=API, on_return=on_return, should_record=_is_data)
 
 
 def _is_data(value: Any, *_: Any, **__: Any) -> bool:
-    """Single numbers are not data: TensorFlow caches those that it has converted."""
+    """Whether to record a conversion. Single numbers are not recorded, because TensorFlow caches them."""
     return isinstance(value, np.ndarray | list | tuple)
 
 
@@ -60,14 +61,17 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
 
 
 class Transfers:
-    """Records the uploads and moves that operations cause. `api` is the name of their hook."""
+    """Records the uploads and moves that operations cause. `api` is the API name of the hooked operations."""
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._patches, self._api = patches, api
-        self._ns_per_byte: dict[tuple[int, str], float] = {}  # by line and operation, measured once
+        self._ns_per_byte: dict[tuple[int, str], float] = {}  # of conversions, by line and operation
 
     def record_array(self, name: str, array: Any, result: Any, line: int, start: int, end: int) -> None:
-        """Record an array that native code converted inside an operation. The time comes from one trial."""
+        """Record the upload of an array that the operation `name` converted in native code.
+
+        The duration is estimated from one conversion that the doctor measures. Large arrays get that of the operation.
+        """
         if not array.nbytes or element_type_of(array.dtype).is_bookkeeping(array.nbytes):
             return
         ledger = self._patches.ledger
@@ -82,7 +86,7 @@ class Transfers:
         ledger.add(EventKind.UPLOAD, api, start, end=end, nbytes=array.nbytes, detail=detail, line=line)
 
     def record_moves(self, name: str, inputs: Iterable[Any], result: Any, line: int, start: int, end: int) -> None:
-        """Record the inputs that lie on another device than the result."""
+        """Record the inputs that are on another device than the result, as one event."""
         output = _first_tensor(result)
         if output is None:
             return
@@ -96,6 +100,7 @@ class Transfers:
         self._patches.ledger.add(kind, api, start, end=end, nbytes=nbytes, detail=detail, line=line)
 
     def _measure_ns_per_byte(self, array: Any, line: int, name: str) -> float:
+        """Convert the array once more to measure the speed, but only once for each line and operation."""
         if (line, name) not in self._ns_per_byte:
             start = perf_counter_ns()
             EagerTensor(array, context.context().device_name, None)
@@ -110,12 +115,13 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _stays_on_host(tensor: Any) -> bool:
+    """Whether TensorFlow keeps such a tensor on the host: a handle, or axes, indices and shapes."""
     element = element_type_of(tensor._datatype_enum())
     return not element.is_data or element.is_bookkeeping(nbytes_of(tensor))
 
 
 def _describe_move(name: str, tensor: Any, output: Any) -> tuple[EventKind, str, dict[str, Any]]:
-    """Describe `tf.identity` as an upload or a read-back, and every other operation as a move."""
+    """Return kind, API name and detail. `tf.identity` is an upload or a read-back; all else is a move."""
     source, target = device_of(tensor), device_of(output)
     if name == IDENTITY and target.startswith("CPU") and not source.startswith("CPU"):
         return EventKind.DOWNLOAD, "tf.identity", describe_tensor(tensor)

@@ -32,23 +32,23 @@ API = "Session.run"
 
 
 class _SessionThread(threading.local):
-    """Per-thread state that passes a call from the `_do_run` hook to the `run` hook."""
+    """Passes a call from the hook of `_do_run` to the hook of `run`, in each thread."""
 
     graph_run: HookedCall | None = None  # the `_do_run` call inside the current `Session.run` call
 
 
 def hook_sessions(patches: Patches) -> None:
     ledger, thread, session = patches.ledger, _SessionThread(), sessions.BaseSession
-    unused: WeakSet[Any] = WeakSet()  # sessions that have not run yet
-    on_created = partial(_record_created, ledger, unused)
+    unused_sessions: WeakSet[Any] = WeakSet()  # created, but not run yet
+    on_created = partial(_record_created, ledger, unused_sessions)
     hook_call(patches, session, "__init__", api="tf.compat.v1.Session", on_return=on_created)
-    on_run = partial(_record_run, ledger, thread, unused, GraphMoveRecorder(ledger))
+    on_run = partial(_record_run, ledger, thread, unused_sessions, GraphMoveRecorder(ledger))
     hook_call(patches, session, "run", api=API, on_return=on_run, nested="recorded")
     hook_call(patches, session, "_do_run", api=API, on_return=partial(_store_graph_run, thread))
 
 
-def _record_created(ledger: Ledger, unused: WeakSet[Any], call: HookedCall) -> None:
-    unused.add(call.args[0])
+def _record_created(ledger: Ledger, unused_sessions: WeakSet[Any], call: HookedCall) -> None:
+    unused_sessions.add(call.args[0])
     record_call(ledger, EventKind.BUILD, "tf.compat.v1.Session", call, detail={"what": "Session"})
 
 
@@ -57,16 +57,16 @@ def _store_graph_run(thread: _SessionThread, call: HookedCall) -> None:
 
 
 def _record_run(
-    ledger: Ledger, thread: _SessionThread, unused: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
+    ledger: Ledger, thread: _SessionThread, unused_sessions: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
 ) -> None:
-    """Record a run with its fed and returned arrays.
+    """Record a run, with its fed and returned arrays.
 
-    The event marks the first run of a session, because TensorFlow then also prunes the graph, places its operations
-    and builds the executor.
+    The detail "first" marks the first run of a session, in which TensorFlow also prunes the graph, places its
+    operations and builds the executor.
     """
     graph_run, thread.graph_run = thread.graph_run, None
-    is_first = call.args[0] in unused
-    unused.discard(call.args[0])
+    is_first = call.args[0] in unused_sessions
+    unused_sessions.discard(call.args[0])
     if graph_run is not None:
         feeds = graph_run.argument(4, "feed_dict") or {}
         _record_arrays(ledger, EventKind.UPLOAD, list(feeds.values()), call.start, graph_run.start)
@@ -79,23 +79,26 @@ def _record_run(
 def _record_arrays(ledger: Ledger, kind: EventKind, values: list[Any], start: int, end: int) -> None:
     """Record an event for each array.
 
-    Only the total time is known. The first event gets all of it, and the others get none.
+    Only the total time of all copies is known. The first event gets this time; the others have no duration.
     """
     for array in (value for value in values if isinstance(value, np.ndarray | np.generic)):
         detail = {"dtype": array.dtype.name, "shape": list(array.shape)}
         if kind is EventKind.UPLOAD:
             detail |= {"key": fingerprint_of_array(array), "from_dtype": array.dtype.name}
         record_call(ledger, kind, API, HookedCall(start, end, None, (), {}), nbytes=array.nbytes, detail=detail)
-        start = end  # the events after the first one have no duration
+        start = end
 
 
-def _record_moves(ledger: Ledger, recorder: GraphMoveRecorder, run: HookedCall) -> None:
+def _record_moves(ledger: Ledger, recorder: GraphMoveRecorder, graph_run: HookedCall) -> None:
     """Record the tensors that move between devices inside the graph."""
-    session, fed = run.args[0], [key.deref() for key in run.argument(4, "feed_dict") or {}]
-    fetched = [*(run.argument(2, "target_list") or []), *(tensor.op for tensor in run.argument(3, "fetch_list") or [])]
+    session, feeds = graph_run.args[0], graph_run.argument(4, "feed_dict") or {}
+    fed_tensors = [reference.deref() for reference in feeds]
+    targets, fetches = graph_run.argument(2, "target_list") or [], graph_run.argument(3, "fetch_list") or []
+    fetched_operations = [*targets, *(tensor.op for tensor in fetches)]
 
-    def moves() -> Iterator[GraphMove]:
+    def find_graph_moves() -> Iterator[GraphMove]:
         devices = [device.name for device in session.list_devices()]
-        return find_moves(ledger, required_operations(fetched, fed), devices)
+        return find_moves(ledger, required_operations(fetched_operations, fed_tensors), devices)
 
-    recorder.record(session.graph, tuple(operation.name for operation in fetched), moves, run.end)
+    key = tuple(operation.name for operation in fetched_operations)
+    recorder.record(session.graph, key, find_graph_moves, graph_run.end)

@@ -1,9 +1,12 @@
-"""Hooks for PyTorch: transfers, waits, data loaders, compilations and ends of steps. Compiled code stays compiled.
+"""Hooks for PyTorch: transfers, waits, data loaders, compilations and ends of steps.
 
-Not recorded, because that needs a hook on every operation: operations that mix devices, operations that wait inside
-(`unique`, `torch.where(mask)`), `torch.Tensor(data)`, batches that a loop takes from its own generator, and rows that
-worker processes of a loader make. A compiled function that calls `torch.tensor` is compiled once more after the hooks
-are removed, because its guards compare the address of `torch.tensor`.
+Compiled code stays compiled. One exception: a compiled function that calls `torch.tensor` is compiled once more after
+the hooks are removed, because its guards compare the address of `torch.tensor`.
+
+Not recorded:
+- operations that mix devices or wait for the device (`unique`, `torch.where(mask)`): every operation would need a hook
+- `torch.Tensor(data)`
+- batches from a generator of the script, and rows that worker processes of a DataLoader make
 """
 
 from collections.abc import Callable
@@ -37,19 +40,19 @@ _READS: dict[str, tuple[str, DescribeCall]] = {
     "__repr__": ("print(tensor)", tensors.describe_print),
     "__format__": ("format(tensor)", tensors.describe_print),
 }
-_WAITS = ("nonzero", "masked_select", "equal", "allclose")
-_CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
-_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (
+_WAITS = ("nonzero", "masked_select", "equal", "allclose")  # operations that wait for values on the device
+_CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that make a tensor from host data
+_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (  # method, API name and description
     ("__getitem__", "tensor[index]", tensors.describe_index),
     ("__setitem__", "tensor[index] = value", tensors.describe_assignment),
 )
-_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})  # these cause no transfer
+_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})  # as index or value: no transfer
 
 
 def install(patches: Patches) -> None:
     hooks = TorchHooks(patches)
-    for what, install_hooks in _INSTALLERS.items():
-        with hooks.guard(what):  # hooks that another version cannot install must not prevent the others
+    for api, install_hooks in _INSTALLERS.items():
+        with hooks.guard(api):  # if a version of PyTorch lacks a function, the other hooks are still installed
             install_hooks(hooks)
 
 
@@ -69,10 +72,13 @@ def _hook_tensors(hooks: TorchHooks) -> None:
 
 
 class _IndexHook(CallHook):
-    """Skips plain indices quickly: scripts index tensors often, and mostly without a transfer."""
+    """Hook of `tensor[index]`, or of `tensor[index] = value`.
+
+    It skips plain indices or values, because scripts index tensors often, and mostly without a transfer.
+    """
 
     def __call__(self, tensor: Any, /, *index_and_value: Any) -> Any:
-        last = index_and_value[-1]
+        last = index_and_value[-1]  # the value of an assignment, otherwise the index
         if type(last) in _PLAIN_TYPES or (type(last) is tuple and _PLAIN_TYPES.issuperset(map(type, last))):
             return self._original(tensor, *index_and_value)
         return self._call(tensor, *index_and_value)
@@ -96,13 +102,13 @@ def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _describe_module(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    """Moving a model is not an upload of a step."""
-    first = next(args[0].parameters(), None)
-    device = {} if first is None else {"device": str(first.device)}
+    """Describe the move of a model. It is part of the setup, not an upload in a step."""
+    first_parameter = next(args[0].parameters(), None)
+    device = {} if first_parameter is None else {"device": str(first_parameter.device)}
     return EventKind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **device}
 
 
-_INSTALLERS: dict[str, Callable[[TorchHooks], None]] = {
+_INSTALLERS: dict[str, Callable[[TorchHooks], None]] = {  # API name in notes about errors -> installer
     "torch.Tensor": _hook_tensors,
     "synchronize": _hook_waits,
     "torch.nn.Module": _hook_modules,

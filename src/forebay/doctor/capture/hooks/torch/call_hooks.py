@@ -1,4 +1,4 @@
-"""How functions of PyTorch are hooked: a proxy records what a call did, and keeps its own errors from the script."""
+"""Proxies that replace functions of PyTorch and record their calls. The script never sees errors of a proxy."""
 
 import sys
 import threading
@@ -32,51 +32,52 @@ Description = tuple[EventKind, int, dict[str, Any] | None]  # kind, bytes and de
 # (result, args, kwargs) -> description of the event; None: record nothing
 DescribeCall = Callable[[Any, tuple[Any, ...], dict[str, Any]], Description | None]
 
-_TORCH_FILES = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")  # its folder, and code that it generates
+_TORCH_FILES = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")  # prefixes: its folder, its generated code
 
 
 class TorchProxy(FunctionProxy):
-    """Calls the original. Subclasses add what else a call does."""
+    """A proxy that compares equal to the original and is pickled by name."""
 
     def __init__(self, original: Any, name: str) -> None:
         super().__init__(original)
-        self.is_on = True  # code that has kept a reference calls the proxy even after it was removed
-        self._name = name
-        self._innermost = getattr(original, "_innermost", original)  # the original may itself be a proxy
+        self.is_on = True
+        self._name = name  # as `qualified_name` returns it
+        # The original may itself be a proxy.
+        self._innermost_original = getattr(original, "_innermost_original", original)
 
-    def retire(self) -> None:
-        """Only call the original from now on."""
+    def switch_off(self) -> None:
+        """Only forward calls from now on. Code with a reference to a removed proxy still calls it."""
         self.is_on = False
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, TorchProxy):
-            return other._innermost is self._innermost
-        return other is self._innermost or NotImplemented
+            return other._innermost_original is self._innermost_original
+        return other is self._innermost_original or NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._innermost)
+        return hash(self._innermost_original)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as a name, so that a reader gets whatever has that name."""
+        """Pickle only the name. Loading returns the object that then has this name: a proxy or the original."""
         return resolve_name, (self._name,)
 
 
 def qualified_name(owner: Any, name: str) -> str:
-    """Return the name by which a function can be imported: `torch:Tensor.item`."""
+    """Return the name that `pkgutil.resolve_name` accepts, such as `torch:Tensor.item`."""
     if isinstance(owner, ModuleType):
         return f"{owner.__name__}:{name}"
     return f"{owner.__module__}:{owner.__qualname__}.{name}"
 
 
 class _TorchThread(threading.local):
-    """What a thread is doing."""
+    """The state of one thread."""
 
-    in_input = False  # inside an input pipeline: work on the host belongs to the input
-    compiled_name = ""  # the compiled function that runs
+    is_in_input = False  # a DataLoader is making a batch; conversions on the host are part of its work
+    compiled_name = ""  # name of the compiled function that is running
 
 
 class TorchHook(TorchProxy):
-    """A proxy that records something."""
+    """A proxy with access to the ledger and the state of its thread."""
 
     def __init__(self, original: Any, name: str, hooks: "TorchHooks") -> None:
         super().__init__(original, name)
@@ -84,7 +85,7 @@ class TorchHook(TorchProxy):
 
 
 class TorchHooks:
-    """Installs hooks and holds the state of each thread."""
+    """Installs hooks. Its attribute `thread` holds the state of each thread."""
 
     def __init__(self, patches: Patches) -> None:
         self.patches = patches
@@ -96,40 +97,40 @@ class TorchHooks:
         self.replace(owner, name, api, partial(CallHook, api=api, describe=describe))
 
     def replace(self, owner: Any, name: str, api: str, make: Callable[[Any, str, "TorchHooks"], TorchHook]) -> None:
-        """Replace an attribute by a hook."""
+        """Replace `owner.name` by a hook, which `make` creates from the original, its name and this object."""
 
-        def build(original: Any) -> TorchHook:
+        def make_and_register(original: Any) -> TorchHook:
             hook = make(original, qualified_name(owner, name), self)
-            self.patches.add_undo(hook.retire, api=api)
+            self.patches.add_undo(hook.switch_off, api=api)
             self._register_with_torchscript(hook, api)
             return hook
 
-        self.patches.replace(owner, name, build, api=api)
+        self.patches.replace(owner, name, make_and_register, api=api)
 
     def is_internal_call(self, caller: FrameType) -> bool:
-        """Whether PyTorch itself or an input pipeline made a call, and not the loop."""
-        return self.thread.in_input or is_torch_file(caller.f_code.co_filename)
+        """Whether PyTorch or a DataLoader made a call, and not the training loop."""
+        return self.thread.is_in_input or is_torch_file(caller.f_code.co_filename)
 
     @contextmanager
     def guard(self, api: str) -> Iterator[None]:
-        """Turn errors of ours into notes, because the script must not see them."""
+        """Turn errors of a hook into notes, because the script must not see them."""
         try:
             yield
         except Exception as error:
             self.ledger.note_failure(api, error)
 
     def _register_with_torchscript(self, hook: TorchHook, api: str) -> None:
-        """TorchScript looks functions up by address, so its table needs the address of the hook."""
+        """Add the hook to the table in which TorchScript finds built-in functions by their id."""
         with self.guard(api):
             table = torch.jit._builtins._get_builtin_table()
-            known = table.get(id(hook._original))
-            if known is not None:
-                table[id(hook)] = known
+            builtin_name = table.get(id(hook._original))
+            if builtin_name is not None:
+                table[id(hook)] = builtin_name
                 self.patches.add_undo(lambda: table.pop(id(hook), None), api=api)
 
 
 class CallHook(TorchHook):
-    """Records each call when it returns, unless it is nested in another recorded call."""
+    """Records each call when it returns, unless the call is nested in another recorded call."""
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str, describe: DescribeCall) -> None:
         super().__init__(original, name, hooks)
@@ -138,27 +139,28 @@ class CallHook(TorchHook):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
-    def retire(self) -> None:
-        super().retire()
+    def switch_off(self) -> None:
+        super().switch_off()
         self._call = self._original
 
 
 def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnReturn:
+    """Return a function that writes the event of a call. Internal calls on the host are not recorded."""
     ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch._C._is_tracing():
-            return  # reading a shape would become part of the trace
+            return  # TorchScript would add operations of `describe` to its trace
         if has_torch_function(args):
-            with torch._C.DisableTorchFunction():  # a tensor subclass or a mode must not notice the inspection
-                found = describe(result, args, kwargs)
+            with torch._C.DisableTorchFunction():  # do not call `__torch_function__` of the script
+                description = describe(result, args, kwargs)
         else:
-            found = describe(result, args, kwargs)
-        if found is None:
+            description = describe(result, args, kwargs)
+        if description is None:
             return
-        kind, nbytes, detail = found
+        kind, nbytes, detail = description
         if type(nbytes) is not int:
-            return  # a symbolic size: shapes are being traced
+            return  # a symbolic size, because the compiler is tracing
         if detail is not None and detail.get("device") == "cpu" and is_internal_call(sys._getframe(3)):
             return
         ledger.write(kind, api, ledger.lines.current_line(3), start, end, nbytes, detail=detail)

@@ -1,4 +1,4 @@
-"""Hooks for `torch.compile` and CUDA graphs. The compiler itself is hooked when it is loaded."""
+"""Hooks for `torch.compile` and CUDA graphs. `dynamo.py` hooks the compiler when the script loads it."""
 
 from functools import partial
 from importlib import import_module
@@ -12,7 +12,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["COMPILE", "hook_compile", "name_of_function"]
 
-COMPILE = "torch.compile"
+COMPILE = "torch.compile"  # API name in events
 _DYNAMO_HOOKS = "forebay.doctor.capture.hooks.torch.dynamo"
 
 
@@ -20,19 +20,19 @@ def hook_compile(hooks: TorchHooks) -> None:
     hooks.hook(torch, "compile", COMPILE, _describe_compile)
     hooks.hook(torch.cuda.CUDAGraph, "replay", "CUDAGraph.replay", _describe_replay)
     imports = PostImportActions({"torch._dynamo": partial(_hook_dynamo, hooks)})
-    imports.install()  # loading the compiler takes a second, and not every script needs it
+    imports.install()  # not `import torch._dynamo`, which takes a second and which many scripts do not need
     hooks.patches.add_undo(imports.remove, api=COMPILE)
 
 
 def name_of_function(function: Any) -> str:
-    """Return the name of a function, or of the class of a module."""
+    """Return the name of a function, or of the class of another callable, such as a module."""
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _describe_compile(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | None:
     model = args[0] if args else kwargs.get("model")
     if model is None or result is model:
-        return None  # a decorator without its function, or compilation is switched off
+        return None  # `torch.compile` returned a decorator, or compilation is disabled
     return EventKind.BUILD, 0, {"what": "function", "function": name_of_function(model)}
 
 
@@ -41,6 +41,6 @@ def _describe_replay(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _hook_dynamo(hooks: TorchHooks) -> None:
-    """Import our hooks only now, because their module imports the compiler."""
+    """Install the hooks of the compiler. Their module is imported only now, because it imports the compiler."""
     with hooks.guard(COMPILE):
         import_module(_DYNAMO_HOOKS).hook_dynamo(hooks)

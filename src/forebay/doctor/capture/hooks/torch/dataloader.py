@@ -1,4 +1,4 @@
-"""Hooks for DataLoader: how long the loop waits for a batch, and the time of user code in it."""
+"""Hooks for DataLoader: how long the loop waits for a batch, and how long user code runs."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,9 +15,9 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_data"]
 
-INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"
-MAX_LEAVES = 64  # of a batch; a sample of a larger batch is enough
-MAX_NESTED_DATASETS = 8
+INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
+MAX_LEAVES = 64  # examined leaves of a batch
+MAX_NESTED_DATASETS = 8  # examined datasets that wrap each other
 
 
 def hook_data(hooks: TorchHooks) -> None:
@@ -48,19 +48,19 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 
 
 class _NextBatchHook(TorchHook):
-    """Records the wait for a batch. Work of the loader on the host belongs to the wait."""
+    """Records the wait for a batch. Conversions on the host inside it are not recorded separately."""
 
     def __call__(self, iterator: Any) -> Any:
         hooks = self._hooks
-        if not self.is_on or not hooks.ledger.is_on or hooks.thread.in_input:
+        if not self.is_on or not hooks.ledger.is_on or hooks.thread.is_in_input:
             return self._original(iterator)
-        hooks.thread.in_input = True
+        hooks.thread.is_in_input = True
         try:
             start = perf_counter_ns()
             batch = self._original(iterator)
             end = perf_counter_ns()
         finally:
-            hooks.thread.in_input = False
+            hooks.thread.is_in_input = False
         self._record(start, end, iterator, batch)
         return batch
 
@@ -74,7 +74,7 @@ class _NextBatchHook(TorchHook):
 
 
 class _FetchHook(TorchHook):
-    """Records the rows of a batch and their collation, if the loader has no workers."""
+    """Records how long the rows of a batch and their collation take, if the loader has no workers."""
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
         if not self.is_on or not self._hooks.ledger.is_on:
@@ -95,24 +95,26 @@ class _FetchHook(TorchHook):
         self._record(times, fetcher.dataset, collate, len(index) if isinstance(index, list | tuple) else 1)
         return batch
 
-    def _record(self, times: list[int], dataset: Any, collate: Any, rows: int) -> None:
+    def _record(self, times: list[int], dataset: Any, collate: Any, row_count: int) -> None:
+        """Record both stages. `times` are nanoseconds: start, end of the rows, end of the collation."""
         with self._hooks.guard(ROW):
             start, rows_end, end = times
             add = partial(self._hooks.ledger.add, EventKind.PREPARE)
-            readers = (_row_function(each) for each in _nested_datasets(dataset))
-            add(ROW, start, end=rows_end, detail={"what": "row", "count": rows}, line=self._find_line(*readers))
-            function = getattr(collate, "func", collate)  # of a partial
-            detail = {"what": "collate", "count": rows}
-            add(COLLATE, rows_end, end=end, detail=detail, line=self._find_line(function))
+            row_functions = (_row_function(nested) for nested in _nested_datasets(dataset))
+            detail = {"what": "row", "count": row_count}
+            add(ROW, start, end=rows_end, detail=detail, line=self._find_line(*row_functions))
+            collate_function = getattr(collate, "func", collate)  # the function inside a partial
+            detail = {"what": "collate", "count": row_count}
+            add(COLLATE, rows_end, end=end, detail=detail, line=self._find_line(collate_function))
 
     def _find_line(self, *functions: Any) -> int | None:
-        """Return the line of the first user function; None selects the line of the loop."""
+        """Return the line of the first user function; None if there is none, for the line of the loop."""
         lines = (self._hooks.ledger.lines.line_of_function(function) for function in functions)
         return next((line for line in lines if line >= 0), None)
 
 
 def _nested_datasets(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and the datasets it takes its rows from."""
+    """Yield a dataset, the dataset that it wraps, and so on. Of several wrapped datasets, follow the first."""
     for _ in range(MAX_NESTED_DATASETS):
         yield dataset
         inner = getattr(dataset, "dataset", None)
@@ -124,15 +126,15 @@ def _nested_datasets(dataset: Any) -> Iterator[Any]:
 
 
 def _row_function(dataset: Any) -> Any:
-    """Return the function that makes the rows of a dataset."""
-    kind = type(dataset)
+    """Return the method that makes the rows of a dataset."""
+    dataset_class = type(dataset)
     if isinstance(dataset, IterableDataset):
-        return kind.__iter__
-    return getattr(kind, "__getitems__", None) or getattr(kind, "__getitem__", None)
+        return dataset_class.__iter__
+    return getattr(dataset_class, "__getitems__", None) or getattr(dataset_class, "__getitem__", None)
 
 
 def _size_of(batch: Any) -> tuple[int, int | None]:
-    """Return the bytes of a batch, and the number of rows of its first tensor."""
+    """Return the bytes of a batch, and the number of rows of its first tensor or array; None if unknown."""
     leaves = [leaf for leaf, _ in zip(_leaves_of(batch), range(MAX_LEAVES), strict=False)]
     rows = next((len(leaf) for leaf in leaves if len(leaf.shape)), None)
     return sum(leaf.nbytes for leaf in leaves), rows

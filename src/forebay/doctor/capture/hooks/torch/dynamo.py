@@ -94,8 +94,8 @@ class _WrapHook(TorchHook):
             self._run_hooks.append((weakref.ref(context), run_hook))
         return self._original(context, function)
 
-    def retire(self) -> None:
-        super().retire()
+    def switch_off(self) -> None:
+        super().switch_off()
         for context_ref, run_hook in self._run_hooks:
             context = context_ref()
             if context is not None and run_hook in context.enter_exit_hooks:

@@ -1,6 +1,6 @@
 """Fingerprints of host tensors, without PyTorch operations.
 
-The doctor reads the memory directly, because a dispatch mode of the script would see a PyTorch operation.
+The doctor reads the memory directly, because a `TorchDispatchMode` of the script would see every PyTorch operation.
 """
 
 from typing import Any
@@ -24,9 +24,9 @@ class _ArrayInterface:
 
 
 def owns_memory(tensor: Any) -> bool:
-    """Whether a tensor certainly has memory at an address.
+    """Whether a tensor certainly has dense memory of its own.
 
-    Subclasses do not count: they may be wrappers or fake tensors without memory.
+    False for subclasses: they may be wrappers or fake tensors without memory.
     """
     return type(tensor) in _PLAIN_TYPES and tensor.layout is torch.strided
 

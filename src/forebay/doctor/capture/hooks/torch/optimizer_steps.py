@@ -1,4 +1,4 @@
-"""Ends of training steps: the step of an optimizer, of the first one if there are several."""
+"""Hook for the ends of training steps: the calls of `step` of the script's first optimizer."""
 
 import weakref
 from time import perf_counter_ns
@@ -12,8 +12,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_steps"]
 
-STEP = "optimizer.step"
-MAX_OTHER_STEPS = 8  # after this many steps of other optimizers, the first counts as no longer used
+STEP = "optimizer.step"  # API name in events
+MAX_OTHER_STEPS = 8  # after this many steps without the first optimizer, another optimizer becomes the first
 
 
 def hook_steps(hooks: TorchHooks) -> None:
@@ -21,17 +21,23 @@ def hook_steps(hooks: TorchHooks) -> None:
 
 
 class _OptimizerSteps:
-    """Records the steps of the first optimizer: two networks trained alternately make one step together."""
+    """Records the steps of the first optimizer.
+
+    A script that trains two networks in turn calls two optimizers in each step of its loop.
+    """
 
     def __init__(self, hooks: TorchHooks) -> None:
         self._hooks = hooks
-        self._first: weakref.ref[Optimizer] | None = None
-        self._other_steps = 0  # steps of other optimizers since its last step
+        self._first_optimizer: weakref.ref[Optimizer] | None = None
+        self._other_steps = 0  # steps of other optimizers since the last step of the first one
         self._is_on, self._in_hook = True, False
         self._handle = register_optimizer_step_post_hook(self._on_step)
 
     def remove(self) -> None:
-        """Remove the hook. While PyTorch iterates over its hooks, only the last one can be removed."""
+        """Remove the hook. While the hook runs, only switch it off, unless it is the last hook.
+
+        PyTorch iterates over a dict of hooks, and removing another item than the last would raise.
+        """
         self._is_on = False
         hooks = self._handle.hooks_dict_ref()
         if not self._in_hook or (hooks and next(reversed(hooks)) == self._handle.id):
@@ -55,9 +61,10 @@ class _OptimizerSteps:
             ledger.note_failure(STEP, error)
 
     def _ends_step(self, optimizer: Any) -> bool:
-        first = self._first() if self._first is not None else None
+        """Whether a step of this optimizer ends a step of the training loop."""
+        first = self._first_optimizer() if self._first_optimizer is not None else None
         self._other_steps = 0 if optimizer is first else self._other_steps + 1
         if first is None or self._other_steps >= MAX_OTHER_STEPS:
-            self._first, self._other_steps = weakref.ref(optimizer), 0
+            self._first_optimizer, self._other_steps = weakref.ref(optimizer), 0
             return True
         return optimizer is first

@@ -1,6 +1,7 @@
 """Descriptions of calls on tensors: transfers between host and device, and waits.
 
-Each public function takes the result and the arguments of a call that has returned.
+Each public function gets the result and the arguments of a call, and returns the description of its event. It returns
+None if the call caused no transfer or wait.
 """
 
 from functools import lru_cache
@@ -26,13 +27,13 @@ __all__ = [
     "describe_wait",
 ]
 
-MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller data is not worth keeping on the device
-MAX_PRINTED_ELEMENTS = 1000  # of a larger tensor, only the ends are printed
-COUNT_NBYTES = 8  # read back if the shape of a result depends on values
+MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller tensors are a few numbers, not training data
+MAX_PRINTED_ELEMENTS = 1000  # of a larger tensor, PyTorch prints only the ends
+COUNT_NBYTES = 8  # size of the number that PyTorch reads back if the shape of a result depends on values
 
 
 class _Names(dict[Any, str]):
-    """A cache of the names of devices and dtypes, which take long to format."""
+    """A cache of the names of devices and dtypes, because formatting them is slow."""
 
     def __missing__(self, value: Any) -> str:
         name = self[value] = str(value).removeprefix("torch.")
@@ -45,12 +46,12 @@ Kwargs = dict[str, Any]
 
 
 def describe_read(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `item`, `tolist` and `float()`, which return Python values."""
+    """Describe calls that return Python values, such as `item`, `tolist` and `float(tensor)`."""
     return EventKind.DOWNLOAD, args[0].nbytes, _describe_tensor(args[0])
 
 
 def describe_view(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `cpu` and `numpy`, which copy nothing if the tensor lies on the host."""
+    """Describe `cpu` and `numpy`, which copy nothing if the tensor is on the host."""
     tensor = args[0]
     if tensor.is_cpu:
         return EventKind.DOWNLOAD, 0, _describe_tensor(tensor) | {"copied": False}
@@ -65,7 +66,7 @@ def describe_print(result: Any, args: Args, kwargs: Kwargs) -> Description | Non
 
 
 def describe_wait(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `nonzero` or `equal`, whose result or shape depends on values on the device."""
+    """Describe calls such as `nonzero` and `equal`, which wait for values on the device."""
     tensor = args[0] if args else kwargs["input"]
     return None if tensor.is_cpu else _describe_count(tensor)
 
@@ -73,7 +74,7 @@ def describe_wait(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 def describe_move(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
     """Describe `to` and `cuda`, if the device changes."""
     tensor = args[0]
-    if result is tensor or not _differ(tensor.device, result.device):
+    if result is tensor or not _are_different(tensor.device, result.device):
         return None
     return _describe_transfer(tensor, result.device, result.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
@@ -81,15 +82,15 @@ def describe_move(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 def describe_copy(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
     """Describe `target.copy_(source)` between two devices."""
     target, source = args[0], args[1] if len(args) > 1 else kwargs["src"]
-    if not _differ(source.device, target.device):
+    if not _are_different(source.device, target.device):
         return None
     return _describe_transfer(source, target.device, target.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
 
 def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `tensor[index] = value`, if the value lies on another device."""
+    """Describe `tensor[index] = value`, if the value is on another device."""
     target, _, value = args
-    if isinstance(value, torch.Tensor) and _differ(value.device, target.device):
+    if isinstance(value, torch.Tensor) and _are_different(value.device, target.device):
         return _describe_transfer(value, target.device, target.dtype, non_blocking=False)
     if isinstance(value, np.ndarray) and not target.is_cpu:
         detail = _describe_tensor(target) | {"shape": list(value.shape)} | _describe_array(value)
@@ -98,7 +99,7 @@ def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description 
 
 
 def describe_index(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `tensor[index]`: a mask on the device is counted first, an index on the host is uploaded."""
+    """Describe `tensor[index]`. PyTorch counts the elements of a mask first, and uploads a host index."""
     tensor, index = args
     if tensor.is_cpu:
         return None
@@ -116,7 +117,7 @@ def describe_conversion(result: Any, args: Args, kwargs: Kwargs) -> Description 
     """Describe the conversion of NumPy or Python data to a tensor."""
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, torch.Tensor):
-        if not _differ(data.device, result.device):
+        if not _are_different(data.device, result.device):
             return None
         return _describe_transfer(data, result.device, result.dtype, non_blocking=False)
     if isinstance(data, np.ndarray) and _shares_memory(result, data):
@@ -130,13 +131,14 @@ def describe_conversion(result: Any, args: Args, kwargs: Kwargs) -> Description 
 
 
 def _describe_count(tensor: Any) -> Description | None:
+    """Describe the read-back of an element count; None while the compiler traces with symbolic sizes."""
     detail = _describe_tensor(tensor)
-    is_symbolic = any(type(size) is not int for size in detail["shape"])  # shapes are being traced
+    is_symbolic = any(type(size) is not int for size in detail["shape"])
     return None if is_symbolic else (EventKind.DOWNLOAD, COUNT_NBYTES, detail)
 
 
 def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Description:
-    """The host converts types: uploads have the new type, read-backs the old one."""
+    """Describe a copy to `device`. The host converts dtypes, so only uploads have the new dtype."""
     detail = _describe_tensor(source)
     if source.is_cpu:
         changes = {"device": _names[device], "dtype": _names[dtype], "from_dtype": detail["dtype"]}
@@ -148,40 +150,42 @@ def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bo
     return EventKind.MOVE, nbytes, detail | {"op": "copy", "source": detail["device"], "target": _names[device]}
 
 
-def _differ(device: Any, other: Any) -> bool:
-    return bool(device != other and not device.type == other.type == "cpu")  # "cpu:0" is "cpu"
+def _are_different(device: Any, other: Any) -> bool:
+    """Whether two devices differ. `cpu` and `cpu:0` are the same device."""
+    return bool(device != other and not device.type == other.type == "cpu")
 
 
 def _describe_tensor(tensor: Any) -> dict[str, Any]:
     try:
         return _describe(tensor.device, tensor.dtype, tensor.shape)
-    except TypeError:  # symbolic sizes of traced shapes cannot be hashed
+    except TypeError:  # the compiler traces with symbolic sizes, which cannot be hashed
         return _describe.__wrapped__(tensor.device, tensor.dtype, tensor.shape)
 
 
 @lru_cache(maxsize=1024)
 def _describe(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
-    """Return one dict for all similar tensors. Events share it, so it must not be changed."""
+    """Return a cached dict, which all events with such a tensor share. Callers must not change it."""
     return {"device": _names[device], "dtype": _names[dtype], "shape": list(shape)}
 
 
 def _nbytes_as(tensor: Any, dtype: Any) -> int:
-    """Return the bytes of a tensor as this dtype; of a sparse tensor only those of its values."""
+    """Return the bytes of the elements after conversion to `dtype`; of a sparse tensor, without indices."""
     count = tensor._nnz() if tensor.is_sparse else tensor.numel()
-    return count * dtype.itemsize  # type: ignore[no-any-return]  # symbolic while shapes are traced
+    return count * dtype.itemsize  # type: ignore[no-any-return]  # a symbolic size while the compiler traces
 
 
 def _is_non_blocking(args: Args, kwargs: Kwargs) -> bool:
-    """Return the `non_blocking` argument, which is the first bool among the positional arguments."""
-    given = kwargs.get("non_blocking")
-    return bool(next((value for value in args if isinstance(value, bool)), False) if given is None else given)
+    """Return `non_blocking`: the keyword argument, or the first bool among the positional arguments."""
+    keyword = kwargs.get("non_blocking")
+    return bool(next((value for value in args if isinstance(value, bool)), False) if keyword is None else keyword)
 
 
 def _describe_pinning(source: Any, device: Any) -> dict[str, bool]:
+    """Return whether the source of an upload is page-locked; {} if unknown."""
     if not owns_memory(source) or torch._C._len_torch_dispatch_stack():
-        return {}  # unknown, or a mode records every operation, and `is_pinned` is an operation
+        return {}  # `is_pinned` is an operation, which a `TorchDispatchMode` of the script would see
     if device.type == "meta" and not torch.cuda.is_initialized():
-        return {"pinned": False}  # `is_pinned` would start CUDA
+        return {"pinned": False}  # `is_pinned` would initialize CUDA
     return {"pinned": source.is_pinned()}
 
 
@@ -193,6 +197,7 @@ def _describe_fingerprint(tensor: Any) -> dict[str, str]:
 
 
 def _describe_array(array: Any) -> dict[str, str]:
+    """Return the dtype and the fingerprint of a NumPy array that is uploaded."""
     key = fingerprint(array) if array.nbytes >= MIN_FINGERPRINT_NBYTES else ""
     return {"from_dtype": str(array.dtype)} | ({"key": key} if key else {})
 
