@@ -31,7 +31,7 @@ def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, f
     resources = connect()
     free = _cpus_left_by_dataset(pipeline.source, resources.cpus, resources.free_cpus)
     workers, why = share_workers(
-        cpus=resources.cpus, free=free, nodes=resources.nodes, asked=requested, shards=pipeline.shard_count
+        cpus=resources.cpus, free=free, nodes=resources.nodes, requested=requested, shards=pipeline.shard_count
     )
     if free != resources.free_cpus and requested is None:
         why = f"half of {resources.cpus} CPUs; the Ray Dataset needs the others"

@@ -1,7 +1,7 @@
 """Transforms of a batch: the user's maps, and the built-in cast, scale and one_hot.
 
-A transform takes the flat leaves of a batch and returns new leaves. A `Map` wraps a function of the user. The planner
-knows `cast`, `scale` and `one_hot`: it runs them on the host or on the device, whichever transfers fewer bytes.
+A transform receives the leaves of a batch as a list and returns new leaves. A `Map` wraps a function of the user. The
+planner decides whether `cast`, `scale` and `one_hot` run on the host or on the device, whichever transfers fewer bytes.
 """
 
 import inspect
@@ -39,7 +39,7 @@ Leaves = list[Any]
 
 
 class Transform(Protocol):
-    """One step on the leaves of a batch."""
+    """An operation on the leaves of a batch."""
 
     @property
     def where(self) -> str:
@@ -47,7 +47,7 @@ class Transform(Protocol):
         ...
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        """Return new leaves and their structure; `key` seeds random numbers for this batch."""
+        """Return new leaves and their structure. `key` seeds the random numbers of this batch."""
         ...
 
     def __str__(self) -> str: ...
@@ -59,11 +59,11 @@ class Map:
 
     function: Callable[..., Tree]
     where: str
-    by_row: bool
-    takes_rng: bool
+    by_row: bool  # whether the function receives single rows
+    takes_rng: bool  # whether the function has a parameter `rng`
     seed: int
     pad: Any = None  # fill value for output rows of different shapes
-    structure: Structure | None = None  # what the function returned for the sample rows; later calls must match it
+    structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
     workers: int | None = None  # worker processes or Ray workers; None: one for each free CPU
 
     @classmethod
@@ -80,17 +80,17 @@ class Map:
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
         rng = make_rng(self.seed, key) if self.takes_rng else None
         if not self.by_row:
-            returned, result = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
-            return self._check_length(result, returned, len(leaves[0]))
-        returned_structure, rows = self.structure, []
+            output_structure, output = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
+            return self._validate_length(output, output_structure, len(leaves[0]))
+        row_structure, rows = self.structure, []
         for row in zip(*leaves, strict=True):
-            returned_structure, result = self._flatten(self._call(structure.unflatten(row), rng), returned_structure)
-            rows.append(result)
-        assert returned_structure is not None  # a batch has at least one row
-        return pad_rows(rows, returned_structure.paths, self.pad), returned_structure
+            row_structure, output = self._flatten(self._call(structure.unflatten(row), rng), row_structure)
+            rows.append(output)
+        assert row_structure is not None  # a batch has at least one row
+        return pad_rows(rows, row_structure.paths, self.pad), row_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """Return structure and leaves of a result, in the expected structure if given."""
+        """Return the structure and the leaves of an output; raise an error if it is unexpected."""
         if tree is None:
             raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:
@@ -106,7 +106,8 @@ class Map:
     def _call(self, tree: Tree, rng: "np.random.Generator | None") -> Tree:
         return self.function(tree) if rng is None else self.function(tree, rng=rng)
 
-    def _check_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
+    def _validate_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
+        """Return the leaves as arrays; raise an error unless each has one value for each row."""
         arrays = [np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
@@ -125,7 +126,7 @@ class Map:
 class Cast:
     """Converts fields to other dtypes."""
 
-    fields: Mapping[str, np.dtype[Any]] | np.dtype[Any]
+    fields: Mapping[str, np.dtype[Any]] | np.dtype[Any]  # dtype of each named field, or of all fields
     where: str = "either"
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
@@ -142,9 +143,9 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Computes field * factor + offset in `dtype`."""
+    """Computes field * factor + offset with numbers of type `dtype`."""
 
-    fields: Mapping[str, float] | float
+    fields: Mapping[str, float] | float  # factor of each named field, or of all fields
     offset: float
     dtype: np.dtype[Any]
     where: str = "either"
@@ -168,7 +169,7 @@ class Scale:
 class OneHot:
     """Converts class numbers to one-hot rows."""
 
-    fields: Mapping[str, int] | int
+    fields: Mapping[str, int] | int  # number of classes of each named field, or of all fields
     dtype: np.dtype[Any]
     where: str = "either"
 
@@ -196,7 +197,7 @@ class OneHot:
 
 
 def cast(fields: Any) -> Cast:
-    """Convert fields to other dtypes.
+    """Return a transform that converts fields to other dtypes.
 
     Use `map(fb.cast({"image": "float32"}))` for some fields, or `map(fb.cast("float32"))` for all.
     """
@@ -206,24 +207,27 @@ def cast(fields: Any) -> Cast:
 
 
 def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "DTypeLike" = "float32") -> Scale:
-    """Multiply fields by a factor, then add an offset.
+    """Return a transform that multiplies fields by a factor, then adds an offset.
 
     `map(fb.scale({"image": 1 / 255}))` converts bytes to floats between 0 and 1.
     """
-    return Scale(_with_str_keys(fields), offset, _as_dtype(dtype))
+    return Scale(_convert_keys_to_str(fields), offset, _as_dtype(dtype))
 
 
 def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") -> OneHot:
-    """Convert class numbers to one-hot rows: `map(fb.one_hot({"label": 10}))`."""
-    return OneHot(_with_str_keys(fields), _as_dtype(dtype))
+    """Return a transform that converts class numbers to one-hot rows.
+
+    `map(fb.one_hot({"label": 10}))` expects class numbers from 0 to 9.
+    """
+    return OneHot(_convert_keys_to_str(fields), _as_dtype(dtype))
 
 
 def apply_all(
     transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: Sequence[int], *, first: int = 0
 ) -> tuple[Leaves, Structure]:
-    """Apply transforms in order.
+    """Apply transforms one after the other, and return the leaves and their structure.
 
-    Each transform has its own random numbers, seeded by its index in the pipeline.
+    `first` is the index of the first transform in the pipeline. The index of a transform is part of its random seed.
     """
     for index, transform in enumerate(transforms, first):
         try:
@@ -235,14 +239,14 @@ def apply_all(
 
 
 def describe_transforms(transforms: Sequence[Transform]) -> str:
-    """Return the names of the transforms for an error message."""
+    """Return a description of the transforms for error messages."""
     return " then ".join(map(str, transforms))
 
 
 def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:
-    """Copy the output of transforms into a slot.
+    """Copy the output of transforms to the arrays of a slot.
 
-    Raise TransformError if it differs from the inferred specs.
+    Raise TransformError if shapes or dtypes differ from the inferred specs.
     """
     if len(leaves) != len(out):
         raise TransformError(
@@ -252,16 +256,16 @@ def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], des
     for leaf, target, name in zip(leaves, out, names, strict=True):
         array = np.asarray(leaf)
         if array.shape != target.shape or array.dtype != target.dtype:
-            got, want = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
+            got, expected = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
             raise TransformError(
-                f"{description} returned {len(array)} rows of {got} in {name!r}, but {len(target)} rows of {want} "
+                f"{description} returned {len(array)} rows of {got} in {name!r}, but {len(target)} rows of {expected} "
                 "for the sample rows. Return the same shape and dtype for every batch, or pad with batch(..., pad=0)."
             )
         target[...] = array
 
 
 def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, transform: Any) -> list[Any]:
-    """Return the value for each leaf; None leaves the leaf unchanged."""
+    """Return the value of `fields` for each leaf; None means that the leaf stays unchanged."""
     if not isinstance(fields, Mapping):
         return [fields] * len(structure.paths)
     unknown = [name for name in fields if name not in structure.paths]
@@ -272,7 +276,7 @@ def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, trans
 
 
 def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
-    """Return the random generator of one map for one batch."""
+    """Return the random number generator of one map for one batch."""
     return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
@@ -291,7 +295,7 @@ def _as_dtype(name: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _with_str_keys(fields: Mapping[str, Any] | Any) -> Any:
+def _convert_keys_to_str(fields: Mapping[str, Any] | Any) -> Any:
     return {str(name): value for name, value in fields.items()} if isinstance(fields, Mapping) else fields
 
 

@@ -1,4 +1,4 @@
-"""Stacks rows of different shapes into one array, padded to the longest row."""
+"""Functions that stack rows of different shapes into one array, padded to the largest shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +12,16 @@ __all__ = ["pad_rows", "stack_rows"]
 
 
 def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any) -> list[Array]:
-    """Stack rows, each a list of leaves, into one padded array for each leaf."""
+    """Return one array for each leaf, from rows that are lists of leaves.
+
+    `pad` is the fill value, or the fill value of each named leaf.
+    """
     columns = zip(*rows, strict=True)
     return [stack_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
 
 
 def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
-    """Stack the rows of one leaf; pad rows of different shapes."""
+    """Return the rows of one leaf as one array, and pad rows of different shapes."""
     arrays = [np.asarray(leaf) for leaf in column]
     shapes = {array.shape for array in arrays}
     if len(shapes) == 1:
@@ -30,21 +33,18 @@ def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | 
             "if all rows have the same number of dimensions."
         )
     dtype = np.result_type(*{array.dtype for array in arrays})
-    _check_value(value, dtype, name)
+    _validate_pad_value(value, dtype, name)
     padded = np.full((len(arrays), *np.max(sorted(shapes), axis=0)), value, dtype)
     for target, array in zip(padded, arrays, strict=True):
         target[tuple(slice(length) for length in array.shape)] = array
     return padded
 
 
-def _check_value(value: Any, dtype: np.dtype[Any], name: str) -> None:
-    """Raise SpecError if the dtype cannot store the value.
-
-    Examples are NaN for integers and -1 for unsigned integers.
-    """
+def _validate_pad_value(value: Any, dtype: np.dtype[Any], name: str) -> None:
+    """Raise SpecError if the dtype cannot store the value, such as NaN in an integer."""
     try:
         stored = np.array(value, dtype)
     except (OverflowError, TypeError, ValueError):
         stored = None
-    if stored is None or not (stored == value or (value != value and stored != stored)):
+    if stored is None or not (stored == value or (value != value and stored != stored)):  # NaN differs from itself
         raise SpecError(f"{name!r} is {dtype} and cannot store pad={value!r}. Choose another value.")

@@ -20,19 +20,19 @@ def plan_input():
 
 
 def test_a_feed_takes_all_free_cpus():
-    assert share_workers(cpus=16, free=12, nodes=4, asked=None, shards=1)[0] == 12
+    assert share_workers(cpus=16, free=12, nodes=4, requested=None, shards=1)[0] == 12
 
 
 def test_each_rank_takes_its_part_in_any_start_order():
-    assert [share_workers(cpus=16, free=free, nodes=4, asked=None, shards=2)[0] for free in (14, 8)] == [8, 8]
+    assert [share_workers(cpus=16, free=free, nodes=4, requested=None, shards=2)[0] for free in (14, 8)] == [8, 8]
 
 
 def test_a_requested_number_of_workers_is_taken_even_if_no_cpu_is_free():
-    assert share_workers(cpus=16, free=0, nodes=4, asked=3, shards=1) == (3, "as requested, of 16 CPUs on 4 nodes")
+    assert share_workers(cpus=16, free=0, nodes=4, requested=3, shards=1) == (3, "as requested, of 16 CPUs on 4 nodes")
 
 
 def test_one_worker_waits_for_a_full_cluster():
-    assert share_workers(cpus=4, free=0, nodes=1, asked=None, shards=1)[0] == 1
+    assert share_workers(cpus=4, free=0, nodes=1, requested=None, shards=1)[0] == 1
 
 
 @given(mib=st.integers(2, 64))

@@ -1,1 +1,1 @@
-"""Worker pools that run maps: local processes, or Ray workers on a cluster."""
+"""Pools of workers that run maps: local processes, or Ray workers on a cluster."""

@@ -1,4 +1,4 @@
-"""Pickles functions for workers, and the exceptions that workers send back."""
+"""Pickling of functions for workers, and of exceptions that workers send back."""
 
 import importlib
 import pickle
@@ -14,21 +14,25 @@ __all__ = ["Failure", "dump", "dump_function", "function_name"]
 
 
 def dump(message: object) -> bytes:
+    """Return an object as pickled bytes."""
     return pickle.dumps(message, protocol=5)
 
 
 def dump_function(function: object) -> bytes:
-    """Pickle a function for worker processes; use `cloudpickle`, if installed, where plain pickle fails."""
-    reason: Exception | None = None
+    """Return a pickled function for worker processes.
+
+    If plain pickle fails and `cloudpickle` is installed, use `cloudpickle`.
+    """
+    last_error: Exception | None = None
     for pickler in _picklers():
         try:
             return pickler(function)
         except Exception as error:  # PicklingError, AttributeError, TypeError or an exception of a user's __reduce__
-            reason = error
+            last_error = error
     raise PipelineError(
-        f"{function_name(function)} cannot be sent to worker processes: {reason}. Define it at the top level of a "
+        f"{function_name(function)} cannot be sent to worker processes: {last_error}. Define it at the top level of a "
         'module without locks or open files in it, install cloudpickle, or run it with where="thread".'
-    ) from reason
+    ) from last_error
 
 
 def function_name(function: object) -> str:
@@ -40,9 +44,9 @@ def function_name(function: object) -> str:
 class Failure:
     """An exception that a worker sends to its pool."""
 
-    pickled: bytes | None  # None if it cannot be pickled, or is not an Exception (such as SystemExit)
-    summary: str
-    report: str
+    pickled: bytes | None  # None if the exception cannot be pickled, or is not an Exception (such as SystemExit)
+    summary: str  # type and message of the exception
+    traceback_text: str
 
     @classmethod
     def of(cls, error: BaseException, pickler: Callable[[object], bytes] = dump) -> "Failure":
@@ -52,15 +56,19 @@ class Failure:
     def rebuild(self, where: str) -> Exception:
         """Return the exception with the worker's traceback as a note.
 
-        If it cannot be unpickled, return a RuntimeError with its text.
+        If the exception cannot be unpickled, return a RuntimeError with its summary. `where` names the worker.
         """
         error = _try_load(self.pickled) or RuntimeError(self.summary)
-        error.add_note(f"In {where}:\n{self.report.rstrip()}")
+        error.add_note(f"In {where}:\n{self.traceback_text.rstrip()}")
         return error
 
 
 def _picklers() -> Iterator[Callable[[object], bytes]]:
-    # Plain pickle stores functions by name. Workers cannot import names defined at a prompt, so try it last there.
+    """Yield the pickle functions in the order to try them.
+
+    Plain pickle stores only the name of a function. Workers cannot import a name that was defined at a prompt, so in
+    that case plain pickle comes last.
+    """
     importable = _workers_can_import_main()
     if importable:
         yield dump
@@ -76,7 +84,7 @@ def _workers_can_import_main() -> bool:
 
 
 def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes | None:
-    if not isinstance(error, Exception):  # SystemExit would silently end the thread of the parent
+    if not isinstance(error, Exception):  # SystemExit would silently end a thread of the parent process
         return None
     try:
         return pickler(error)
@@ -87,6 +95,6 @@ def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes
 def _try_load(pickled: bytes | None) -> Exception | None:
     try:
         error = None if pickled is None else pickle.loads(pickled)
-    except Exception:  # an exception whose __init__ differs from its args pickles, but does not unpickle
+    except Exception:  # for example, an exception whose `__init__` does not accept its `args`
         return None
     return error if isinstance(error, Exception) else None

@@ -1,4 +1,4 @@
-"""The parent's handle of a worker process: its pipe, lifetime and mapped blocks."""
+"""The parent's handle of a worker process: its pipe, lifetime and mapped memory blocks."""
 
 import multiprocessing
 import pickle
@@ -20,16 +20,16 @@ from forebay.transforms.workers.process_main import run_worker
 
 __all__ = ["ProcessHandle", "describe_exit"]
 
-_REAP_SECONDS = 1.0
+_REAP_SECONDS = 1.0  # seconds to wait for a killed process
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 class ProcessHandle:
-    """One worker process, driven by one thread at a time."""
+    """One worker process. One thread at a time calls it."""
 
     def __init__(self, index: int, function_name: str, payload: bytes, closed: threading.Event) -> None:
         self._index, self._function_name, self._payload, self._closed = index, function_name, payload, closed
-        self._lock = threading.Lock()  # held during a call, so the thread that acquires it finds the worker idle
+        self._lock = threading.Lock()  # held during a call, so the worker is idle when a thread acquires it
         self._has_ended = False
         self._start()
 
@@ -47,10 +47,10 @@ class ProcessHandle:
     def call(self, block: SharedBlock, task: Any) -> Any:
         """Run one task in the worker; return its result or raise its exception."""
         with self._lock:
-            self._refuse_if_closed()
-            if not self._ready:
+            self._raise_if_closed()
+            if not self._is_ready:
                 self._send_function()
-            retired = self._retired_blocks()
+            retired = self._find_retired_blocks()
             answer = pickle.loads(self._exchange(dump((block.handle, retired, task))))
             self._update_mapped_blocks(block, retired)
         if isinstance(answer, Failure):
@@ -60,56 +60,52 @@ class ProcessHandle:
     def restart(self) -> None:
         """Kill the process and start a new one."""
         with self._lock:
-            self._refuse_if_closed()
-            before = self._process, self._connection
-            self._process.kill()
+            self._raise_if_closed()
+            old_process, old_connection = self._process, self._connection
+            old_process.kill()
             self._start()
-            _reap(*before)
+            _reap(old_process, old_connection)
 
     def request_exit(self) -> None:
-        """Close the pipe of an idle worker, which then exits.
-
-        Kill a worker that is busy or still starting.
-        """
+        """Close the pipe of an idle worker, which then exits. Kill a busy or starting worker."""
         if not self._lock.acquire(blocking=False):
             self._process.kill()
             return
         try:
             self._connection.close()
-            if not self._ready:
+            if not self._is_ready:
                 self._process.kill()
         finally:
             self._lock.release()
 
     def wait_or_kill(self, deadline: float) -> None:
-        """Wait for the process until the deadline, then kill it.
-
-        By the deadline, a thread in `call` has noticed that the pipe is closed.
-        """
-        locked = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
+        """Wait for the process until the deadline, then kill it."""
+        # A thread in `call` releases the lock when it notices that the process has ended.
+        has_lock = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
         try:
-            if _exit_code(self._process, deadline) is None:
+            if _wait_for_exit_code(self._process, deadline) is None:
                 self._process.kill()
             _reap(self._process, self._connection)
             self._has_ended = True
         finally:
-            if locked:
+            if has_lock:
                 self._lock.release()
 
     def _start(self) -> None:
-        self._ready = False
-        self._mapped: dict[BlockHandle, weakref.ref[SharedBlock]] = {}
+        self._is_ready = False  # True once the worker has loaded the function
+        self._mapped_blocks: dict[BlockHandle, weakref.ref[SharedBlock]] = {}
         self._connection, self._process = _spawn(self._index)
         self._pid = self._process.pid
 
-    def _refuse_if_closed(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._closed.is_set():
             raise FeedClosedError(f"{self} was closed, because its feed was closed or failed. Create a new feed.")
 
     def _send_function(self) -> None:
-        """Send the function with the first call.
+        """Send the function to the worker, before its first task.
 
-        Sending it at the start would block until the child has imported the script, so children would start one by one.
+        `_start` does not send it, because sending blocks until the worker has imported the script. Workers would then
+        start one after the other.
         """
         answer = pickle.loads(self._exchange(self._payload))
         if isinstance(answer, Failure):
@@ -117,43 +113,45 @@ class ProcessHandle:
                 f"{self} could not load {self._function_name}: {answer.summary}. Workers cannot import a function that "
                 'was typed into a notebook or prompt. Move it to a module, install cloudpickle, or use where="thread".'
             ) from answer.rebuild(str(self))
-        self._ready = True
+        self._is_ready = True
 
-    def _retired_blocks(self) -> list[BlockHandle]:
-        """Return the blocks that this worker still maps but that will not be used again."""
-        return [handle for handle, mapped in self._mapped.items() if (block := mapped()) is None or block.closed]
+    def _find_retired_blocks(self) -> list[BlockHandle]:
+        """Return the blocks that this worker still maps, but that were closed or freed."""
+        return [handle for handle, mapped in self._mapped_blocks.items() if (block := mapped()) is None or block.closed]
 
     def _update_mapped_blocks(self, block: SharedBlock, retired: list[BlockHandle]) -> None:
         for handle in retired:
-            del self._mapped[handle]
-        if block.handle not in self._mapped:
-            self._mapped[block.handle] = weakref.ref(block)
+            del self._mapped_blocks[handle]
+        if block.handle not in self._mapped_blocks:
+            self._mapped_blocks[block.handle] = weakref.ref(block)
 
     def _exchange(self, message: bytes) -> bytes:
+        """Send a message and return the answer of the worker."""
         try:
             self._connection.send_bytes(message)
             return self._connection.recv_bytes()
         except (EOFError, OSError):
             raise self._death_error() from None
         except BaseException:
-            # After Ctrl-C, the worker would still write to the block, and the next call would receive this answer.
+            # After Ctrl-C, the worker would still write to the block, and the next call would receive the old answer.
             self._process.terminate()
             self._process.join(_REAP_SECONDS)
             raise
 
     def _death_error(self) -> ForebayError:
-        exit_code = _exit_code(self._process, time.monotonic() + _REAP_SECONDS)
+        exit_code = _wait_for_exit_code(self._process, time.monotonic() + _REAP_SECONDS)
         if self._closed.is_set():
             return FeedClosedError(f"{self} was closed while it ran {self._function_name}.")
-        state = f"which runs {self._function_name}" if self._ready else "which was starting"
-        return WorkerError(f"{self}, {state}, {describe_exit(exit_code, ready=self._ready)}.")
+        state = f"which runs {self._function_name}" if self._is_ready else "which was starting"
+        return WorkerError(f"{self}, {state}, {describe_exit(exit_code, ready=self._is_ready)}.")
 
 
 def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
-    ours, theirs = _SPAWN.Pipe(duplex=True)
-    process = _SPAWN.Process(target=run_worker, args=(theirs,), name=f"forebay-worker-{index}", daemon=True)
+    """Start a worker process. Return the parent's end of the pipe, and the process."""
+    parent_end, worker_end = _SPAWN.Pipe(duplex=True)
+    process = _SPAWN.Process(target=run_worker, args=(worker_end,), name=f"forebay-worker-{index}", daemon=True)
     try:
-        with _blocked_interrupts():
+        with _block_interrupts():
             process.start()
     except RuntimeError:
         raise WorkerError(
@@ -163,20 +161,20 @@ def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
     except (OSError, AssertionError) as error:  # AssertionError: this process is a daemon of another pool
         raise WorkerError(f'could not start worker {index}: {error}. Use fewer workers, or where="thread".') from error
     finally:
-        theirs.close()  # only the worker holds this end now, so the pipe closes when the worker dies
-    return ours, process
+        worker_end.close()  # now only the worker holds this end, so the pipe closes when the worker dies
+    return parent_end, process
 
 
 @contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT while a child starts.
+def _block_interrupts() -> Iterator[None]:
+    """Block SIGINT while a worker starts.
 
-    Otherwise Ctrl-C could interrupt the imports of the child before it ignores SIGINT.
+    Otherwise Ctrl-C could interrupt the imports of the worker before it ignores SIGINT.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # starting it later would unblock SIGINT
+    resource_tracker.ensure_running()  # if `process.start` started it, it would unblock SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -185,17 +183,17 @@ def _blocked_interrupts() -> Iterator[None]:
 
 
 def _reap(process: SpawnProcess, connection: Connection) -> None:
-    """Collect the exit code and close the pipe; no zombie or descriptor remains."""
+    """Close the pipe and collect the exit code, so that no zombie process remains."""
     connection.close()
-    _exit_code(process, time.monotonic() + _REAP_SECONDS)
-    with suppress(ValueError):  # SIGKILL did not end the process: it hangs in a kernel call
+    _wait_for_exit_code(process, time.monotonic() + _REAP_SECONDS)
+    with suppress(ValueError):  # SIGKILL did not end the process, because it hangs in a kernel call
         process.close()
 
 
-def _exit_code(process: SpawnProcess, deadline: float) -> int | None:
-    """Wait for the exit code; return None if the process outlives the deadline."""
+def _wait_for_exit_code(process: SpawnProcess, deadline: float) -> int | None:
+    """Wait for the exit code and return it; None if the process still runs at the deadline."""
     while process.exitcode is None and time.monotonic() < deadline:
-        process.join(0.05)  # join returns early and without a code if another thread collects it
+        process.join(0.05)  # `join` may return without an exit code if another thread collects it
     return process.exitcode
 
 
@@ -215,7 +213,7 @@ _EXIT_HINT = 'The function called os._exit(). Run it with where="thread" to find
 
 
 def describe_exit(exit_code: int | None, *, ready: bool) -> str:
-    """Describe a `multiprocessing` exit code, with a hint about its cause.
+    """Return a description of a `multiprocessing` exit code, with a hint about its cause.
 
     >>> describe_exit(-11, ready=True)
     'was ended by SIGSEGV. Native code crashed. Read the Python traceback on stderr'

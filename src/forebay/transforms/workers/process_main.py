@@ -1,4 +1,4 @@
-"""The main loop of a worker process: calls its function for each request."""
+"""The main loop of a worker process, which calls the function for each request."""
 
 import faulthandler
 import multiprocessing
@@ -18,26 +18,26 @@ __all__ = ["READY", "WorkerFunction", "run_worker"]
 
 WorkerFunction: TypeAlias = Callable[[Any, Any], Any]  # (memory, task) -> result
 
-READY = "ready"
+READY = "ready"  # answer of a worker that has loaded its function
 
-_PARENT_CHECK_SECONDS = 1.0
-_STDERR = 2
+_PARENT_CHECK_SECONDS = 1.0  # seconds between two checks that the parent process is alive
+_STDERR = 2  # file descriptor
 
 
 def run_worker(connection: Connection) -> None:
-    """Receive the function, then answer calls until the pipe ends."""
+    """Receive the function, then answer requests until the pipe is closed."""
     _set_up_process()
     try:
         function = _receive_function(connection)
-        _answer_calls(connection, function)
+        _answer_requests(connection, function)
     except (EOFError, OSError):  # from the pipe; exceptions of the function are sent through it
         return
 
 
 def _set_up_process() -> None:
-    """Set up signals, crash reports on stderr, and the watch on the parent.
+    """Set up signals, crash reports on stderr, and the thread that watches the parent.
 
-    The terminal sends Ctrl-C to every process. Workers ignore it, because the parent decides when they end.
+    After Ctrl-C, the terminal sends SIGINT to every process. Workers ignore it, because the parent ends them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -47,10 +47,10 @@ def _set_up_process() -> None:
 
 
 def _exit_with_parent() -> None:
-    """End the process when the parent is gone.
+    """End this process when the parent has ended.
 
-    An idle worker notices that the pipe is closed. This thread covers a worker in a long call, and a pipe that
-    another forked process still holds open.
+    An idle worker notices that the pipe is closed. This thread is for a worker in a long call, and for a pipe that a
+    forked process keeps open.
     """
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while parent is not None and parent.is_alive() and os.getppid() == parent_pid:
@@ -69,21 +69,22 @@ def _receive_function(connection: Connection) -> WorkerFunction:
     return function
 
 
-def _answer_calls(connection: Connection, function: WorkerFunction) -> None:
-    attached: dict[BlockHandle, SharedBlock] = {}
+def _answer_requests(connection: Connection, function: WorkerFunction) -> None:
+    attached_blocks: dict[BlockHandle, SharedBlock] = {}
     while True:
         request = connection.recv_bytes()
-        connection.send_bytes(_answer(request, function, attached))
+        connection.send_bytes(_run_request(request, function, attached_blocks))
 
 
-def _answer(request: bytes, function: WorkerFunction, attached: dict[BlockHandle, SharedBlock]) -> bytes:
+def _run_request(request: bytes, function: WorkerFunction, attached_blocks: dict[BlockHandle, SharedBlock]) -> bytes:
+    """Run one task, and return its pickled result or failure."""
     try:
         handle, retired, task = pickle.loads(request)
         for retired_handle in retired:
-            attached.pop(retired_handle, None)
-        block = attached.get(handle)
+            attached_blocks.pop(retired_handle, None)
+        block = attached_blocks.get(handle)
         if block is None:
-            block = attached[handle] = SharedBlock.attach(handle)
+            block = attached_blocks[handle] = SharedBlock.attach(handle)
         return dump(function(block.memory, task))
     except BaseException as error:
         return dump(Failure.of(error))

@@ -1,7 +1,7 @@
 """A pool of worker processes that run one function on shared memory.
 
-The pool is for maps that hold the GIL. Processes are spawned, never forked: a fork copies locks that other threads
-hold, and CUDA does not survive a fork. Only small messages cross the pipe: which block, which task, and the result. The
+The pool is for maps that hold the GIL. It spawns processes and never forks them: a fork copies locks that other threads
+hold, and CUDA does not work after a fork. Only small messages cross the pipe: a block handle, a task and a result. The
 rows stay in a `SharedBlock`.
 """
 
@@ -18,15 +18,15 @@ from forebay.transforms.workers.process_main import WorkerFunction
 
 __all__ = ["ProcessPool"]
 
-_CLOSE_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0  # seconds that `close` waits for idle workers to exit before it kills them
 
 
 class ProcessPool:
-    """Processes that each hold `function(memory, task) -> result`.
+    """Worker processes that run `function(memory, task) -> result`.
 
-    One thread of the caller drives each process. All processes start at the same time, and the first `run` of each
-    waits until it is ready. Each process imports the main script, as every spawned process does. A script must
-    therefore start its work under `if __name__ == "__main__":`.
+    One thread at a time calls each worker. All workers start at the same time, and the first `run` of a worker waits
+    until it is ready. Each worker imports the main script, as every spawned process does. A script must therefore start
+    its work under `if __name__ == "__main__":`.
     """
 
     def __init__(self, function: WorkerFunction, workers: int) -> None:
@@ -34,7 +34,7 @@ class ProcessPool:
             raise PipelineError(f'a pool of {workers} processes is empty. Pass at least 1, or use where="thread".')
         payload = dump_function(function)
         self._closed = threading.Event()
-        self._closing = threading.Lock()
+        self._close_lock = threading.Lock()
         self._handles: list[ProcessHandle] = []
         try:
             for index in range(workers):
@@ -51,11 +51,11 @@ class ProcessPool:
         return [handle.pid for handle in self._handles]
 
     def run(self, worker: int, block: SharedBlock, task: Any) -> Any:
-        """Call the function in one worker on the block, and return the result.
+        """Call the function on the block in one worker, and return the result.
 
-        The calling thread waits without the GIL. An exception of the function keeps its type and has the worker's
-        traceback as a note. `WorkerError` means that the process died. `FeedClosedError` means that the pool was closed
-        during the call.
+        The calling thread releases the GIL while it waits. An exception of the function keeps its type and has the
+        worker's traceback as a note. `WorkerError` means that the process died. `FeedClosedError` means that the pool
+        was closed during the call.
         """
         return self._handles[worker].call(block, task)
 
@@ -64,9 +64,9 @@ class ProcessPool:
         self._handles[worker].restart()
 
     def close(self) -> None:
-        """End every process within seconds; a thread that waits in `run` gets `FeedClosedError`."""
+        """End all workers within seconds. Threads that wait in `run` get `FeedClosedError`."""
         self._closed.set()
-        with self._closing:
+        with self._close_lock:
             running = [handle for handle in self._handles if not handle.has_ended]
             for handle in running:
                 handle.request_exit()

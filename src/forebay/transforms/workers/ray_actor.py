@@ -1,4 +1,4 @@
-"""The Ray actor of a worker: loads one job and runs it for every task."""
+"""The Ray actor of a worker, which loads one job and runs it for every task."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ __all__ = ["OpenedRayJob", "RayJobProtocol", "RayRequest", "RayWorker", "WorkerI
 
 
 class RayJobProtocol(Protocol):
-    """A job that the pool sends to each worker once."""
+    """A job that the pool sends once to each worker."""
 
     @property
     def name(self) -> str: ...
@@ -26,20 +26,21 @@ class RayJobProtocol(Protocol):
 
 
 class OpenedRayJob(Protocol):
-    """A job on its worker.
+    """A job that a worker has opened.
 
-    An exception of user code is part of the result and is not raised.
+    If user code raises an exception, the job returns the exception as part of its result.
     """
 
     @property
     def missing_reason(self) -> str:
-        """Reason why the worker cannot read the rows itself; empty if it can."""
+        """Reason why the worker cannot read the rows itself; "" if it can."""
         ...
 
     def __call__(self, task: Any, stored: Any, pieces: Sequence[Any]) -> Any:
         """Run a task and return its result.
 
-        The result is one value, or a list of `RayRequest.num_returns` values if that is not 1.
+        `stored` is the value of the request's reference, or None. If `RayRequest.num_returns` is not 1, the result is
+        a list of that many values.
         """
         ...
 
@@ -49,21 +50,21 @@ class RayRequest:
     """One call of a worker."""
 
     task: Any
-    references: list[Any] = field(default_factory=list)  # object references that the worker fetches from Ray's store
+    references: list[Any] = field(default_factory=list)  # at most one reference to an object in Ray's store
     pieces: Sequence[Any] = ()  # data of the task, sent as separate arguments
-    num_returns: int = 1
+    num_returns: int = 1  # number of values that the job returns
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker reports after its start."""
+    """The place, the versions and the state that a worker reports after its start."""
 
-    node: str
+    node: str  # IP address
     node_id: str
     pid: int
     versions: dict[str, str]
     failure: Failure | None  # why the job could not be loaded
-    missing_reason: str
+    missing_reason: str  # see `OpenedRayJob`
 
     def __str__(self) -> str:
         return f"Ray worker (pid {self.pid} on {self.node})"
@@ -76,7 +77,7 @@ def versions() -> dict[str, str]:
 
 
 class RayWorker:
-    """The class of the Ray actor."""
+    """The class of the Ray actor. If it cannot load the job, `info` reports the failure."""
 
     def __init__(self, payload: bytes) -> None:
         self._job: OpenedRayJob | None = None
@@ -89,15 +90,16 @@ class RayWorker:
             self._failure = Failure.of(error)
 
     def info(self) -> WorkerInfo:
-        """Report where the worker runs and whether it loaded its job."""
+        """Return where the worker runs and whether it loaded its job."""
         missing_reason = self._job.missing_reason if self._job is not None else ""
         node, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
         return WorkerInfo(node, node_id, os.getpid(), versions(), self._failure, missing_reason)
 
     def run(self, task: Any, references: list[Any], *pieces: Any) -> Any:
-        """Run a task.
+        """Run a task and return its result.
 
-        The references come in a list: Ray would fetch bare references again for each task, which costs 0.5 ms.
+        References are passed inside a list, so that Ray does not resolve them. The worker gets a value once and keeps
+        it; Ray would get it again for each task, which takes 0.5 ms.
         """
         assert self._job is not None
         if references != self._references:

@@ -12,23 +12,24 @@ from forebay.transforms.workers.ray_actor import RayRequest, RayWorker, WorkerIn
 
 __all__ = ["ActorHandle", "validate_worker"]
 
-# "SPREAD" also keeps a worker out of the placement group of a Ray Train worker that runs the feed.
-OPTIONS = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+# "SPREAD" also keeps an actor out of the placement group of a Ray Train worker that runs the feed.
+ACTOR_OPTIONS = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
 
 
 class ActorHandle:
-    """One actor from start to end.
+    """One actor, from its start to its end.
 
-    A thread of Ray calls `on_started` with the info of the worker, or with the exception if the worker died.
+    When the worker is ready, a thread of Ray calls `on_started` with its info. If the worker died before, the thread
+    passes the exception instead.
     """
 
     def __init__(self, payload: Any, on_started: Callable[["ActorHandle", WorkerInfo | Exception], None]) -> None:
-        self.tickets: list[object] = []  # one object per assigned task, to identify it; the actor runs the first task
+        self.tickets: list[object] = []  # one object to identify each assigned task; the actor runs the first task
         self.is_lost = False
         self._info: WorkerInfo | None = None
-        self._actor = ray.remote(RayWorker).options(**OPTIONS).remote(payload)
-        self._started = self._actor.info.remote()
-        self._started.future().add_done_callback(lambda future: on_started(self, _outcome(future)))
+        self._actor = ray.remote(RayWorker).options(**ACTOR_OPTIONS).remote(payload)
+        self._info_reference = self._actor.info.remote()
+        self._info_reference.future().add_done_callback(lambda future: on_started(self, _result_or_error(future)))
 
     @property
     def is_ready(self) -> bool:
@@ -54,15 +55,16 @@ class ActorHandle:
     def kill(self) -> None:
         """End the actor; do nothing if it has already ended."""
         self.is_lost = True
-        with suppress(Exception):  # the program left the cluster, or the actor never started: Ray ends it then
+        # `ray.kill` fails if the program left the cluster or the actor never started. Ray then ends the actor itself.
+        with suppress(Exception):
             if ray.is_initialized():
                 ray.kill(self._actor)
 
 
 def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
-    """Return an error if the worker cannot run the job.
+    """Return an error if the worker cannot run the job, else None.
 
-    The error then holds for every other worker too.
+    The same error would occur in every other worker.
     """
     own_versions = versions()
     if info.versions != own_versions:
@@ -80,7 +82,7 @@ def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
     return error
 
 
-def _outcome(future: "Future[WorkerInfo]") -> WorkerInfo | Exception:
+def _result_or_error(future: "Future[WorkerInfo]") -> WorkerInfo | Exception:
     try:
         return future.result()
     except Exception as error:

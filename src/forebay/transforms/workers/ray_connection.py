@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster: current, at RAY_ADDRESS, or a new local one."""
+"""Connection to a Ray cluster: the current one, the one at RAY_ADDRESS, or a new local one."""
 
 import logging
 import os
@@ -11,12 +11,12 @@ from forebay.errors import ClusterError
 
 __all__ = ["ClusterResources", "connect"]
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0  # seconds to wait for a TCP connection to RAY_ADDRESS
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterResources:
-    """All CPUs of a cluster, its free CPUs, and its nodes."""
+    """The number of CPUs, free CPUs and nodes of a cluster."""
 
     cpus: int
     free_cpus: int
@@ -45,9 +45,9 @@ def _join(address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Open a TCP connection to the address.
+    """Raise ClusterError if no server answers at the address.
 
-    Ray itself waits two minutes for an address that does not answer.
+    Without this check, Ray would wait two minutes.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():

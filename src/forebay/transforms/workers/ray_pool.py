@@ -1,7 +1,7 @@
 """A pool of Ray workers that survives the loss of workers and nodes.
 
-A worker is an actor with one CPU. If a worker is lost, the pool starts another one on any node with room, and gives the
-tasks of the lost worker to the remaining workers. A task must therefore return the same result each time it runs.
+A worker is an actor with one CPU. If a worker is lost, the pool starts another worker on any node with a free CPU, and
+the other workers run the tasks of the lost worker again. A task must therefore return the same result each time.
 """
 
 import threading
@@ -22,11 +22,11 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["RayPool"]
 
-MAX_DEATHS_PER_TASK = 5  # after this many workers died while they ran one task, the pool reports the task as the cause
+MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task; then `run` raises an error
 MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready; then the feed ends with an error
 START_SECONDS = 120.0  # how long `run` waits while no worker is ready
 RELEASE_SECONDS = 1.0  # how long `close` waits until the CPUs of its workers are free again
-POLL_SECONDS = 10.0  # how often a waiting thread checks whether the pool was closed
+POLL_SECONDS = 10.0  # interval at which a waiting thread checks whether the pool was closed
 
 _LOST_WORKER_ERRORS = (
     ray_exceptions.RayActorError,
@@ -39,23 +39,23 @@ _LOST_WORKER_ERRORS = (
 
 
 class RayPool:
-    """Ray workers that hold one job; any number of threads may call `run`."""
+    """Ray workers that run tasks of one job. Any number of threads may call `run`."""
 
     def __init__(self, job: RayJobProtocol, workers: int) -> None:
         self._name = function_name(job)
         self._payload = ray.put(_dump_job(job))
         self._changed = threading.Condition()
         self._closed = False
-        self._fatal: Exception | None = None
-        self._lost = self._retried = self._early_deaths = 0
+        self._fatal_error: Exception | None = None
+        self._lost_workers = self._retried_tasks = self._early_deaths = 0
         self._in_flight_nbytes = self._most_in_flight_nbytes = 0
         self._workers = [self._start_worker() for _ in range(workers)]
 
     def run(self, make_request: Callable[[WorkerInfo], RayRequest], *, nbytes: int) -> tuple[list[Any], WorkerInfo]:
-        """Run one task; return its results and the worker that ran it.
+        """Run one task, and return its results and the info of the worker that ran it.
 
-        The pool calls `make_request` for the chosen worker, and again if that worker is lost. `nbytes` is the size of
-        request and results together.
+        The pool calls `make_request` with the chosen worker. If that worker is lost, the pool chooses another worker
+        and calls `make_request` again. `nbytes` is the size of request and results together.
         """
         deaths = 0
         while True:
@@ -78,16 +78,16 @@ class RayPool:
         with self._changed:
             return {
                 "workers": sum(worker.is_ready for worker in self._workers),
-                "lost_workers": self._lost,
-                "retried_tasks": self._retried,
+                "lost_workers": self._lost_workers,
+                "retried_tasks": self._retried_tasks,
                 "in_flight_nbytes": self._in_flight_nbytes,
                 "most_in_flight_nbytes": self._most_in_flight_nbytes,
             }
 
     def close(self) -> None:
-        """End every worker, and wait briefly until their CPUs are free.
+        """End all workers, and wait briefly until their CPUs are free for the next feed.
 
-        The next feed counts free CPUs. A thread that waits in `run` gets `FeedClosedError`.
+        Threads that wait in `run` get `FeedClosedError`.
         """
         with self._changed:
             if self._closed:
@@ -104,15 +104,17 @@ class RayPool:
     # Running tasks
 
     def _acquire_worker(self) -> tuple[ActorHandle, object]:
-        """Wait for a ready worker, and return the one with the fewest tasks."""
+        """Wait for a ready worker. Return the worker with the fewest tasks, and a ticket for the task."""
         ticket, deadline = object(), time.monotonic() + START_SECONDS
         with self._changed:
             while True:
                 self._raise_if_unusable()
                 self._replace_lost_workers()
-                ready = [one for one in self._workers if one.is_ready and len(one.tickets) < TASKS_PER_WORKER]
-                if ready:
-                    worker = min(ready, key=lambda one: len(one.tickets))
+                available = [
+                    worker for worker in self._workers if worker.is_ready and len(worker.tickets) < TASKS_PER_WORKER
+                ]
+                if available:
+                    worker = min(available, key=lambda worker: len(worker.tickets))
                     worker.tickets.append(ticket)
                     return worker, ticket
                 self._changed.wait(POLL_SECONDS)
@@ -131,20 +133,20 @@ class RayPool:
 
     def _release_worker(self, worker: ActorHandle, ticket: object) -> None:
         with self._changed:
-            if not worker.is_lost:  # the first ticket of a lost worker must still identify the task it ran
+            if not worker.is_lost:  # of a lost worker, the first ticket must still identify the task that it ran
                 worker.tickets.remove(ticket)
             self._changed.notify_all()
 
     def _count_lost_task(self, worker: ActorHandle, ticket: object, error: Exception) -> bool:
-        """Count a lost result; return whether the worker ran this task when it was lost."""
+        """Count a task to run again. Return whether the worker ran this task when it was lost."""
         with self._changed:
             self._raise_if_unusable()
-            self._retried += 1
+            self._retried_tasks += 1
             if isinstance(error, ray_exceptions.ObjectLostError):  # only the result is lost
                 return True
             if not worker.is_lost:
                 worker.is_lost = True
-                self._lost += 1
+                self._lost_workers += 1
         return worker.tickets[0] is ticket
 
     def _count_in_flight(self, nbytes: int) -> None:
@@ -155,14 +157,14 @@ class RayPool:
     def _raise_if_unusable(self) -> None:
         if self._closed:
             raise FeedClosedError(f"the feed was closed while Ray workers ran {self._name}.")
-        if self._fatal is not None:  # a new exception for each thread, because threads add notes to it
-            raise type(self._fatal)(*self._fatal.args) from self._fatal.__cause__
+        if self._fatal_error is not None:  # raise a new exception in each thread, because threads add notes to it
+            raise type(self._fatal_error)(*self._fatal_error.args) from self._fatal_error.__cause__
         if not ray.is_initialized():
             raise ClusterError(
                 "this program left its Ray cluster (ray.shutdown) while a feed used it. Close the feed first."
             )
 
-    # Starting workers. A thread of Ray reports a death, so the threads in `run` start the replacements.
+    # Starting workers. A thread of Ray reports lost workers, and threads in `run` start other workers.
 
     def _start_worker(self) -> ActorHandle:
         return ActorHandle(self._payload, self._on_worker_started)
@@ -170,22 +172,22 @@ class RayPool:
     def _replace_lost_workers(self) -> None:
         for index, worker in enumerate(self._workers):
             if worker.is_lost:
-                worker.kill()  # a worker that is only unreachable must not continue
+                worker.kill()  # an unreachable worker may still run
                 self._workers[index] = self._start_worker()
 
     def _on_worker_started(self, worker: ActorHandle, outcome: WorkerInfo | Exception) -> None:
-        """Record that a worker is ready, or that it died before it was."""
+        """Record that a worker is ready, or that it died before it was ready."""
         with self._changed:
             if self._closed:
                 return
             if isinstance(outcome, Exception):
-                self._lost += 1
+                self._lost_workers += 1
                 self._early_deaths += 1
                 worker.is_lost = True
-                self._fatal = self._fatal or self._start_error(outcome)
+                self._fatal_error = self._fatal_error or self._start_error(outcome)
             else:
                 self._early_deaths = 0
-                self._fatal = self._fatal or validate_worker(outcome, self._name)
+                self._fatal_error = self._fatal_error or validate_worker(outcome, self._name)
                 worker.info = outcome
             self._changed.notify_all()
 
@@ -220,7 +222,7 @@ def _no_worker_message() -> str:
 
 
 def _free_cpus() -> float:
-    """Return the free CPUs; 0 if the cluster does not answer."""
+    """Return the number of free CPUs of the cluster; 0 if the cluster does not answer."""
     if not ray.is_initialized():
         return 0.0
     try:

@@ -115,7 +115,7 @@ def wait_until_no_cpu_is_free(seconds=120):
 @contextmanager
 def workers_with_path(folder):
     """Let workers of feeds created in this context search this folder first for packages."""
-    before = ray_actor_handle.OPTIONS
-    ray_actor_handle.OPTIONS = before | {"runtime_env": {"env_vars": {"PYTHONPATH": str(folder)}}}
+    before = ray_actor_handle.ACTOR_OPTIONS
+    ray_actor_handle.ACTOR_OPTIONS = before | {"runtime_env": {"env_vars": {"PYTHONPATH": str(folder)}}}
     yield
-    ray_actor_handle.OPTIONS = before
+    ray_actor_handle.ACTOR_OPTIONS = before
