@@ -34,9 +34,10 @@ def open_arrow(
     decode: ColumnDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> ColumnsSource:
-    """Open one Arrow file as a dict of its columns, without reading data.
+    """Open one Arrow file as a source, without reading its data.
 
-    The file may have the IPC file format or the IPC stream format. `open_parquet` describes the options.
+    A row is a dict with one array per column. The file may have the IPC file format or the IPC stream format.
+    `open_parquet` describes the options.
     """
     mapped_file = MappedFile(path)
     memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
@@ -157,7 +158,7 @@ def _parse_row_count(message: Any) -> int:
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field of a FlatBuffers table, or 0 if the field is missing."""
+    """Return the position of a field in a FlatBuffers table, or 0 if missing."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     (vtable_nbytes,) = struct.unpack_from("<H", data, vtable)
     entry = 4 + 2 * number

@@ -57,7 +57,7 @@ def _open_table(path: PathName, spec: Tree | None, delimiter: str | None, header
 def _read_header(
     file: MappedFile, line_index: LineIndex, delimiter: str | None, header: Header
 ) -> tuple[int, list[str], int]:
-    """Return the number of the first line of data, the column names and the number of columns.
+    """Return the number of the first data line, the column names and their count.
 
     Without a header, the list of names is empty.
     """

@@ -126,7 +126,10 @@ def _count_columns(path: Path, leaf: ArraySpec, name: str) -> int:
 def _find_named_columns(
     path: Path, names: Sequence[str], specs: Sequence[ArraySpec], structure: Structure
 ) -> dict[int, int]:
-    """Return a dict from scalar leaf to the column of the same name, both as numbers."""
+    """Return the number of the column with the name of each scalar leaf.
+
+    The keys are the numbers of the leaves.
+    """
     named_columns = {}
     for leaf, (spec, name) in enumerate(zip(specs, structure.paths, strict=True)):
         if spec.shape == () and name in names:

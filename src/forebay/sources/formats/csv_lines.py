@@ -1,7 +1,8 @@
-"""An index of the lines of a text file, which uses a few megabytes for a file of any size.
+"""An index of the lines of a text file.
 
-The index stores the offset of every `step`-th line. If there are too many offsets, the scan drops every second offset
-and doubles the step. To find a line, the index reads from the nearest stored offset before that line.
+It uses a few megabytes for a file of any size. The index stores the offset of every `step`-th line. If there are too
+many offsets, the scan drops every second offset and doubles the step. To find a line, the index reads from the nearest
+stored offset before that line.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,10 @@ _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineIndex:
-    """Finds the lines of one file. Empty lines at the end of the file do not count."""
+    """Finds the lines of one file.
+
+    Empty lines at the end of the file do not count.
+    """
 
     offsets: np.ndarray[Any, np.dtype[np.int64]]  # first byte of line `step * i`
     step: int

@@ -91,7 +91,10 @@ class _RecordReader:
 
 
 class _RecordCache:
-    """Caches the records of a small table. Parses a block when one of its rows is gathered."""
+    """Caches the records of a small table.
+
+    The first gather of a row parses the block that contains it.
+    """
 
     def __init__(self, length: int, columns: CsvColumns) -> None:
         # The operating system allocates memory for a page when it is first written.

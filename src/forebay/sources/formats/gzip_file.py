@@ -1,7 +1,8 @@
-"""Files that are compressed with gzip as a whole. Forebay decompresses them into memory when it opens them.
+"""Files that are compressed with gzip as a whole.
 
-A gzip stream must be decompressed from its beginning, so random reads are impossible. A `GunzippedFile` has the same
-reading methods as a `MappedFile`. A limit bounds its memory.
+Forebay decompresses such a file into memory when it opens the file. A gzip stream must be decompressed from its
+beginning, so random reads are impossible. A `GunzippedFile` has the same reading methods as a `MappedFile`. A limit
+bounds its memory.
 """
 
 import gzip

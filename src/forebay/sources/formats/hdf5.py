@@ -43,9 +43,9 @@ def open_hdf5(
     group: str = "/",
     max_held_nbytes: int = 2**30,
 ) -> ColumnsSource:
-    """Open one HDF5 file as a dict of its datasets, without reading data.
+    """Open one HDF5 file as a source, without reading its data.
 
-    The keys are names such as `x` or `train/x`.
+    A row is a dict with one array per dataset. The keys are names such as `x` or `train/x`.
 
     `members=["x", "y"]` selects datasets. `group="train"` opens only that group. With `spec=`, the names of its leaves
     select datasets, which must match the spec. A chunk is decompressed when its rows are first needed. At most
@@ -62,7 +62,10 @@ def open_hdf5(
 
 @contextmanager
 def _open_h5_file(path: Path) -> Iterator[Any]:
-    """Open a file with h5py. The file stays open unless the `with` block raises an error."""
+    """Open a file with h5py.
+
+    The file stays open unless the `with` block raises an error.
+    """
     h5_file = None
     try:
         h5_file = h5py.File(path, "r")
@@ -77,7 +80,7 @@ def _open_h5_file(path: Path) -> Iterator[Any]:
 
 
 def _find_datasets(path: Path, h5_file: Any, group: str) -> dict[str, Any]:
-    """Return all datasets in a group by name, in the order in which h5py visits them."""
+    """Return all datasets in a group by name, in the order of h5py."""
     group_node = h5_file.get(group)
     if not isinstance(group_node, h5py.Group):
         raise SourceError(f"{path} has no group {group!r}. It has {', '.join(map(repr, h5_file)) or 'nothing'}.")

@@ -23,7 +23,7 @@ _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 def stores_numpy_values(dataset: Any) -> bool:
-    """Return whether this file contains the values, in a type that NumPy represents in the same way."""
+    """Return whether the values are in this file, in a representation of NumPy."""
     if dataset.is_virtual or dataset.external:
         return False
     try:
@@ -40,7 +40,7 @@ def can_decompress(dataset: Any) -> bool:
 class Hdf5Chunks:
     """Finds and decompresses the chunks of one dataset.
 
-    The indices of its first element identify a chunk.
+    A chunk is identified by the indices of its first element.
     """
 
     def __init__(self, file: MappedFile, name: str, dataset: Any) -> None:
@@ -144,6 +144,9 @@ def _list_filters(dataset: Any) -> list[tuple[int, Any]]:
 
 
 def _unshuffle(data: Any, itemsize: int) -> Array:
-    """Undo the shuffle filter, which stores the first bytes of all values, then the second bytes, and so on."""
+    """Undo the shuffle filter.
+
+    The filter stores the first bytes of all values, then the second bytes, and so on.
+    """
     planes = np.frombuffer(data, np.uint8).reshape(itemsize, -1)
     return np.ascontiguousarray(planes.T).reshape(-1)

@@ -27,7 +27,7 @@ _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, 
 class ImageDecoder:
     """Decodes images to uint8 arrays of one shape: height, width, channels.
 
-    With `size` or `channels`, it converts all images. Otherwise all images must have those of the first image.
+    All images must have the size and the channels of the first image, unless `size` or `channels` converts them.
 
     An image is a path or an open file. `name` is its name in error messages.
     """
@@ -39,11 +39,8 @@ class ImageDecoder:
             raise SpecError(f"channels={channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
         if size is not None and (len(size) != 2 or min(size) < 1):
             raise SpecError(f"size={size!r} is not a size. Pass (height, width).")
-        self._first_name, self._has_size_option, self._has_channels_option = (
-            name,
-            size is not None,
-            channels is not None,
-        )
+        self._first_name = name
+        self._has_size_option, self._has_channels_option = size is not None, channels is not None
         with _open_image(name, first) as image:
             height, width = size or (image.height, image.width)
             self._shape = (int(height), int(width), channels or _count_channels(name, image))

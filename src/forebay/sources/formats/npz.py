@@ -36,12 +36,12 @@ __all__ = ["NpzSource", "open_npz", "validate_member_size"]
 
 
 def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
-    """Open one `.npz` file as a dict of its members, without reading their data.
+    """Open one `.npz` file as a source, without reading its data.
 
-    `members=["x", "y"]` selects members. With `spec=`, the names of its leaves select members, which must match the
-    spec. Members written by `numpy.savez` are mapped and use no memory. Members written by `savez_compressed` are
-    inflated when a row is first needed. They stay in memory until the source is closed. In a source of many files, the
-    file pool may close a file earlier.
+    A row is a dict with one array per member. `members=["x", "y"]` selects members. With `spec=`, the names of its
+    leaves select members, which must match the spec. Members written by `numpy.savez` are mapped and use no memory.
+    Members written by `savez_compressed` are inflated when a row is first needed. They stay in memory until the source
+    is closed. In a source of many files, the file pool may close a file earlier.
     """
     file = MappedFile(path)
     zip_members = {member.name: member for member in list_members(file)}
@@ -106,17 +106,17 @@ class NpzSource(AbstractSource):
         )
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the memory of the members, or an empty list if a member is deflated."""
+        """Return the memory of the members, or [] if a member is deflated."""
         regions = [member.memory() for member in self._members]
         return list(chain(*regions)) if all(regions) else []
 
     def file_extents(self) -> list[list[FileExtent]]:
-        """Return the file extents of the members, or an empty list if a member is deflated."""
+        """Return the file extents of the members, or [] if a member is deflated."""
         arrays = [member.array for member in self._members if isinstance(member, _StoredMember)]
         return self._file.file_extents(locate_extents(arrays)) if len(arrays) == len(self._members) else []
 
     def close(self) -> None:
-        """Release the file and the inflated members. Gathers that still run keep them until they end."""
+        """Release the file and the inflated members when no gather uses them."""
         self._members, self._deflated_members = [], []
 
     def _describe_reads(self) -> tuple[ChunkPolicy, Decision | None]:

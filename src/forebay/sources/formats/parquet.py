@@ -29,11 +29,12 @@ def open_parquet(
     decode: ColumnDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> ColumnsSource:
-    """Open one Parquet file as a dict of its columns, without reading data.
+    """Open one Parquet file as a source, without reading its data.
 
-    Columns of numbers and of lists of one length become leaves. If the column type does not define the length, `spec=`
-    must define it. `columns=["x", "y"]` selects columns. `decode={"image": function}` converts each value of a column
-    to an array. At most `max_held_nbytes` of decompressed row groups stay in memory.
+    A row is a dict with one array per column. A column contains numbers, or lists of numbers of one length. If the
+    column type does not define the length, `spec=` must define it. `columns=["x", "y"]` selects columns.
+    `decode={"image": function}` converts each value of a column to an array. At most `max_held_nbytes` of decompressed
+    row groups stay in memory.
     """
     mapped_file = MappedFile(path)
     parquet_file = _ParquetFile(mapped_file)

@@ -100,7 +100,9 @@ _POSIX_MAGIC = b"ustar\0"
 
 
 def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int, int]] | None:
-    """Return name, offset and size of each file, or None for an unusual or damaged archive.
+    """Return name, offset and size of each file.
+
+    Return None for an unusual or damaged archive.
 
     This parser lists an archive 8 to 9 times faster than the standard library's `tarfile`. It supports only common
     POSIX and GNU headers. For other archives, the caller uses `tarfile`, which also reports errors.

@@ -67,7 +67,7 @@ class FeatureColumn:
 def make_column(
     name: str, record: bytes, feature: Feature, user_spec: ArraySpec | None, decode: Callable[[bytes], Any] | None
 ) -> FeatureColumn:
-    """Make the column of a feature, with the spec of its value in the first record.
+    """Make the column of a feature. The first record determines its spec.
 
     A single number becomes a scalar, unless `user_spec` has an axis.
     """
@@ -107,9 +107,9 @@ class RecordLayout:
             for start, stop in feature.spans:
                 # The top bit of each byte of a varint marks the end of the number, so it belongs to the layout.
                 fixed_bits[start:stop] = 0x80 if feature.kind == "int64" else 0
-        self._positions = np.flatnonzero(fixed_bits)
-        self._bits = fixed_bits[self._positions]
-        self._expected = data[self._positions] & self._bits
+        self._fixed_positions = np.flatnonzero(fixed_bits)
+        self._fixed_bits = fixed_bits[self._fixed_positions]
+        self._expected_bytes = data[self._fixed_positions] & self._fixed_bits
         self._spans = [features[column.name].spans[0] for column in columns]
         self._columns = columns
 
@@ -126,7 +126,9 @@ class RecordLayout:
 
         All records must have the length of the layout.
         """
-        has_layout: Array = np.all((records[:, self._positions] & self._bits) == self._expected, axis=1)
+        has_layout: Array = np.all(
+            (records[:, self._fixed_positions] & self._fixed_bits) == self._expected_bytes, axis=1
+        )
         return has_layout
 
     def write(self, records: Array, positions: Array, out: Sequence[Array]) -> None:

@@ -60,7 +60,7 @@ def open_tfrecord(
 def _open_records(path: PathName, max_held_nbytes: int) -> ReadableFile:
     """Map a TFRecord file, or decompress a gzip file.
 
-    The length of the first record may equal the magic bytes of gzip. The checksum of the length shows the difference.
+    The length of the first record may begin with the magic bytes of gzip, so test the checksum of the length first.
     """
     file = MappedFile(path)
     head = file.read(0, _HEAD_NBYTES)

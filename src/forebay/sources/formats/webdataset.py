@@ -145,11 +145,8 @@ def _make_decoder(
 ) -> _Decoder:
     """Make the decoder of an extension. The first sample determines shape and dtype."""
     member = first_sample.members[extension]
-    name, data, suffix = (
-        _describe_member(file, member),
-        file.read(member.offset, member.nbytes),
-        extension.rpartition(".")[2],
-    )
+    name, data = _describe_member(file, member), file.read(member.offset, member.nbytes)
+    suffix = extension.rpartition(".")[2]
     if decode is not None:
         return _FunctionDecoder(lambda _, data: decode(data), name, data)
     if suffix in _IMAGE_EXTENSIONS:

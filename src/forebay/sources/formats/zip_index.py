@@ -1,4 +1,4 @@
-"""An index of the members of a zip archive. Building it reads no data of the members."""
+"""An index of the members of a zip archive, built without reading their data."""
 
 import struct
 import zipfile

@@ -1,4 +1,4 @@
-"""The cache tier on local disk: one file per block, in a folder that processes share.
+"""The cache tier on local disk: one file per block, in a shared folder.
 
 To store a block, a process takes a lock and creates a temporary file of the full length. This reserves the bytes in the
 shared budget. The process then writes the block and renames the file. The file ends with a checksum, which `load`

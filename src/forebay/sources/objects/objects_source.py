@@ -121,9 +121,9 @@ class ObjectsSource(AbstractSource):
             if isinstance(rows, slice):
                 yield [planner.ranges_for_slice(rows.start, rows.stop) for planner in self._planners]
             else:
-                ordered, limit = np.sort(rows), self._prefetch_nbytes // 2
+                sorted_rows, limit = np.sort(rows), self._prefetch_nbytes // 2
                 planned = zip(self._planners, whole_blocks, strict=True)
-                yield [planner.ranges_for_rows(ordered, blocks, limit_nbytes=limit) for planner, blocks in planned]
+                yield [planner.ranges_for_rows(sorted_rows, blocks, limit_nbytes=limit) for planner, blocks in planned]
 
     def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
         """Return the sorted numbers of the blocks to read whole.
@@ -132,14 +132,14 @@ class ObjectsSource(AbstractSource):
         """
         if not len(rows):
             return rows
-        cheaper = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
-        others = np.setdiff1d(np.unique(planner.find_blocks(rows)), cheaper, assume_unique=True)
-        is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in others.tolist()], bool)
+        cheaper_blocks = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
+        other_blocks = np.setdiff1d(np.unique(planner.find_blocks(rows)), cheaper_blocks, assume_unique=True)
+        is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in other_blocks.tolist()], bool)
         # If the tier fails, these blocks use the prefetch budget, so do not exceed it. Later windows cache more.
         free_nbytes = min(self._reader.free_tier_nbytes, self._prefetch_nbytes)
-        to_cache = others[~is_local]
-        to_cache = to_cache[np.cumsum(planner.block_nbytes(to_cache)) <= free_nbytes]
-        return np.sort(np.concatenate([cheaper, others[is_local], to_cache]))
+        blocks_to_cache = other_blocks[~is_local]
+        blocks_to_cache = blocks_to_cache[np.cumsum(planner.block_nbytes(blocks_to_cache)) <= free_nbytes]
+        return np.sort(np.concatenate([cheaper_blocks, other_blocks[is_local], blocks_to_cache]))
 
     def _choose_shuffle_blocks(self, cache_nbytes: int) -> ShuffleBlocks | None:
         """Return the shuffle blocks, or None if every order is fast.
@@ -162,13 +162,13 @@ class ObjectsSource(AbstractSource):
 
 
 def _make_planners(objects: Sequence[StoredObject], layouts: Sequence[ObjectLayout]) -> list[RangePlanner]:
-    rows = [layout.length for layout in layouts]
+    row_counts = [layout.length for layout in layouts]
     columns = [
         RecordColumn(column.leaves, column.record, tuple(layout.columns[number].offset for layout in layouts))
         for number, column in enumerate(layouts[0].columns)
         if column.record.itemsize  # rows of zero bytes need no reads
     ]
-    return [RangePlanner(column, objects, rows) for column in columns]
+    return [RangePlanner(column, objects, row_counts) for column in columns]
 
 
 def _copy_rows(
@@ -190,9 +190,13 @@ def _copy_rows(
 def _copy_slice(
     column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: slice, targets: Sequence[Array]
 ) -> None:
-    for number, (first, stop) in enumerate(zip(ranges.first_rows.tolist(), ranges.stop_rows.tolist(), strict=True)):
+    for range_number, (first, stop) in enumerate(
+        zip(ranges.first_rows.tolist(), ranges.stop_rows.tolist(), strict=True)
+    ):
         low, high = max(first, rows.start), min(stop, rows.stop)
-        records = np.ndarray((stop - first,), column.record, held_ranges[number].array(), ranges.offsets[number])
+        records = np.ndarray(
+            (stop - first,), column.record, held_ranges[range_number].array(), ranges.offsets[range_number]
+        )
         for leaf, target in zip(column.fields(records), targets, strict=True):
             make_gather(leaf)(slice(low - first, high - first), target[low - rows.start : high - rows.start])
 
@@ -201,26 +205,29 @@ def _copy_rows_directly(
     column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Array, target: Array
 ) -> None:
     nbytes = column.record.itemsize
-    owners = find_parts(rows, ranges.first_rows)
-    starts = (rows - ranges.first_rows[owners]) * nbytes + np.asarray(ranges.offsets)[owners]
+    range_numbers = find_parts(rows, ranges.first_rows)
+    starts = (rows - ranges.first_rows[range_numbers]) * nbytes + np.asarray(ranges.offsets)[range_numbers]
     sources, out = [held_range.array().data for held_range in held_ranges], target.reshape(-1).view(np.uint8).data
-    for position, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist(), strict=True)):
-        out[position * nbytes : (position + 1) * nbytes] = sources[owner][start : start + nbytes]
+    for position, (range_number, start) in enumerate(zip(range_numbers.tolist(), starts.tolist(), strict=True)):
+        out[position * nbytes : (position + 1) * nbytes] = sources[range_number][start : start + nbytes]
 
 
 def _copy_scattered(
     column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
 ) -> None:
-    """Copy the rows of each range to a buffer, then from there to the targets in the order of `rows`."""
+    """Copy rows range by range to a buffer, then in the requested order to the targets."""
     order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    record_bytes = np.dtype((np.void, column.record.itemsize))
-    buffer = np.empty(len(rows), record_bytes)
-    for owner, part in split_runs(find_parts(ordered, ranges.first_rows)):
-        first, count = ranges.first_rows[owner], int(ranges.stop_rows[owner] - ranges.first_rows[owner])
-        records = np.ndarray((count,), record_bytes, held_ranges[owner].array(), ranges.offsets[owner])
+    sorted_rows = rows[order]
+    bytes_dtype = np.dtype((np.void, column.record.itemsize))
+    buffer = np.empty(len(rows), bytes_dtype)
+    for range_number, part in split_runs(find_parts(sorted_rows, ranges.first_rows)):
+        first, count = (
+            ranges.first_rows[range_number],
+            int(ranges.stop_rows[range_number] - ranges.first_rows[range_number]),
+        )
+        records = np.ndarray((count,), bytes_dtype, held_ranges[range_number].array(), ranges.offsets[range_number])
         # mode="clip" lets take() write to `out` directly; the default mode writes to a temporary array first.
-        records.take(ordered[part] - first, out=buffer[part], mode="clip")
+        records.take(sorted_rows[part] - first, out=buffer[part], mode="clip")
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
     records = np.ndarray((len(rows),), column.record, buffer)

@@ -25,7 +25,7 @@ _MAX_SKIPPED = 1024  # keys; a limit, because keys of groups of other feeds are 
 class PrefetchedGroup:
     """The byte ranges of one group, held in memory until `release`.
 
-    `range_sets` and `held` have one entry per column.
+    `range_sets` and `held_ranges` have one entry per column.
     """
 
     row_count: int
@@ -117,7 +117,7 @@ class Prefetcher(LookAhead):
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Mark a group that a worker thread reads itself, so that the prefetcher does not hold it."""
+        """Do not prefetch a group, because a worker thread reads it itself."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 

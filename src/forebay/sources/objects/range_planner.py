@@ -165,7 +165,7 @@ class RangePlanner:
         return _make_range_set(self._block_starts[blocks], self._block_stops[blocks], ranges)
 
     def _range_of_block(self, block: int) -> tuple[ByteRange, int]:
-        """Return the byte range of a block, and the offset of its first row in that range."""
+        """Return the byte range of a block, and its first row's offset in the range."""
         range_and_offset = self._block_ranges.get(block)
         if range_and_offset is None:
             first, stop = int(self._block_starts[block]), int(self._block_stops[block])
@@ -177,7 +177,7 @@ class RangePlanner:
         return _make_range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
 
     def _byte_range(self, first: int, stop: int, *, is_block: bool) -> tuple[ByteRange, int]:
-        """Return the byte range of rows, and the offset of the first row in that range.
+        """Return the byte range of rows, and the first row's offset in the range.
 
         The block of a small object is the whole object, so that its MD5 can be verified.
         """

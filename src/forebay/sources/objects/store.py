@@ -68,7 +68,7 @@ class ObjectStore:
             self._raise_store_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
 
     def check_md5(self, stored_object: StoredObject, actual: str) -> None:
-        """Raise an error if the MD5 of the bytes differs from the one that the store reports.
+        """Raise an error if an MD5 differs from the MD5 that the store reports.
 
         Do nothing if the store reports none.
         """
@@ -173,6 +173,6 @@ class ObjectStore:
 
 
 def _open_file_system(url: str, options: dict[str, Any]) -> Any:
-    # By default, fsspec shares a file system between callers. A shared one would return old listings, and other users
-    # of it would get our settings.
+    # By default, fsspec shares a file system object between callers. A shared object would return old listings, and
+    # other callers would get our settings.
     return url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)[0]
