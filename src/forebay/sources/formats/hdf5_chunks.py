@@ -23,7 +23,7 @@ _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 def stores_numpy_values(dataset: Any) -> bool:
-    """Return whether the values are in this file, in a representation of NumPy."""
+    """Return whether the values are in this file, in the binary form of NumPy."""
     if dataset.is_virtual or dataset.external:
         return False
     try:
@@ -83,7 +83,7 @@ class Hdf5Chunks:
                 region[...] = chunk[tuple(map(slice, region.shape))]
 
     def _chunk_infos(self) -> dict[tuple[int, ...], Any]:
-        """Return h5py's record of each stored chunk. Only the first call queries the library."""
+        """Return h5py's `StoreInfo` of each chunk in the file. Only the first call queries h5py."""
         with self._lock:
             if self._infos is None:
                 infos: dict[tuple[int, ...], Any] = {}

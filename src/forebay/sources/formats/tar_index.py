@@ -37,7 +37,7 @@ class Sample:
     The extension is the part of the name after the first dot: `jpg`, `cls`, `seg.png`.
     """
 
-    key: str
+    key: str  # folder and name up to the first dot
     members: dict[str, TarMember]
 
 
@@ -120,7 +120,7 @@ def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int,
         if type_flag in _FILE_TYPES:
             files.append((_parse_name(header), start, size))
         elif not (
-            type_flag in _FOLDER_TYPE or (type_flag in _EXTENDED_TYPE and _is_irrelevant(memory[start : start + size]))
+            type_flag in _FOLDER_TYPE or (type_flag in _EXTENDED_TYPE and _can_ignore(memory[start : start + size]))
         ):
             return None
         headers.append(header)
@@ -139,7 +139,7 @@ def _parse_name(header: bytes) -> str:
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
 
 
-def _is_irrelevant(extended_header: bytes) -> bool:
+def _can_ignore(extended_header: bytes) -> bool:
     return not any(field in extended_header for field in _RELEVANT_FIELDS)
 
 
