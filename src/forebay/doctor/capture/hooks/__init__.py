@@ -1,1 +1,4 @@
-"""Hooks: one package for each framework. The session imports it after the script has imported the framework."""
+"""Hooks: one package for each framework.
+
+The session imports it after the script has imported the framework.
+"""

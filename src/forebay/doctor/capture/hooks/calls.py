@@ -1,4 +1,4 @@
-"""Helpers for hooks that need more than `Patches.hook`: a condition, nested recording, or events of their own."""
+"""Helpers for hooks that need more than `Patches.hook`, such as a condition or nested recording."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -47,7 +47,10 @@ def hook_call(
 
 
 def run_guarded(ledger: Ledger, api: str, function: Callable[..., None], *args: Any) -> None:
-    """Call `function`, a part of a hook. Its error becomes a note, because the script must not see it."""
+    """Call `function`, a part of a hook.
+
+    Its error becomes a note, because the script must not see it.
+    """
     try:
         function(*args)
     except Exception as error:
@@ -63,7 +66,10 @@ def record_call(
     nbytes: int = 0,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Write an event for a call. Do nothing if no user line is on the stack, as in a thread of the framework."""
+    """Write an event for a call.
+
+    Do nothing if no user line is on the stack, as in a thread of the framework.
+    """
     line = ledger.lines.current_line()
     if line >= 0:
         ledger.write(kind, api, line, call.start, call.end, nbytes, detail=detail)

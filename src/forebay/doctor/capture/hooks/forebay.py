@@ -1,4 +1,4 @@
-"""Hooks for Forebay: how long the loop waits for each batch of a feed, and how long user maps run."""
+"""Hooks for Forebay: the waits for batches of a feed, and times of user maps."""
 
 from functools import partial
 from typing import Any
@@ -25,7 +25,10 @@ def install(patches: Patches) -> None:
 
 
 def _describe_batch(by_epoch: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
-    """Return the description of a batch. It is cached, because all batches of an epoch have the same one."""
+    """Return the description of a batch.
+
+    It is cached, because all batches of an epoch have the same one.
+    """
     if epoch not in by_epoch:
         plan = epoch._feed.plan
         plan_input = plan.input

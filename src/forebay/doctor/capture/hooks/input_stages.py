@@ -1,4 +1,4 @@
-"""Input pipelines: the time of user functions inside them, and facts that the Keras and TensorFlow hooks share."""
+"""A timer for user functions in input pipelines, and facts that several hooks share."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -59,7 +59,10 @@ class DatasetFacts:
 
 
 class FitCounter:
-    """Counts calls of `Model.fit`. A call creates an iterator for each epoch; the count tells which call did."""
+    """Counts calls of `Model.fit`.
+
+    A call creates an iterator for each epoch; the count tells which call did.
+    """
 
     def __init__(self) -> None:
         self.count = 0

@@ -34,7 +34,10 @@ _stride_random = Random(0)
 
 
 class ThreadOps:
-    """The operations of one thread in the current span, and when to sample next. Times are nanoseconds."""
+    """The operations of one thread in the current span, and when to sample next.
+
+    Times are nanoseconds.
+    """
 
     __slots__ = (
         "by_line",
@@ -69,12 +72,18 @@ class ThreadOps:
         return max(1, self.op_count // max(1, self.span_count))
 
     def skip_op(self, end: int) -> None:
-        """Count an operation that is not sampled. The calling time of a sample starts at the end stored here."""
+        """Count an operation that is not sampled.
+
+        The calling time of a sample starts at the end stored here.
+        """
         self.ops_until_sample -= 1
         self.last_end = end
 
     def add_sample(self, line: int, start: int, end: int, dispatch_ns: int = 0) -> None:
-        """Add a sampled operation. `dispatch_ns` is the part of the call that counts as calling time."""
+        """Add a sampled operation.
+
+        `dispatch_ns` is the part of the call that counts as calling time.
+        """
         stride, spent_ns, calling_ns = self.stride, end - start, start - self.last_end
         calling_ns = calling_ns if calling_ns < MAX_CALLING_NS else 0
         counts = self.by_line.get(line)
@@ -89,7 +98,10 @@ class ThreadOps:
         counts[4] = end
 
     def choose_next_sample(self, end: int) -> None:
-        """Choose the next operation to sample at random. A fixed stride could hit the same line in every iteration."""
+        """Choose the next operation to sample at random.
+
+        A fixed stride could hit the same line in every iteration.
+        """
         interval_ns = max(1, (end - self.last_sample_end) // self.stride)
         cost_ns = min(max(perf_counter_ns() - end, SAMPLE_COST_BOUNDS_NS[0]), SAMPLE_COST_BOUNDS_NS[1])
         self.sample_cost_ns += (cost_ns - self.sample_cost_ns) >> 3
@@ -134,7 +146,7 @@ class OpCounter:
         return line
 
     def postpone_sample(self, ops: ThreadOps) -> None:
-        """Postpone the next sample of a thread if counting has ended, or if the ledger is off or paused."""
+        """Postpone the next sample if counting has ended or the ledger is off or paused."""
         if not self.is_on or not self.ledger.is_on:
             ops.ops_until_sample = NEVER_SAMPLE
         elif self.ledger.paused_until:
@@ -161,7 +173,7 @@ class OpCounter:
         self.is_on = False
 
     def _ends_span(self, ops: ThreadOps, line: int, now: int) -> bool:
-        """Whether the span ends before this operation; if possible, where an iteration of the loop starts."""
+        """Whether the span ends before this operation. Most spans end where an iteration starts."""
         elapsed_ns = now - ops.span_start
         if elapsed_ns <= SPAN_NS:
             return False
@@ -171,7 +183,10 @@ class OpCounter:
         return ops.exact_ops_left > 0 or ops.loop.starts_at(line)
 
     def _record_timed_span(self, ops: ThreadOps, end: int, line: int) -> None:
-        """While steps are timed, write one event for as many operations as a mean span has; sample none of them."""
+        """Write the event of a span while steps are timed.
+
+        The span has as many operations as an earlier span had on average. The operations are not sampled.
+        """
         count = ops.ops_per_span
         ops.ops_until_sample = count - 1
         self.ledger.write(EventKind.OPS, self.api, line, end, end, detail={"count": count})
@@ -181,7 +196,7 @@ MIN_ITERATIONS = 3  # a line that occurs less often is not in a loop
 
 
 class LoopDetector:
-    """Finds the line at which each iteration of a loop starts, from the lines of consecutive operations."""
+    """Finds the line at which iterations of a loop start, from the lines of operations."""
 
     def __init__(self) -> None:
         self._arrival_counts: dict[int, int] = {}  # line -> how often it followed a different line
@@ -200,6 +215,9 @@ class LoopDetector:
         return self._first_line in (-1, line)
 
     def _find_first_line(self) -> int:
-        """Return the earliest of the lines that recur least often. Lines of an inner loop recur more often."""
+        """Return the earliest of the lines that recur least often.
+
+        Lines of an inner loop recur more often.
+        """
         recurring = {line: count for line, count in self._arrival_counts.items() if count >= MIN_ITERATIONS}
         return min(recurring, key=lambda line: recurring[line], default=-1)

@@ -1,4 +1,7 @@
-"""A proxy that replaces a function and forwards everything to it. Subclasses change only the call."""
+"""A proxy that replaces a function and forwards everything to it.
+
+Subclasses change only the call.
+"""
 
 import sys
 from functools import update_wrapper
@@ -33,7 +36,7 @@ class FunctionProxy:
         return self if instance is None else MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
-        """Compare equal to the original, so that caches keyed by the proxy work after the hooks are removed."""
+        """Compare equal to the original, so that caches with a proxy as key stay valid."""
         return other is self or bool(other == self._original)
 
     def __hash__(self) -> int:

@@ -119,7 +119,7 @@ def _describe_array(array: Any) -> dict[str, Any]:
 
 
 def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
-    """Describe host data: its dtype, if the upload changes it, its fingerprint, and whether it is page-locked."""
+    """Describe host data: its dtype (if the upload changes it), page-lock and fingerprint."""
     if not isinstance(data, np.ndarray | np.generic):
         return {"from_dtype": type(data).__name__}
     detail: dict[str, Any] = {"from_dtype": str(data.dtype)} if data.dtype != dtype else {}
@@ -128,7 +128,7 @@ def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
 
 
 def _describe_pinning(data: Any) -> dict[str, bool]:
-    """Return whether the data is in page-locked memory of CuPy; {} if another library owns the memory."""
+    """Return whether CuPy has page-locked the data; {} if another library owns the memory."""
     owner = data
     while isinstance(owner, np.ndarray):
         owner = owner.base

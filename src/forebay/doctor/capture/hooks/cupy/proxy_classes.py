@@ -42,7 +42,10 @@ def hook_class(
 
 
 class _MethodHooks:
-    """Makes the hooks of one API, and switches them off at the end, because their objects outlive the session."""
+    """Makes the hooks of one API, and switches them off when profiling ends.
+
+    Objects of a proxy class outlive the session, so their hooks cannot be removed.
+    """
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._ledger: Ledger = patches.ledger
@@ -82,7 +85,7 @@ def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
     """Return a subclass of `original` with the given attributes."""
 
     def reduce(self: Any, protocol: Any) -> Any:
-        """Pickle an object of the original class, so that the file can be loaded without Forebay."""
+        """Pickle an object of the original class, so that loading does not need Forebay."""
         create, args, *state = original.__reduce_ex__(self, protocol)
         uses_new = create is copyreg.__newobj__  # type: ignore[attr-defined]  # missing in typeshed
         create = original.__new__ if uses_new else create
@@ -92,5 +95,5 @@ def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
 
 
 def _is_proxy(cls: type) -> bool:
-    """Whether `cls` is a proxy; False for a class that the user derives from a proxy."""
+    """Whether `cls` is a proxy; False for user classes that derive from a proxy."""
     return "_is_proxy" in vars(cls)

@@ -65,7 +65,7 @@ def _describe_read(result: Any, array: Any, *_: Any, **__: Any) -> Description:
 
 
 def _describe_device_get(result: Any, x: Any) -> Description | None:
-    """Describe the read-back of a tree as one event, with the details of its largest array."""
+    """Describe the read-back of a tree as one event, with details of its largest array."""
     arrays = [leaf for leaf in jax.tree_util.tree_leaves(x) if isinstance(leaf, ArrayImpl)]
     if not arrays:
         return None

@@ -33,7 +33,10 @@ _EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()}) 
 
 
 def has_host_array(values: Iterable[Any]) -> bool:
-    """Whether any value is a NumPy array or scalar. Hot path, so it compares exact types."""
+    """Whether any value is a NumPy array or scalar.
+
+    Hot path, so it compares exact types.
+    """
     return not _EXACT_HOST_TYPES.isdisjoint(map(type, values))
 
 
@@ -52,7 +55,7 @@ def device_of(array: Any) -> str:
 
 
 def first_device(tree: Any) -> str | None:
-    """Return the device of the first JAX array in the result of a call; None if the call was traced."""
+    """Return the device of the first JAX array in a tree, or None."""
     return next((device_of(leaf) for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, ArrayImpl)), None)
 
 
@@ -62,7 +65,10 @@ def describe_array(array: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a cached dict, which all events with such an array share. Callers must not change it."""
+    """Return a cached dict, which all events with such an array share.
+
+    Callers must not change it.
+    """
     return {"device": _format_devices(sharding), "dtype": str(dtype), "shape": list(shape)}
 
 
@@ -73,7 +79,10 @@ def describe_converted(array: Any, data: Any) -> dict[str, Any]:
 
 
 def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
-    """Return the bytes that an upload of host arrays copies, and details of the largest array."""
+    """Return the bytes that an upload of host arrays copies, and its event's details.
+
+    The details are those of the largest array.
+    """
     nbytes = sum(array.size * _jax_dtype(array.dtype).itemsize for array in data)
     largest = max(data, key=_nbytes)
     dtype = _jax_dtype(largest.dtype)
@@ -82,7 +91,10 @@ def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, di
 
 
 def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
-    """Return the estimated end of an upload inside a call. All times are nanoseconds; `end` is that of the call."""
+    """Return the estimated end of an upload inside a call.
+
+    All times are nanoseconds; `end` is that of the call.
+    """
     return min(end, start + _NS_PER_UPLOAD + nbytes // _BYTES_PER_NS)
 
 
@@ -100,7 +112,7 @@ def _nbytes(array: Any) -> int:
 
 
 def _jax_dtype(dtype: Any) -> Any:
-    """Return the dtype to which JAX converts: 32 bits instead of 64, unless x64 is enabled."""
+    """Return the dtype after conversion by JAX, which has 32 bits unless x64 is enabled."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 

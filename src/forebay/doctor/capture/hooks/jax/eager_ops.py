@@ -55,7 +55,10 @@ def hook_operations(patches: Patches) -> None:
 
 
 def _function_names(module: Any) -> Iterator[str]:
-    """Yield the names of functions that may be operations. The hook checks whether a call returns an array."""
+    """Yield the names of functions that may be operations.
+
+    The hook checks whether a call returns an array.
+    """
     function_types = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
     for name, value in vars(module).items():
         if not name.startswith("_") and name not in _EXCLUDED_FUNCTIONS and isinstance(value, function_types):
@@ -112,9 +115,10 @@ class _EagerOps:
         return result
 
     def _on_operation(self, ops: ThreadOps, result: Any, start: int, end: int) -> None:
-        """Sample a call if a sample is due and the call returned an array. Other calls are not operations.
+        """Sample a call if a sample is due and the call returned an array.
 
-        JAX returns when the work is queued. The first `TINY_NS` of the call count as calling time.
+        A call that returned no array is not an operation. JAX returns when the work is queued, so the first `TINY_NS`
+        of the call count as calling time.
         """
         if ops.ops_until_sample:
             ops.skip_op(end)

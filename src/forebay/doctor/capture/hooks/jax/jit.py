@@ -100,9 +100,12 @@ class JittedFunction:
         )
 
     def _constants_nbytes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Return the bytes of arrays that JAX embedded as constants, from the trace that it has just cached."""
+        """Return the bytes of arrays that JAX has embedded in the compiled code as constants.
+
+        JAX has just cached the trace of this call, so `trace` does not run the user's function again.
+        """
         if jax.config.jax_disable_jit or not core.trace_state_clean():
-            return 0  # JAX has no cached trace, so `trace` would run the user's function again
+            return 0  # no trace is cached
         with suppress(Exception):
             return sum(int(constant.nbytes) for constant in self._original.trace(*args, **kwargs).jaxpr.consts)
         return 0
@@ -136,7 +139,7 @@ def _restore(owner: Any, name: str, proxy: "_JitProxy", original: Any) -> None:
 
 
 def is_tracing() -> bool:
-    """Whether this thread traces a function, so that operations are recorded in a graph and do not run."""
+    """Whether this thread traces a function, so that operations do not run now."""
     trace = None if _trace_context is None else _trace_context.trace
     if type(trace) is core.EvalTrace:
         return False  # the usual case
@@ -185,7 +188,10 @@ class _JitHooks:
         self._records_arguments = False
 
     def hook_jit(self, original: Any) -> Callable[..., Any]:
-        """Return a `jit` that returns proxies. Without a function argument, it returns a decorator, as JAX does."""
+        """Return a `jit` that returns proxies.
+
+        Without a function argument, it returns a decorator, as JAX does.
+        """
 
         def jit(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter_ns()

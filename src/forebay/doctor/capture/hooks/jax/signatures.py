@@ -91,7 +91,10 @@ def format_signature(signature: Signature) -> str:
 
 
 def _signature_of_static(value: Any) -> ArgumentSignature:
-    """Return the signature of a static argument. Only numbers are shown; other values may be private."""
+    """Return the signature of a static argument.
+
+    Only numbers are shown; other values may be private.
+    """
     text = repr(value) if isinstance(value, bool | int | float | None) else type(value).__name__
     return ArgumentSignature((), "", (), hash(value), text)
 
@@ -105,7 +108,10 @@ def _signature_of_traced(value: Any) -> ArgumentSignature:
 
 
 def _dtype_name(leaf: Any) -> str:
-    """Return the dtype, or the type of a Python value. "weak" marks a dtype that adapts to other operands."""
+    """Return the dtype, or the type of a Python value.
+
+    "weak" marks a dtype that adapts to other operands.
+    """
     dtype = getattr(leaf, "dtype", None)
     weak = " weak" if getattr(leaf, "weak_type", False) else ""
     return type(leaf).__name__ if dtype is None else f"{dtype}{weak}"

@@ -35,7 +35,10 @@ class _TransformProxy(FunctionProxy):
 
     @property  # type: ignore[misc]  # typeshed declares an attribute; Python also accepts a property
     def __class__(self) -> Any:
-        """Return the proxy class. Libraries that pickle functions would otherwise treat the proxy as a function."""
+        """Return the proxy class.
+
+        Libraries that pickle functions would otherwise treat the proxy as a function.
+        """
         return _TransformProxy
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

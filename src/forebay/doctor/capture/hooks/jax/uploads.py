@@ -46,7 +46,7 @@ def hook_uploads(patches: Patches) -> None:
 
 
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
-    """Describe the upload of host data; None for device arrays and lists of them, and while JAX traces."""
+    """Describe the upload of host data; None for (lists of) device arrays and traced calls."""
     data = args[0] if args else kwargs.get("a", kwargs.get("object"))
     if not isinstance(result, ArrayImpl) or is_tracing() or isinstance(_first_leaf(data), jax.Array):
         return None
@@ -62,7 +62,7 @@ def _first_leaf(data: Any) -> Any:
 def _record_put(
     ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record one event for all arrays that came from the host, and one for all that came from another device."""
+    """Record one event for all uploaded arrays, and one for all arrays from other devices."""
     if is_tracing():
         return
     tree = args[0] if args else kwargs["x"]
@@ -83,7 +83,10 @@ def _describe_move(old: Any, new: Any) -> dict[str, Any]:
 
 
 class _JnpUploadProxy(FunctionProxy):
-    """Replaces a function of `jnp` and records calls with NumPy arguments. The check takes 0.3 us."""
+    """Replaces a function of `jnp` and records calls with NumPy arguments.
+
+    The check takes 0.3 us.
+    """
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)
@@ -94,7 +97,7 @@ class _JnpUploadProxy(FunctionProxy):
 
 
 def _array_arguments(args: tuple[Any, ...]) -> Any:
-    """Return the positional arguments, or the items of the first one if it is a list, as in `jnp.stack`."""
+    """Return the positional arguments, or the items of a list argument as in `jnp.stack`."""
     return args[0] if args and type(args[0]) in (list, tuple) else args
 
 

@@ -69,7 +69,10 @@ class _StepHooks:
         return hook
 
     def hook_train_begin(self, original: Any) -> Any:
-        """Count a `fit` that was called before the hooks were installed, because a callback started the session."""
+        """Hook the start of training, to detect a `fit` that the hooks have missed.
+
+        A callback may start the session inside `fit`.
+        """
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             if not self._depth:

@@ -58,7 +58,7 @@ def _add_dataset_facts(call: HookedCall) -> None:
 
 
 def _read_facts(adapter: Any) -> dict[str, Any]:
-    """Return the loader, rows per batch and workers of an adapter, as details of input events."""
+    """Return the details of input events: loader, rows per batch and workers of an adapter."""
     facts: dict[str, Any] = {"loader": _LOADERS.get(type(adapter).__name__, "generator")}
     rows, dataset = getattr(adapter, "batch_size", None), getattr(adapter, "py_dataset", None)
     facts |= {"batch_rows": rows} if rows else {}

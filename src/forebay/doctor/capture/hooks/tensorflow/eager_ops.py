@@ -1,4 +1,4 @@
-"""Hooks for eager operations of TensorFlow: how many each user line starts, and what they upload or move."""
+"""Hooks for eager operations of TensorFlow: their number for each user line, and their transfers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -59,7 +59,10 @@ class EagerOps:
             self._transfers.record_moves(name, _inputs_of_type(inputs, EagerTensor), result, line, start, end)
 
     def _classify(self, name: str, *, is_plain: bool) -> None:
-        """Update `plain_ops`. The hook examines every call of the other operations, so as to miss no transfer."""
+        """Update `plain_ops`.
+
+        The hook examines every call of the other operations, so as to miss no transfer.
+        """
         if not is_plain:
             self._plain_calls[name] = 0
             self.plain_ops.discard(name)
@@ -75,7 +78,7 @@ class EagerOps:
 
 
 def hook_operations(patches: Patches, eager_ops: EagerOps) -> None:
-    """Hook both entry points: the fast path, and the fallback for inputs that the fast path rejects."""
+    """Hook both entry points: the fast path, and the fallback for inputs that it rejects."""
     patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_hook_fast_path, eager_ops), api=API)
     patches.replace(execute, "execute", partial(_hook_fallback, eager_ops), api=API)
     patches.add_undo(eager_ops.counter.stop, api=API)
@@ -133,7 +136,10 @@ def _make_recorded_call(eager_ops: EagerOps) -> Callable[..., Any]:
 
 
 def _are_on_several_devices(inputs: Any, result: Any) -> bool:
-    """Whether the tensors are on more than one device. Hot path on machines with several devices."""
+    """Whether the tensors are on more than one device.
+
+    Hot path on machines with several devices.
+    """
     device = None
     for value in (*inputs, *result) if type(result) is list else (*inputs, result):
         if type(value) is EagerTensor:
@@ -144,7 +150,10 @@ def _are_on_several_devices(inputs: Any, result: Any) -> bool:
 
 
 def _inputs_of_type(inputs: Any, kind: type) -> Iterator[Any]:
-    """Yield the inputs of one type, also from lists as in `tf.concat`. Stop at the first attribute name, a string."""
+    """Yield the inputs of one type, also from lists as in `tf.concat`.
+
+    Stop at the first attribute name, a string.
+    """
     for value in inputs:
         if type(value) is kind:
             yield value

@@ -37,7 +37,10 @@ Shape = tuple[int, ...]
 
 
 class XlaShapes:
-    """Stores the argument shapes of each function that XLA compiles. XLA compiles again for each new shape."""
+    """Stores the argument shapes of each function that XLA compiles.
+
+    XLA compiles again for each new shape.
+    """
 
     def __init__(self) -> None:
         self._known_shapes: WeakKeyDictionary[Any, set[tuple[Shape, ...]]] = WeakKeyDictionary()  # by function
@@ -125,7 +128,10 @@ class _TraceThread(threading.local):
 
 
 class _TraceHooks:
-    """Records traces, and the size of the arrays that they embed. Nested traces belong to the outermost one."""
+    """Records traces, and the size of the arrays that they embed.
+
+    Nested traces belong to the outermost one.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -133,7 +139,7 @@ class _TraceHooks:
         self._moves = GraphMoveRecorder(ledger)
 
     def record_moves(self, call: HookedCall) -> None:
-        """Record the tensors that a call moves between devices, according to the first trace of the function."""
+        """Record the tensors that a call moves between devices, according to the function's first trace."""
         graph, self._thread.graph = self._thread.graph, None
 
         def find_graph_moves() -> Iterator[GraphMove]:

@@ -20,7 +20,7 @@ _READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp
 
 
 class _IndexOption:
-    """A number as an option of the profiler, which ignores `int` but accepts objects with `__index__`."""
+    """An option of the profiler, which ignores `int` but accepts objects with `__index__`."""
 
     def __init__(self, number: int) -> None:
         self._number = number

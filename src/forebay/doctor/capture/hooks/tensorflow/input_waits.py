@@ -50,7 +50,10 @@ class InputWaits:
         self._is_done = False  # the trace has stopped or cannot start
 
     def on_call(self, iterator: Any, start: int, end: int) -> None:
-        """Add a call of a compiled function with an iterator argument. Start or stop the trace if it is due."""
+        """Add a call of a compiled function with an iterator argument.
+
+        Start or stop the trace if it is due.
+        """
         line = self._ledger.lines.current_line()
         if self._is_done or line < 0:
             return
@@ -64,7 +67,10 @@ class InputWaits:
             self._start()
 
     def stop_if_due(self, now: int) -> None:
-        """Stop the trace if it has reached a limit. Other hooks call this too, in case such calls end early."""
+        """Stop the trace if it has reached a limit.
+
+        Other hooks call this too, in case such calls end early.
+        """
         trace = self._trace
         if trace is not None and (now - trace.start > MAX_NS or len(self._calls) >= MAX_CALLS):
             self.stop()
@@ -76,7 +82,10 @@ class InputWaits:
             run_guarded(self._ledger, API, lambda: self._reads.extend(trace.stop()))
 
     def finish(self) -> None:
-        """Write the events. Call this when profiling ends, so that the step detector does not receive old events."""
+        """Write the events.
+
+        Call this when profiling ends, so that the step detector does not receive old events.
+        """
         self.stop()
         run_guarded(self._ledger, API, self._write)
 
@@ -88,7 +97,10 @@ class InputWaits:
             self._ledger.note(f"{API} are not recorded: {type(error).__name__}: {error}")
 
     def _write(self) -> None:
-        """Write an event for each read inside a traced call. The hooks of iterators record all other reads."""
+        """Write an event for each read inside a traced call.
+
+        The hooks of iterators record all other reads.
+        """
         calls = iter(self._calls)
         call = next(calls, None)
         for read in self._reads:

@@ -14,7 +14,10 @@ MAX_DATASETS = 100  # examined datasets of one pipeline
 
 
 class Pipelines:
-    """Facts about datasets. A pipeline starts at a root; each stage is a dataset made from other datasets."""
+    """Facts about datasets.
+
+    A pipeline starts at a root; each stage is a dataset made from other datasets.
+    """
 
     def __init__(self) -> None:
         self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by dataset
@@ -26,14 +29,20 @@ class Pipelines:
         self._facts[dataset] = facts
 
     def add_stage(self, dataset: Any, **facts: Any) -> None:
-        """Add the facts of a stage, also to the events of its roots. The fact "works" is only for `describe`."""
+        """Add the facts of a stage, also to the events of its roots.
+
+        The fact "works" is only for `describe`.
+        """
         self._facts[dataset] = facts
         event_facts = {name: value for name, value in facts.items() if name != "works"}
         for ancestor in _with_ancestors(dataset):
             self._root_details.get(ancestor, {}).update(event_facts)
 
     def describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event. A prefetch counts only if no later stage does work."""
+        """Return the detail of an input event.
+
+        A prefetch counts only if no later stage does work.
+        """
         detail: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
         does_later_stage_work = False
         for stage in _with_ancestors(dataset):  # from the last stage to the first

@@ -1,4 +1,4 @@
-"""Finds the public function of TensorFlow or Keras that a user line called, from the stack."""
+"""Finds the public TensorFlow or Keras function that a user line called, from the stack."""
 
 import sys
 from pathlib import Path
@@ -73,7 +73,7 @@ def _search_frames(outer: FrameType, inner: FrameType | None, default: str) -> P
 
 
 def _public_name(frame: FrameType) -> str | None:
-    """Return the public name of the function that a frame runs; None if it is not public."""
+    """Return the public name of a frame's function; None if the function is not public."""
     code = frame.f_code
     owner, _, method = code.co_qualname.rpartition(".")
     if owner == "DatasetV2":
@@ -86,7 +86,7 @@ def _public_name(frame: FrameType) -> str | None:
 
 
 def _exported_name(function: Any) -> str | None:
-    """Return the shortest of the names under which TensorFlow exports a function; None if there are none."""
+    """Return the shortest name under which TensorFlow exports a function; None if it does not."""
     if not callable(function):
         return None
     names = getattr(tf_decorator.unwrap(function)[1], "_tf_api_names", ())

@@ -19,7 +19,10 @@ def format_signature(function_type: Any) -> str:
 
 
 def retrace_reason(function_type: Any, earlier_types: Iterable[Any]) -> str:
-    """Return "first", or how the type differs from the most similar earlier one; "" if unknown."""
+    """Return why no earlier trace matches: "first", "value", "dtype" or "shape"; "" if unknown.
+
+    The function is compared with the most similar of the earlier types.
+    """
     earlier_leaves = [tuple(_leaves_of(earlier_type)) for earlier_type in earlier_types]
     if not earlier_leaves:
         return "first"

@@ -33,7 +33,7 @@ class ElementType(NamedTuple):
     is_integer: bool
 
     def is_bookkeeping(self, nbytes: int) -> bool:
-        """Whether a tensor of this type and size holds axes, indices or shapes, not training data."""
+        """Whether a tensor of this type and size holds indices or shapes, not training data."""
         return self.is_integer and nbytes < MIN_DATA_NBYTES
 
 
@@ -50,7 +50,10 @@ def describe_tensor(tensor: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(device: str, datatype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a cached dict, which all events with such a tensor share. Callers must not change it."""
+    """Return a cached dict, which all events with such a tensor share.
+
+    Callers must not change it.
+    """
     return {"device": _short_name(device), "dtype": element_type_of(datatype).name, "shape": list(shape)}
 
 

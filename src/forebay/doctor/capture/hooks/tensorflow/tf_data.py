@@ -87,7 +87,10 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall
 
 
 def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
-    """Store the facts of a stage. A rule reports serial maps, so store the line of such a map too."""
+    """Store the facts of a stage.
+
+    A rule reports serial maps, so store the line of such a map too.
+    """
     facts = {name: value for name, value in read_facts(call).items() if value is not None}
     if facts.pop("is_serial", False):
         facts["mapped_at"] = ledger.lines.current_line()

@@ -61,7 +61,10 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
 
 
 class Transfers:
-    """Records the uploads and moves that operations cause. `api` is the API name of the hooked operations."""
+    """Records the uploads and moves that operations cause.
+
+    `api` is the API name of the hooked operations.
+    """
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._patches, self._api = patches, api
@@ -100,7 +103,7 @@ class Transfers:
         self._patches.ledger.add(kind, api, start, end=end, nbytes=nbytes, detail=detail, line=line)
 
     def _measure_ns_per_byte(self, array: Any, line: int, name: str) -> float:
-        """Convert the array once more to measure the speed, but only once for each line and operation."""
+        """Return the conversion time, which is measured once for each line and operation."""
         if (line, name) not in self._ns_per_byte:
             start = perf_counter_ns()
             EagerTensor(array, context.context().device_name, None)
@@ -115,13 +118,16 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _stays_on_host(tensor: Any) -> bool:
-    """Whether TensorFlow keeps such a tensor on the host: a handle, or axes, indices and shapes."""
+    """Whether TensorFlow keeps such a tensor on the host: a handle, indices or a shape."""
     element = element_type_of(tensor._datatype_enum())
     return not element.is_data or element.is_bookkeeping(nbytes_of(tensor))
 
 
 def _describe_move(name: str, tensor: Any, output: Any) -> tuple[EventKind, str, dict[str, Any]]:
-    """Return kind, API name and detail. `tf.identity` is an upload or a read-back; all else is a move."""
+    """Return kind, API name and detail.
+
+    `tf.identity` is an upload or a read-back; all else is a move.
+    """
     source, target = device_of(tensor), device_of(output)
     if name == IDENTITY and target.startswith("CPU") and not source.startswith("CPU"):
         return EventKind.DOWNLOAD, "tf.identity", describe_tensor(tensor)

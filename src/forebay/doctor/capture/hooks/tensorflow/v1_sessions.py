@@ -32,9 +32,9 @@ API = "Session.run"
 
 
 class _SessionThread(threading.local):
-    """Passes a call from the hook of `_do_run` to the hook of `run`, in each thread."""
+    """The state of one thread."""
 
-    graph_run: HookedCall | None = None  # the `_do_run` call inside the current `Session.run` call
+    graph_run: HookedCall | None = None  # the `_do_run` call of the current `Session.run` call
 
 
 def hook_sessions(patches: Patches) -> None:

@@ -102,7 +102,10 @@ def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _describe_module(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    """Describe the move of a model. It is part of the setup, not an upload in a step."""
+    """Describe the move of a model.
+
+    It is part of the setup, not an upload in a step.
+    """
     first_parameter = next(args[0].parameters(), None)
     device = {} if first_parameter is None else {"device": str(first_parameter.device)}
     return EventKind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **device}

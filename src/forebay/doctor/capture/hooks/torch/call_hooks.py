@@ -1,4 +1,7 @@
-"""Proxies that replace functions of PyTorch and record their calls. The script never sees errors of a proxy."""
+"""Proxies that replace functions of PyTorch and record their calls.
+
+The script never sees errors of a proxy.
+"""
 
 import sys
 import threading
@@ -46,7 +49,10 @@ class TorchProxy(FunctionProxy):
         self._innermost_original = getattr(original, "_innermost_original", original)
 
     def switch_off(self) -> None:
-        """Only forward calls from now on. Code with a reference to a removed proxy still calls it."""
+        """Only forward calls from now on.
+
+        Code with a reference to a removed proxy still calls it.
+        """
         self.is_on = False
 
     def __eq__(self, other: object) -> Any:
@@ -58,7 +64,10 @@ class TorchProxy(FunctionProxy):
         return hash(self._innermost_original)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle only the name. Loading returns the object that then has this name: a proxy or the original."""
+        """Pickle only the name.
+
+        Loading returns the object that then has this name: a proxy or the original.
+        """
         return resolve_name, (self._name,)
 
 
@@ -97,7 +106,7 @@ class TorchHooks:
         self.replace(owner, name, api, partial(CallHook, api=api, describe=describe))
 
     def replace(self, owner: Any, name: str, api: str, make: Callable[[Any, str, "TorchHooks"], TorchHook]) -> None:
-        """Replace `owner.name` by a hook, which `make` creates from the original, its name and this object."""
+        """Replace `owner.name` by the hook `make(original, qualified name, self)`."""
 
         def make_and_register(original: Any) -> TorchHook:
             hook = make(original, qualified_name(owner, name), self)
@@ -145,7 +154,10 @@ class CallHook(TorchHook):
 
 
 def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnReturn:
-    """Return a function that writes the event of a call. Internal calls on the host are not recorded."""
+    """Return a function that writes the event of a call.
+
+    Internal calls on the host are not recorded.
+    """
     ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

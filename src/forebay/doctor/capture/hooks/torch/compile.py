@@ -25,7 +25,7 @@ def hook_compile(hooks: TorchHooks) -> None:
 
 
 def name_of_function(function: Any) -> str:
-    """Return the name of a function, or of the class of another callable, such as a module."""
+    """Return the name of a function, or the class name of a module."""
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
@@ -41,6 +41,9 @@ def _describe_replay(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _hook_dynamo(hooks: TorchHooks) -> None:
-    """Install the hooks of the compiler. Their module is imported only now, because it imports the compiler."""
+    """Install the hooks of the compiler.
+
+    Their module is imported only now, because it imports the compiler.
+    """
     with hooks.guard(COMPILE):
         import_module(_DYNAMO_HOOKS).hook_dynamo(hooks)

@@ -1,4 +1,4 @@
-"""Hooks for DataLoader: how long the loop waits for a batch, and how long user code runs."""
+"""Hooks for DataLoader: the waits for batches, and times of user code in it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -48,7 +48,10 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 
 
 class _NextBatchHook(TorchHook):
-    """Records the wait for a batch. Conversions on the host inside it are not recorded separately."""
+    """Records the wait for a batch.
+
+    Conversions on the host inside it are not recorded separately.
+    """
 
     def __call__(self, iterator: Any) -> Any:
         hooks = self._hooks
@@ -74,7 +77,7 @@ class _NextBatchHook(TorchHook):
 
 
 class _FetchHook(TorchHook):
-    """Records how long the rows of a batch and their collation take, if the loader has no workers."""
+    """Records the time of making and collating rows, if the loader has no workers."""
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
         if not self.is_on or not self._hooks.ledger.is_on:
@@ -108,13 +111,19 @@ class _FetchHook(TorchHook):
             add(COLLATE, rows_end, end=end, detail=detail, line=self._find_line(collate_function))
 
     def _find_line(self, *functions: Any) -> int | None:
-        """Return the line of the first user function; None if there is none, for the line of the loop."""
+        """Return the line of the first user function, or None.
+
+        For None, the ledger uses the line of the loop.
+        """
         lines = (self._hooks.ledger.lines.line_of_function(function) for function in functions)
         return next((line for line in lines if line >= 0), None)
 
 
 def _nested_datasets(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset, the dataset that it wraps, and so on. Of several wrapped datasets, follow the first."""
+    """Yield a dataset, the dataset that it wraps, and so on.
+
+    Of several wrapped datasets, follow the first.
+    """
     for _ in range(MAX_NESTED_DATASETS):
         yield dataset
         inner = getattr(dataset, "dataset", None)
@@ -134,7 +143,7 @@ def _row_function(dataset: Any) -> Any:
 
 
 def _size_of(batch: Any) -> tuple[int, int | None]:
-    """Return the bytes of a batch, and the number of rows of its first tensor or array; None if unknown."""
+    """Return the bytes of a batch and its number of rows, or None if all leaves are scalars."""
     leaves = [leaf for leaf, _ in zip(_leaves_of(batch), range(MAX_LEAVES), strict=False)]
     rows = next((len(leaf) for leaf in leaves if len(leaf.shape)), None)
     return sum(leaf.nbytes for leaf in leaves), rows

@@ -1,4 +1,4 @@
-"""Hook for the ends of training steps: the calls of `step` of the script's first optimizer."""
+"""The hook for ends of training steps: the script's first optimizer ends them."""
 
 import weakref
 from time import perf_counter_ns
@@ -34,9 +34,9 @@ class _OptimizerSteps:
         self._handle = register_optimizer_step_post_hook(self._on_step)
 
     def remove(self) -> None:
-        """Remove the hook. While the hook runs, only switch it off, unless it is the last hook.
+        """Remove the hook, or only switch it off while it runs.
 
-        PyTorch iterates over a dict of hooks, and removing another item than the last would raise.
+        PyTorch then iterates over a dict of hooks, from which Python can remove only the last item.
         """
         self._is_on = False
         hooks = self._handle.hooks_dict_ref()

@@ -138,7 +138,10 @@ def _describe_count(tensor: Any) -> Description | None:
 
 
 def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Description:
-    """Describe a copy to `device`. The host converts dtypes, so only uploads have the new dtype."""
+    """Describe a copy to `device`.
+
+    The host converts dtypes, so only uploads have the new dtype.
+    """
     detail = _describe_tensor(source)
     if source.is_cpu:
         changes = {"device": _names[device], "dtype": _names[dtype], "from_dtype": detail["dtype"]}
@@ -164,12 +167,18 @@ def _describe_tensor(tensor: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
-    """Return a cached dict, which all events with such a tensor share. Callers must not change it."""
+    """Return a cached dict, which all events with such a tensor share.
+
+    Callers must not change it.
+    """
     return {"device": _names[device], "dtype": _names[dtype], "shape": list(shape)}
 
 
 def _nbytes_as(tensor: Any, dtype: Any) -> int:
-    """Return the bytes of the elements after conversion to `dtype`; of a sparse tensor, without indices."""
+    """Return the bytes of the elements as `dtype`.
+
+    Indices of a sparse tensor do not count.
+    """
     count = tensor._nnz() if tensor.is_sparse else tensor.numel()
     return count * dtype.itemsize  # type: ignore[no-any-return]  # a symbolic size while the compiler traces
 
