@@ -25,7 +25,7 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         callback.diagnosis.main
 
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    If the callback is passed to a second `fit`, it profiles that `fit` separately, from its first call on.
+    If the callback is passed to a second `fit`, it profiles that `fit` separately, from its first call of the callback.
     """
 
     _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling
@@ -41,10 +41,12 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
 
     @property
     def capture(self) -> Capture:
+        """The capture of the last profiled `fit`."""
         return self._last_watch().capture
 
     @property
     def diagnosis(self) -> Diagnosis:
+        """The diagnosis of the last profiled `fit`."""
         return self._last_watch().diagnosis
 
     @property
@@ -62,10 +64,12 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:
+        """Warn if this `fit` is not profiled."""
         if not self._is_profiling:
             warnings.warn("forebay: another watch is running, so this `fit` is not profiled.", stacklevel=2)
 
     def on_train_end(self, logs: Any = None) -> None:
+        """Stop profiling, save the HTML report if requested, and show the report."""
         if not self._is_profiling:
             return
         self.close()

@@ -43,14 +43,14 @@ class Watch:
 
     def __enter__(self) -> Self:
         if self._capture is not None:
-            raise CaptureError("this watch has ended. Call watch() again for another one.")
-        self._script_session = Session.covering_script()
+            raise CaptureError("this watch has ended. Call watch() again to profile another block.")
+        self._script_session = Session.find_script_session()
         if self._script_session is None:
             self._session.start()
         else:  # record with that session, because only one session can run at a time
             self._script_session.ledger.note(
-                "watch() reports everything that `forebay doctor` has recorded so far, because it profiles the whole "
-                "script."
+                "watch() reports everything that `forebay doctor` has recorded so far, because `forebay doctor` "
+                "profiles the whole script."
             )
         return self
 

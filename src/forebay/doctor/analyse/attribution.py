@@ -19,7 +19,7 @@ __all__ = ["NO_MATCH", "THREAD_ID_MASK", "match_calls", "match_events"]
 
 NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
-CLOCK_SLACK_NS = 3_000  # largest error between the clocks of host and device
+CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
 NEAREST_OPS_NS = 5_000_000  # largest distance between an operation and its OPS event
 LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy
 
@@ -65,10 +65,10 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 
 
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
-    """Return for each time the index of the nearest OPS event on the loop's thread, or NO_MATCH.
+    """Return the index of the OPS event nearest to each time, or NO_MATCH.
 
-    An OPS event covers some milliseconds of operations. The hooks record only some operations, so others may be queued
-    between two OPS events.
+    `thread` is the loop's thread. An OPS event covers some milliseconds of operations. The hooks record only some
+    operations, so others may be queued between two OPS events.
     """
     indices = np.array(
         [index for index, event in enumerate(events) if event.kind == EventKind.OPS and event.thread == thread], int
@@ -91,7 +91,7 @@ def _has_kind(event_of: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKi
 
 
 def _innermost_event(events: Sequence[LedgerEvent], threads: Any, times: Any) -> Any:
-    """Return for each time the index of the innermost event on the thread at the same index, or NO_MATCH."""
+    """Return the index of the innermost event at each time, or NO_MATCH. `threads` has one thread per time."""
     matches = np.full(len(times), NO_MATCH)
     event_threads = np.array([event.thread & THREAD_ID_MASK for event in events])
     for thread in np.unique(threads):
@@ -114,7 +114,7 @@ def _start_and_end_times(events: Sequence[LedgerEvent], indices: Any) -> tuple[A
 
 
 def _match_by_size(copies: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKind, ...], fallback: Any) -> Any:
-    """Return for each copy the index of an event with the same number of bytes, or its `fallback`."""
+    """Return for each copy the index of an event of equal size, or its `fallback`."""
     matches = fallback.copy()
     events_by_size: dict[int, list[int]] = {}
     for index, event in enumerate(events):

@@ -1,4 +1,7 @@
-"""Masks of copies that block a host call: the copying call, or a compiled call that fetches its batch."""
+"""Masks of copies that block a host call.
+
+A copy may block the call that copies, or a compiled call that fetches its batch.
+"""
 
 from typing import Any
 
@@ -10,7 +13,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
-CLOCK_SLACK_NS = 3_000  # largest difference between the clocks of host and device
+CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
 SMALL_COPY_NBYTES = 64 << 10  # bytes; CUDA copies smaller uploads to a staging buffer and returns (CUDA manual)
 
 

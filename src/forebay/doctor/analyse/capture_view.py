@@ -43,7 +43,7 @@ class CallSite:
         return sum(event.nbytes for event in self.events) / self.steps
 
     def values(self, name: str) -> list[Any]:
-        """Return the values of the key `name` in the details of the events that have it."""
+        """Return the values of the key `name` in the details of the events."""
         return [event.detail[name] for event in self.events if event.detail and name in event.detail]
 
     @property
@@ -65,10 +65,11 @@ class CaptureView:
 
     @cached_property
     def step_seconds(self) -> float:
-        """The step time in seconds: the median of the unprofiled steps, or of the profiled steps if those are too few.
+        """The step time in seconds.
 
-        If the loop runs ahead of the device, most steps are short and a few are very long. So the step time is at least
-        the time that the device needs for a step.
+        This is the median of the unprofiled steps or, if these are too few, of the profiled steps. If the loop runs
+        ahead of the device, most steps are short and a few are very long. So the step time is at least the time that
+        the device needs for a step.
         """
         measured = self.steps.seconds if self.steps else 0.0
         if self.steps is not None and self.unprofiled_seconds:
@@ -77,7 +78,7 @@ class CaptureView:
 
     @cached_property
     def profiling_overhead(self) -> float | None:
-        """The share by which profiling makes a step longer, such as 0.2 for 20 %; None if not measured."""
+        """The share by which profiling makes a step longer; None if not measured."""
         if self.steps is None or not self.unprofiled_seconds:
             return None
         return max(0.0, self.steps.seconds / median(self.unprofiled_seconds) - 1)
@@ -108,13 +109,13 @@ class CaptureView:
         """The call sites in the steps after the warm-up, longest time first."""
         if self.steps is None:
             return ()
-        inside = [event for event in self.capture.events if self.steps.start < event.end <= self.steps.end]
+        step_events = [event for event in self.capture.events if self.steps.start < event.end <= self.steps.end]
         groups: dict[tuple[str, str, int], list[LedgerEvent]] = {}
-        for event in inside:
+        for event in step_events:
             groups.setdefault((event.kind, event.api, event.line), []).append(event)
         sites = [
-            CallSite(EventKind(kind), api, self.line(number), tuple(events), len(self.steps))
-            for (kind, api, number), events in groups.items()
+            CallSite(EventKind(kind), api, self.line(line_index), tuple(events), len(self.steps))
+            for (kind, api, line_index), events in groups.items()
         ]
         return tuple(sorted(sites, key=lambda site: -site.seconds))
 
@@ -126,9 +127,9 @@ class CaptureView:
         """Return all events of these kinds, including those before the loop and in the warm-up."""
         return (event for event in self.capture.events if event.kind in kinds)
 
-    def line(self, number: int) -> Line | None:
+    def line(self, index: int) -> Line | None:
         """Return the line with this index in the capture; None if there is none."""
-        return self.capture.lines[number] if 0 <= number < len(self.capture.lines) else None
+        return self.capture.lines[index] if 0 <= index < len(self.capture.lines) else None
 
     @property
     def frameworks(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The cost of events per step on the loop's thread, and the gain of cures for them."""
+"""The cost of events per step on the loop's thread, and the gain of cures."""
 
 from collections.abc import Iterable
 from statistics import fmean, median
@@ -35,13 +35,16 @@ def rest_of_step(view: CaptureView, seconds: float) -> float:
 
 
 def unexplained_seconds(view: CaptureView) -> float:
-    """Return the seconds per step outside of events: Python, launches and, without a GPU, computation."""
+    """Return the seconds per step in no part of PARTS.
+
+    This is time of Python, of launches and, without a GPU, of computation.
+    """
     total = sum(view.host_parts.values())
     return view.step_seconds * view.host_parts[REST] / total if total else 0.0
 
 
 def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
-    """Return the least and the largest gain if `seconds` of each step overlap the rest of the step.
+    """Return the least and the largest gain if `seconds` overlap the rest of the step.
 
     Without a GPU both may need the same CPU cores, so the least gain is zero.
     """
@@ -50,9 +53,10 @@ def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
 
 
 def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[float, float]:
-    """Return the least and the largest gain of removing `calls` waits per step, which take `seconds`.
+    """Return the least and the largest gain of removing `calls` waits per step.
 
-    The waits overlap computation of the device, which remains. So the least gain is one round trip per call.
+    The waits take `seconds` per step. They overlap computation of the device, which remains. So the least gain is one
+    round trip per call.
     """
     most = min(seconds, rest_of_step(view, seconds))
     return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most

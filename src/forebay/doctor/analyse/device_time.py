@@ -55,7 +55,7 @@ def main_line(view: CaptureView, device_view: DeviceView, mask: Any) -> Line | N
 
 
 def main_kernel(device_view: DeviceView, mask: Any) -> str:
-    """Return the name of the kernel with the longest time of these operations; "" if there are none."""
+    """Return the name of the kernel with the longest time of these operations. "" if there are none."""
     name_index = _longest_label(device_view, device_view.operations["name"].astype(np.int64), mask)
     return device_view.names[name_index] if name_index is not None else ""
 
@@ -71,10 +71,10 @@ def count_threads(operations: Any) -> Any:
 
 
 def gain_on_device(view: CaptureView, device_view: DeviceView, low: float, high: float) -> tuple[float, float]:
-    """Return the least and the largest gain of reducing device work by `low` to `high` seconds per step.
+    """Return the least and the largest gain of reducing device work.
 
-    The least gain is the part of the reduction that exceeds the idle time of the device. The largest gain adds the time
-    of blocking calls.
+    A cure reduces device work by `low` to `high` seconds per step. The least gain is the part of the reduction that
+    exceeds the idle time of the device. The largest gain adds the time of blocking calls.
     """
     idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unprofiled step
     excess = max(0.0, high - idle)

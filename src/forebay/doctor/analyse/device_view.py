@@ -198,12 +198,12 @@ class DeviceView:
 
     @property
     def steps_done(self) -> float:
-        """The number of steps that the device executed; less than the recorded steps if the loop ran ahead."""
+        """The number of steps that the device executed. Less than `len(self)` if the loop ran ahead."""
         return min(float(len(self)), len(self.operations) / self.period) if self.period else float(len(self))
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, and no recorded call shows of which step."""
+        """Whether the device executes work of earlier steps, but no recorded call shows of which."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -212,7 +212,7 @@ class DeviceView:
 
     @cached_property
     def bound_seconds(self) -> float:
-        """The seconds in which the operations repeat, if the device determines the step time; else 0."""
+        """The seconds in which the operations repeat. 0 if the device does not determine the step time."""
         starts, period = self.operations["start"].astype(np.int64), self.period
         if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
             return 0.0
@@ -252,7 +252,7 @@ class DeviceView:
 
     @cached_property
     def upload_preparations(self) -> dict[int, Intervals]:
-        """By line, the times from the start of an upload event to its copy, in which the host prepares the data."""
+        """By line, when the host prepared uploads: from the upload event to its copy."""
         lines: dict[int, list[tuple[int, int]]] = {}
         for index in np.flatnonzero(self._is_copy("host to device") & (self.event_of >= 0)).tolist():
             event = self.events[self.event_of[index]]
@@ -283,7 +283,7 @@ def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | Non
 
 
 def find_period(operations: Any, expected: float) -> int:
-    """Return the number of operations after which their sequence repeats; 0 if it does not repeat.
+    """Return the number of operations after which their sequence repeats. 0 if it does not repeat.
 
     The result is the period nearest to `expected`, between 0.8 and 3 times `expected`. It is larger than `expected` if
     the device lags behind the loop.
@@ -312,7 +312,7 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events from `start` to `end`, and in an equal time before, because a copy may start late."""
+    """Return the events from `start` to `end` and in an equal time before. A copy may start late."""
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
 

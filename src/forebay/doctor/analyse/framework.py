@@ -52,7 +52,10 @@ def framework_of(view: CaptureView, api: str) -> str:
 
 
 def feed_framework(view: CaptureView, api: str) -> str:
-    """Return the target for a Forebay feed: Keras if `fit` runs the loop, else the framework of the call."""
+    """Return the target for a Forebay feed.
+
+    This is Keras if `fit` runs the loop, else the framework of the call.
+    """
     is_keras_loop = any(
         framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)
     )
@@ -97,6 +100,6 @@ def is_copy(site: CallSite) -> bool:
 
 @lru_cache(maxsize=64)
 def dtype_bits(dtype: str | None) -> tuple[str, int] | None:
-    """Return family and bits of a dtype, such as ("float", 64) for `torch.float64`; None if unknown."""
+    """Return family and bits of a dtype, such as ("float", 64) for `torch.float64`. None if unknown."""
     match = re.search(r"(bfloat|float|uint|int|complex)(\d+)", dtype or "")
     return (match[1], int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""NVML readings of each GPU while the loop ran, and remarks about problems of a GPU."""
+"""NVML readings of each GPU while the loop ran, and remarks about problems."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -123,15 +123,15 @@ def _make_gauges(gpu: dict[str, Any], samples: Sequence[dict[str, Any]]) -> Gaug
 def _clock_limit_shares(samples: Sequence[dict[str, Any]]) -> tuple[tuple[str, float], ...]:
     """Return each reason that limited the clock, with its share of the samples; largest first."""
     bit_masks = [sample["held_back"] for sample in samples if sample["held_back"] is not None]
-    masks = {
-        name: sum(bit for bit, reason in _CLOCK_LIMITS.items() if reason == name) for name in _CLOCK_LIMITS.values()
-    }
+    reason_masks = dict.fromkeys(_CLOCK_LIMITS.values(), 0)
+    for bit, reason in _CLOCK_LIMITS.items():
+        reason_masks[reason] |= bit
     shares = [
-        (name, sum(bool(bit_mask & mask) for bit_mask in bit_masks) / len(bit_masks))
-        for name, mask in masks.items()
+        (reason, sum(bool(bit_mask & reason_mask) for bit_mask in bit_masks) / len(bit_masks))
+        for reason, reason_mask in reason_masks.items()
         if bit_masks
     ]
-    return tuple(sorted(((name, share) for name, share in shares if share), key=lambda pair: -pair[1]))
+    return tuple(sorted(((reason, share) for reason, share in shares if share), key=lambda pair: -pair[1]))
 
 
 def _reported_values(samples: Sequence[dict[str, Any]], name: str) -> list[Any]:

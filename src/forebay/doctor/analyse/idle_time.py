@@ -1,7 +1,7 @@
 """Attribution of the device's idle time to the events of the loop at that time.
 
-Idle time outside of events counts as Python or launching. If the device became idle while the loop waited for it, the
-wait is the cause of the whole gap: without the wait, the loop would have queued more work.
+Idle time outside of the events in CAUSES counts as launching, Python or idle. If the device became idle while the loop
+waited for it, the wait is the cause of the whole gap: without the wait, the loop would have queued more work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +37,7 @@ LAUNCHING, PYTHON, IDLE = "launching", "Python", "idle"
 READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"
 LONGEST_LAUNCH_NS = 200_000  # between two launches; a longer time counts as Python
 CALL_LATENCY_NS = 10_000  # longest time from the end of a call to the start of its operation, if the device is idle
+# Kinds of events that launch operations.
 LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
 
 
@@ -62,7 +63,7 @@ class QueueActivity:
 def attribute_idle(
     gaps: Intervals, loop_events: Sequence[LedgerEvent], steps: int, activity: QueueActivity
 ) -> tuple[IdleTime, ...]:
-    """Attribute every moment of the gaps to exactly one cause; return the longest idle time first.
+    """Attribute every moment of the gaps to exactly one cause. Return the longest idle time first.
 
     `gaps` are the idle times of the device. `loop_events` are the events of the loop's thread.
     """

@@ -89,7 +89,7 @@ def find_innermost(starts: Any, ends: Any, times: Any) -> Any:
 
 
 def _find_parents(starts: Any, ends: Any) -> Any:
-    """Return for each interval the index of the innermost interval that encloses it; -1 for none."""
+    """Return the index of the innermost interval that encloses each interval; -1 for none."""
     parents = np.full(len(starts), -1, np.int64)
     enclosing: list[int] = []  # indices of the intervals that enclose the current one, outermost first
     for index, end in enumerate(ends.tolist()):

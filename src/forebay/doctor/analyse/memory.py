@@ -1,4 +1,4 @@
-"""Memory use of host and devices, arrays that are stored several times, and constants in graphs."""
+"""Memory use of host and devices, arrays stored several times, and constants in graphs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,20 +90,20 @@ def memory_levels(view: CaptureView) -> Iterator[MemoryLevel]:
         yield from _host_levels(view, readings)
     devices = {(entry["framework"], entry["device"]): None for reading in readings for entry in reading["devices"]}
     for framework, device in devices:
-        values = [_device_reading(reading, framework, device) for reading in readings]
-        last = next(entry for entry in reversed(values) if entry)
+        entries = [_device_reading(reading, framework, device) for reading in readings]
+        last = next(entry for entry in reversed(entries) if entry)
         yield MemoryLevel(
             place=device,
             framework=framework,
-            used_nbytes=_reading_in_loop(readings, values).get("used_nbytes"),
+            used_nbytes=_reading_in_loop(readings, entries).get("used_nbytes"),
             reserved_nbytes=last.get("reserved_nbytes"),
             peak_nbytes=last.get("peak_nbytes") or last.get("reserved_nbytes"),
             total_nbytes=last.get("total_nbytes") or _gpu_memory(view, device),
             growth_nbytes=_growth_per_step(
                 [
-                    (reading["steps"], value["used_nbytes"])
-                    for reading, value in zip(readings, values, strict=True)
-                    if value
+                    (reading["steps"], entry["used_nbytes"])
+                    for reading, entry in zip(readings, entries, strict=True)
+                    if entry
                 ]
             ),
         )
@@ -130,7 +130,7 @@ def _readings(view: CaptureView) -> list[dict[str, Any]]:
 
 
 def _host_levels(view: CaptureView, readings: Sequence[dict[str, Any]]) -> Iterator[MemoryLevel]:
-    """Yield the use of host and page-locked memory, without mapped files, which the system can reclaim."""
+    """Yield the use of host and page-locked memory. Mapped files do not count, because the system can reclaim them."""
     last = readings[-1]
     mapped = max(reading.get("mapped_nbytes") or 0 for reading in readings)
     peak, host_nbytes = last.get("host_peak_nbytes"), [reading.get("host_nbytes") or 0 for reading in readings]
@@ -142,13 +142,13 @@ def _host_levels(view: CaptureView, readings: Sequence[dict[str, Any]]) -> Itera
         yield MemoryLevel(PAGE_LOCKED, "torch", used, None, peak, total, 0.0)
 
 
-def _reading_in_loop(readings: Sequence[dict[str, Any]], values: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first entry whose reading was taken in the loop, or else the last entry.
+def _reading_in_loop(readings: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first entry that was read in the loop, or else the last entry.
 
-    `values` has one entry per reading; an empty entry was not reported.
+    `entries` has one entry per reading; an empty entry was not reported.
     """
-    in_loop = [entry for reading, entry in zip(readings, values, strict=True) if reading["steps"] and entry]
-    return in_loop[0] if in_loop else values[-1]
+    in_loop = [entry for reading, entry in zip(readings, entries, strict=True) if reading["steps"] and entry]
+    return in_loop[0] if in_loop else entries[-1]
 
 
 def _device_reading(reading: dict[str, Any], framework: str, device: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _sources(events: Sequence[LedgerEvent]) -> Places:
 
 
 def _targets(events: Sequence[LedgerEvent]) -> Places:
-    """Return the place of each copy. Each target, API and line makes one copy."""
+    """Return the place of each copy. All uploads of one call site to one target share one copy."""
     copies = {(_target(event), event.api, event.line) for event in events}
     return (*sorted(target for target, *_ in copies),)
 
@@ -225,7 +225,7 @@ def _data_copies(sources: Places, targets: Places, arrays: Sequence[Sequence[Led
 
 
 def _nbytes_before_upload(event: LedgerEvent) -> int:
-    """Return the bytes of the data before the call converted it from a list or from another dtype."""
+    """Return the bytes before the upload converted the data from a list or another dtype."""
     source_dtype, target_bits = (event.detail or {}).get("from_dtype"), dtype_bits((event.detail or {}).get("dtype"))
     if source_dtype in ("list", "tuple") and target_bits:
         return event.nbytes * 8 // target_bits[1] * PYTHON_NUMBER_NBYTES

@@ -1,4 +1,4 @@
-"""The parts of a step from device records: device work, and the causes of idle time.
+"""The parts of a step from device records: device work and causes of idle time.
 
 The shares come from the steps recorded on the device, the total from unprofiled steps. Recording adds some microseconds
 of host time per launch and no device time. So the extra time of a recorded step is subtracted from the host parts,
@@ -51,7 +51,7 @@ def _idle_seconds(device_view: DeviceView) -> dict[str, float]:
 
 
 def _shorten(parts: dict[str, float], names: tuple[str, ...], excess: float) -> float:
-    """Shorten the named parts in proportion, by at most `excess` seconds in total; return the removed seconds."""
+    """Shorten the named parts in proportion, by `excess` seconds at most. Return the removed seconds."""
     total = sum(parts[name] for name in names)
     removed = min(max(0.0, excess), total)
     for name in names:

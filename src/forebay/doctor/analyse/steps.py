@@ -11,7 +11,7 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
 __all__ = ["PARTS", "Steps", "find_steps", "split_step"]
 
-FEWEST_STEPS = 3  # a loop has at least as many steps
+FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the profiling window
 
@@ -24,7 +24,7 @@ PARTS: dict[str, frozenset[str]] = {
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
     "compiled calls": frozenset({EventKind.RUN}),
 }
-REST = "everything else"  # time outside of events
+REST = "everything else"  # time in no part of PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ def find_steps(capture: Capture) -> Steps | None:
 
 
 def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:
-    """Return the steps of a loop that has only OPS events: each of these events is one step."""
+    """Return the steps of a loop that has only OPS events. Each OPS event is one step."""
     spans = _events_of_most_frequent_site(operations) or []
     return _make_steps(spans[0][:3], spans[int(len(spans) * WARM_UP_SHARE) :]) if len(spans) >= FEWEST_SPANS else None
 
 
 def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
-    """Return the events of the call site with the most events; None if there are too few."""
+    """Return the events of the call site with the most events. None if there are too few."""
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
         sites.setdefault((event.kind, event.api, event.line), []).append(event)
@@ -86,14 +86,14 @@ def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerE
 
 
 def _make_steps(anchor: tuple[str, str, int], marks: Sequence[LedgerEvent]) -> Steps | None:
-    """Return the steps between these events, on the thread of the last event; None if there are too few."""
+    """Return the steps between these events, on the thread of the last event. None if there are too few."""
     thread = marks[-1].thread if marks else 0
     edges = tuple(mark.end for mark in marks if mark.thread == thread)
     return Steps(anchor, thread, edges) if len(edges) > FEWEST_STEPS else None
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
-    """Return the seconds of each part of the mean step; the parts add up to the mean step time."""
+    """Return the seconds of each part of the mean step. The parts add up to the mean step time."""
     loop_events = [event for event in events if event.thread == steps.thread]
     counted = Intervals([], [])
     parts: dict[str, float] = {}

@@ -13,11 +13,11 @@ from forebay.core.nvml import Nvml
 
 __all__ = ["GpuSampler", "visible_gpus"]
 
-PERIOD_SECONDS = 0.25
-MAX_GPUS = 8
+PERIOD_SECONDS = 0.25  # between two samples
+MAX_GPUS = 8  # the sampler ignores further GPUs
 MAX_SAMPLES = 400  # the last 100 seconds of each GPU
 _SM_CLOCK = 1  # NVML_CLOCK_SM
-_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES: by the GPU
+_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES, from the view of the GPU
 
 
 class GpuSampler:

@@ -22,7 +22,7 @@ NEVER: NextReport = (1 << 62, 1 << 62)
 
 
 class _SiteCount:
-    """The number of events of a site, and when to report the site next (see `NextReport`)."""
+    """The number of events of a site, and its `NextReport`."""
 
     __slots__ = ("count", "next_count", "next_time")
 
@@ -32,7 +32,7 @@ class _SiteCount:
 
 
 class Ledger:
-    """Collects events. Only the outermost hook of a thread records, because nested calls are not the user's.
+    """Collects events. Only the outermost hook of a thread records, because frameworks make the nested calls.
 
     The ledger reports a site to `on_site(site, event count, time)`, which returns when to report it next.
     """
@@ -40,12 +40,12 @@ class Ledger:
     def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
         self.lines = SourceLines()
         self.notes: list[str] = []  # sentences about what could not be recorded
-        self.is_on = True
+        self.is_on = True  # False: hooks record nothing
         self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
         self.paused_until = 0  # nanoseconds; 0: not paused
         self._calls_to_skip = 0  # hook calls that record nothing; set while steps are timed
         self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
-        self._events: list[tuple[Any, ...]] = []
+        self._events: list[tuple[Any, ...]] = []  # fields of LedgerEvent
         self._counts: dict[SiteKey, _SiteCount] = {}
         self._on_site = on_site
         self._threads_in_hook: set[int] = set()  # a set lookup is faster than threading.local
@@ -68,7 +68,7 @@ class Ledger:
             self.notes.append(text)
 
     def note_failure(self, api: str, error: Exception) -> None:
-        """Add a note about an error in a hook, because a hook must not raise in the script."""
+        """Add a note about an error in a hook. A hook must not raise in the script."""
         self.note(f"{api} is recorded only in part: {type(error).__name__}: {error}")
 
     def can_begin(self) -> bool:
@@ -103,7 +103,7 @@ class Ledger:
         self._threads_in_hook.discard(get_ident())
 
     def skip_steps(self, steps: int) -> int:
-        """Record nothing in the next `steps - 1` steps; return the number of steps until the next event.
+        """Record nothing in the next `steps - 1` steps. Return the number of steps until the next event.
 
         Call this when a timed step ends. The ledger skips `steps - 1` times the number of hook calls in the last step.
         If that step made no hook call, nothing can be skipped and the result is 1.

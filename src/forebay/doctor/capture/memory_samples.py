@@ -42,6 +42,7 @@ def read_memory() -> dict[str, Any]:
 
 
 def _read_host() -> dict[str, int]:
+    """Return the host memory in bytes, as far as the system reports it."""
     if not _STATUS.is_file():
         return {}
     lines = (line.partition(":") for line in _STATUS.read_text().splitlines())
@@ -85,7 +86,7 @@ def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
 
 
 def tensorflow_memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow may use on each device; empty if it does not report them."""
+    """Return the bytes that TensorFlow may use on each device. Empty if TensorFlow does not report them."""
     with suppress(Exception):  # not a public interface
         from tensorflow.python.client import pywrap_tf_session as session
 

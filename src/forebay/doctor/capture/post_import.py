@@ -21,7 +21,7 @@ class PostImportActions(importlib.abc.MetaPathFinder):
         self._searching: set[str] = set()  # modules for which the other finders are searching now
 
     def install(self) -> None:
-        """Run the actions of loaded modules now, and the other actions when their modules are imported."""
+        """Run the actions of loaded modules now, and the other actions after their imports."""
         for name in [name for name in self._actions if name in sys.modules]:
             self._actions.pop(name)()
         sys.meta_path.insert(0, self)
@@ -33,7 +33,7 @@ class PostImportActions(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec that the other finders find, with a loader that runs the action; None for other modules."""
+        """Return the spec of a module with a loader that runs its action. None for modules without an action."""
         if fullname not in self._actions or fullname in self._searching:
             return None
         self._searching.add(fullname)

@@ -1,4 +1,4 @@
-"""Runs a script in a profiling session, from the first line of the script to its end."""
+"""Runs a whole script in a profiling session."""
 
 import sys
 import threading

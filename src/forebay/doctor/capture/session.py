@@ -1,4 +1,4 @@
-"""A profiling session: installs hooks when the script imports frameworks, and removes them at the end."""
+"""A profiling session: installs hooks when the script imports frameworks, and removes them later."""
 
 import importlib
 import os
@@ -59,7 +59,7 @@ class Session:
         self._start = 0  # nanoseconds
 
     @classmethod
-    def covering_script(cls) -> "Session | None":
+    def find_script_session(cls) -> "Session | None":
         """Return the running session if it profiles a whole script, else None."""
         current = cls._current
         return current if current is not None and current._covers_script else None
@@ -125,18 +125,18 @@ class Session:
             self.ledger.notes.append(f"{name} is not recorded: {type(error).__name__}: {error}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
-        """Pass the report of a site to the step detector; return when to report the site next."""
+        """Pass the report of a site to the step detector. Return when to report it next."""
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
         if self.detector.on_site(site, count, now):
-            self._on_phase(site)
+            self._apply_phase(site)
             self.ledger.report_all_sites()
         if site == self.ledger.timed_site:
             self.detector.block_steps = self.ledger.skip_steps(self.detector.block_steps)
         self.ledger.paused_until = self.detector.paused_until if self.detector.paused_until > now else 0
         return self.detector.next_report(site, now)
 
-    def _on_phase(self, site: SiteKey) -> None:
+    def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop hooks and device recording, as the new phase requires."""
         if self.detector.phase == "tracing":
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory

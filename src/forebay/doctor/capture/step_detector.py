@@ -40,7 +40,7 @@ class _LoopSite:
     """A call site whose events may mark the steps of a loop. Times are nanoseconds."""
 
     priority: int
-    wait_until: int  # until this time, the site may belong to a loop before the training loop
+    wait_until: int  # the site must recur until this time before its events may mark steps
     first: int  # time of the first event
     last: int = 0  # time of the latest event
     count: int = 0  # events so far
@@ -66,14 +66,14 @@ class StepDetector:
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
     seconds: float = 10.0  # longest time of each phase, without the warm-up
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
-    sample_seconds: float = 0.25  # shortest time of one sample of such a site
+    sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
     start: int = 0  # nanoseconds; start of the profiled window
     end: int = 0  # nanoseconds; end of the profiled window
     block_steps: int = 1  # steps until the next report, while steps are timed
-    paused_until: int = 0  # nanoseconds; the hooks may pause until then
+    paused_until: int = 0  # nanoseconds; the hooks pause until this time
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
@@ -118,7 +118,8 @@ class StepDetector:
     def finish(self, now: int) -> None:
         """End the last phase, because the script has ended.
 
-        If the hooks were paused, the sample before the pause becomes the profiled window.
+        If a site was sampled before a pause, its sample becomes the profiled window, unless a more reliable site
+        recurs.
         """
         if self.phase == "profiling":
             if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
@@ -174,7 +175,7 @@ class StepDetector:
         return True
 
     def _add_site(self, site: SiteKey, now: int) -> _LoopSite | None:
-        """Add and return a new site; return None if events of its kind cannot mark steps."""
+        """Add and return a new site. Return None if events of its kind cannot mark steps."""
         priority = _PRIORITY.get(site[0])
         if priority is None:
             return None
@@ -187,7 +188,7 @@ class StepDetector:
         return min(priorities, default=len(_PRIORITY))
 
     def _pause(self, site: SiteKey, loop_site: _LoopSite, now: int) -> None:
-        """Store the sample of this site, and pause all hooks until the site has recurred for long enough."""
+        """Store the sample of this site, and pause all hooks until its `wait_until`."""
         self._sampled_site, self.start, self.end = site, loop_site.warm_at, now
         self.paused_until = loop_site.wait_until
         self._restart_warm_up()
@@ -203,5 +204,6 @@ class StepDetector:
             self._restart_warm_up()
 
     def _restart_warm_up(self) -> None:
+        """Let every site warm up again after the pause."""
         for site in self._sites.values():
             site.warm_at = 0

@@ -14,7 +14,10 @@ MAX_BATCHES = 400  # per epoch of a loader of unknown length; the measurement ne
 
 
 class ResidentBatches:
-    """Replaces the batches of the target line by the first batch of their owner, such as a dataset."""
+    """Replaces the batches of the target line by the first batch of their owner.
+
+    The owner is the object that produces the batches, such as a dataset.
+    """
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
@@ -36,9 +39,10 @@ class ResidentBatches:
         length: Callable[[], int | None],
         end: Callable[[], Exception] = StopIteration,
     ) -> Any:
-        """Return the next batch of `iterator`: the first batch of `owner`, or `take_batch()` on other lines.
+        """Return the first batch of `owner` on the target line, or `take_batch()` on other lines.
 
-        After `length()` batches, raise `end()`. If the length is unknown, that is after MAX_BATCHES.
+        `iterator` is the iterator from which the script takes the batch. After `length()` batches, raise `end()`. If
+        the length is unknown, that is after MAX_BATCHES.
         """
         if not self.should_replace():
             return take_batch()
@@ -56,7 +60,10 @@ class ResidentBatches:
         return self._first_batches[owner]
 
     def repeat_first(self, batches: Iterator[Any], owner: Hashable, length: int | None) -> Iterator[Any]:
-        """Yield the first batch of `owner` `length` times; if its first batch is not known, read it from `batches`."""
+        """Yield the first batch of `owner` `length` times.
+
+        If the first batch is not known yet, read it from `batches`.
+        """
         for batch in islice(batches, 0 if owner in self._first_batches else 1):
             self._store_first(owner, batch)
         if owner in self._first_batches:

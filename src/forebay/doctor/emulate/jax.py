@@ -105,7 +105,7 @@ def _reuse_put(emulator: Emulator, put: Function) -> Function:
 
 
 def _replace_jit(emulator: Emulator, jit: Function) -> Function:
-    """Return a hook for `jax.jit`. Its jitted functions receive replaced NumPy arguments.
+    """Return a hook for `jax.jit` whose jitted functions replace their NumPy arguments.
 
     `jax.jit` without a function returns a decorator, so the hook wraps the decorator.
     """
@@ -133,7 +133,7 @@ class _EmulatedJit(FunctionProxy):
         return self._original(*new_args, **new_kwargs)
 
     def _replace_leaf(self, leaf: Any) -> Any:
-        """Return an array on the device if the upload of the leaf is replaced; otherwise the leaf, perhaps narrowed."""
+        """Return the argument to pass: a reused device array, a narrowed array, or the leaf."""
         if type(leaf) is not np.ndarray:
             return leaf
         leaf = self._emulator.prepared.substitute(leaf, _narrow)

@@ -37,7 +37,7 @@ def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
 
 
 def _make_is_end(lines: SourceLines, end: StepEnd) -> Callable[[SiteKey], bool]:
-    """Return a function that tells whether a site of this run is the site `end` of the first run."""
+    """Return a function that tells whether a site of this run equals `end`."""
 
     def is_end(site: SiteKey) -> bool:
         kind, api, line = site
@@ -87,7 +87,10 @@ class TimedStepDetector(StepDetector):
         StepDetector.finish(self, now)
 
     def _spread_last_block(self, block_end: int) -> None:
-        """Spread the step ends of the last block evenly until `block_end` (ns), when the device finished it."""
+        """Spread the step ends of the last block evenly.
+
+        `block_end` is the time (nanoseconds) at which the device finished the block.
+        """
         first, last = self._last_final, len(self.step_ends) - 1
         start = self.step_ends[first] if last else block_end
         for index in range(first, last + 1):

@@ -56,13 +56,13 @@ def _replace_next(end: Callable[[], Any], emulator: Emulator, take_next: Functio
 
 
 def _length_of(dataset: Any) -> int | None:
-    """Return the number of batches; None if the dataset is endless or its length is unknown."""
+    """Return the number of batches. None if the dataset is endless or its length is unknown."""
     count = int(dataset.cardinality())
     return count if count > 0 else None
 
 
 def _place_on_gpu(batch: Any) -> Any:
-    """Return a copy of the batch on the GPU, because resident batches need no upload; strings stay on the host."""
+    """Return a copy of the batch on the GPU, if there is one. Strings stay on the host."""
     if not tf.config.list_logical_devices("GPU"):
         return batch
     with tf.device("GPU:0"):
@@ -113,7 +113,7 @@ def _start_upload(convert: Function) -> Function:
 
 
 def _is_data(tensor: Any) -> bool:
-    """Whether the tensor holds data, not an axis, an index or a shape, whose values must not be reused."""
+    """Whether the tensor holds data. The values of an axis, an index or a shape must not be reused."""
     return not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes_of(tensor))
 
 

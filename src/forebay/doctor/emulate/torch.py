@@ -1,4 +1,4 @@
-"""Emulations for PyTorch: its calls that upload, read back, wait or return batches, and their replacements."""
+"""Emulations for PyTorch: calls that upload, read back, wait or return batches, and their replacements."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,13 +56,14 @@ class _EmulatedFunction(TorchHook):
 
 
 def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the first batch of the dataset, or the next batch of the loader on other lines."""
+    """Return the first batch of the dataset on the target line, or the next batch on other lines."""
     iterator = args[0]
     length = partial(_length_of, iterator)
     return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)
 
 
 def _length_of(iterator: Any) -> int | None:
+    """Return the number of batches; None if unknown."""
     with suppress(TypeError, NotImplementedError):  # the loader reads a stream, which has no length
         return len(iterator)
     return None
@@ -128,7 +129,7 @@ def _narrow(data: Any) -> Any:
 
 
 def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Start a copy to a device, and return the copy of similar data that the previous call started."""
+    """Start a copy to a device. Return the previous copy of similar data."""
     run_original = partial(move, *args, **kwargs)
     if not _is_host_data(args[0]):
         return run_original()

@@ -37,7 +37,7 @@ class UploadReuse:
         compute_fingerprint: Callable[[Any], str] = fingerprint,
         is_reusable: Callable[[Any], bool] = lambda result: True,
     ) -> Any:
-        """Return an earlier result for equivalent data and options, or call `run_upload` and store its result.
+        """Return an earlier result for equivalent data and options, or the result of `run_upload`.
 
         The emulation kind decides which data is equivalent. Only results for which `is_reusable` holds are reused.
         """
@@ -171,7 +171,7 @@ class SkippedReads:
         self.replaced = 0
 
     def read(self, run_read: Callable[[], Any], api: str, array: Any) -> Any:
-        """Return the value of `run_read`, or the last value that was read from a similar array."""
+        """Return the value of `run_read`, or the last value of a similar array."""
         if self._emulation.kind is not EmulationKind.DEFER or not self._target.is_calling():
             return run_read()
         key = api, kind_of_data(array)

@@ -1,8 +1,8 @@
 // Buffers that CUPTI fills with records while a script runs, and a reader of these records.
 //
-// CUPTI calls the callbacks while it holds its own locks. A callback that took the interpreter lock could deadlock with a
-// thread that holds the interpreter lock and waits for CUPTI. So nothing here calls Python. Python loads this library with
-// ctypes and reads the records later.
+// CUPTI calls the callbacks while it holds its own locks. A callback that took the interpreter lock could deadlock with
+// a thread that holds the interpreter lock and waits for CUPTI. So nothing here calls Python. Python loads this library
+// with ctypes and reads the records later.
 
 #include <pthread.h>
 #include <stdint.h>

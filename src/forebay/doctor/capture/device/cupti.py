@@ -92,7 +92,7 @@ class CuptiRecorder:
         return tuple(ctypes.string_at(int(pointer)).decode(errors="replace") if pointer else "" for pointer in pointers)
 
     def _convert_times(self, records: Any) -> None:
-        """Convert CUPTI times to the clock of the API ledger, by interpolating between the two clock readings."""
+        """Convert CUPTI times to the clock of the API ledger, interpolating between the clock readings."""
         (cupti_start, ledger_start), (cupti_end, ledger_end) = self._clocks
         rate = (ledger_end - ledger_start) / max(1, cupti_end - cupti_start)
         for name in ("start", "end"):
@@ -154,9 +154,10 @@ def open_cupti() -> Any:
 
 
 def _library_candidates() -> Iterator[str]:
-    """Yield paths of CUPTI: first a loaded library, then the version of the loaded CUDA runtime.
+    """Yield paths of CUPTI, the most suitable first.
 
-    A loaded CUPTI must be reused, because a second copy in the process records nothing.
+    A loaded CUPTI must be reused, because a second copy in the process records nothing. Otherwise the version of the
+    loaded CUDA runtime is the most suitable.
     """
     maps = Path("/proc/self/maps")
     loaded = maps.read_text() if maps.is_file() else ""

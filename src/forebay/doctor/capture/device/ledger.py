@@ -1,4 +1,4 @@
-"""The device ledger of a session: records the GPU, or adds a note that says why not."""
+"""The device ledger of a session: records the GPU, or notes why it cannot."""
 
 import os
 import sys
