@@ -38,7 +38,7 @@ _BLOCKS, _GROUPS, _SEGMENTS = range(3)  # part of a derived key that tells what 
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """The division of rows into blocks and block groups. It is the same in every epoch."""
+    """The division of rows into blocks and block groups, equal in every epoch."""
 
     length: int  # rows in an epoch
     block_rows: int
@@ -51,9 +51,10 @@ class BlockLayout:
 
     @cached_property
     def open_groups(self) -> int:
-        """Number of block groups that are open at a time, and of segments that each stays open.
+        """Number of block groups that are open at a time.
 
-        The number is 1 if segments would otherwise be shorter than `MIN_SEGMENT_ROWS`.
+        Each block group stays open for this number of segments. The number is 1 if segments would otherwise be shorter
+        than `MIN_SEGMENT_ROWS`.
         """
         mixed_rows = self.max_open_blocks * self.block_rows
         max_groups = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
@@ -168,7 +169,7 @@ class BlockShuffleEpoch:
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
     def _compute_shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
-        """Return the open block groups, and the first row and the row count of each share."""
+        """Return the open block groups, and the first row and row count of each share."""
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
         due_shares = segment - groups + open_groups  # of each block group, up to the end of this segment

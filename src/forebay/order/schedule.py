@@ -1,4 +1,4 @@
-"""The cursor (position of the consumer in an epoch) and the schedule (batches and groups of an epoch).
+"""The cursor (position of the consumer) and the schedule (batches and groups of an epoch).
 
 Shard i of n takes the positions base+i, base+i+n, base+i+2n, ... of the global order. `base` is 0, or the position at
 which a resumed run continues. A cursor stores a global position and no shard, so a run can resume on any number of
@@ -170,7 +170,10 @@ class Schedule:
         return Cursor(cursor.epoch, cursor.passes, position, done_batches, cursor.stream, cursor.stream_position)
 
     def starved_shards(self, position: int) -> int:
-        """Return how many shards have no row in the last step of a pass from `position` on."""
+        """Return how many shards have no row in the last step of a pass.
+
+        The shards take rows from `position` on.
+        """
         last_step_rows = self._last_step_rows(position)
         all_have_rows = self.drop_remainder or last_step_rows == 0 or self._evens_out_last_step(position)
         return 0 if all_have_rows else max(0, self.shard_count - last_step_rows)
@@ -190,13 +193,13 @@ class Schedule:
         return self.batch_rows * self.shard_count
 
     def _last_step_rows(self, base: int) -> int:
-        """Return the number of rows of the last step if it is not full, else 0."""
+        """Return the number of rows of an incomplete last step, or 0."""
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves one row from its last full batch to the last step.
+        """Return whether each shard moves one row from its last full batch.
 
-        Shards do so if the last step has fewer rows than there are shards.
+        The rows move to the last step, if it would have fewer rows than there are shards.
         """
         has_too_few_rows = 0 < self._last_step_rows(base) < self.shard_count
         return (

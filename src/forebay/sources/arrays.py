@@ -33,7 +33,7 @@ _PART_NBYTES = 256 * 1024  # bytes; temporary arrays up to this size stay in the
 
 
 class ArraySource(AbstractSource):
-    """A source over a tree of arrays with equal length. It never copies a complete array."""
+    """A source over arrays of equal length. It never copies a complete array."""
 
     def __init__(self, tree: Tree) -> None:
         leaves, self.structure = flatten(tree)
@@ -97,6 +97,7 @@ def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[
 
 
 def _has_increasing_addresses(array: Array) -> bool:
+    """Return whether each row is at a higher address than the row before it."""
     return array.size > 0 and array.strides[0] > 0
 
 

@@ -24,7 +24,7 @@ class ReadStoppedError(SourceError):
 
 
 class LookAhead:
-    """Prepares upcoming groups before a consumer needs them.
+    """Prepares upcoming groups before threads gather their rows.
 
     A subclass defines how to prepare a group and how many groups fit in its budget. It works in one of two ways:
 

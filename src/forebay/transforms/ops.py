@@ -90,7 +90,7 @@ class Map:
         return pad_rows(rows, row_structure.paths, self.pad), row_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """Return the structure and the leaves of an output; raise an error if it is unexpected."""
+        """Return structure and leaves of an output that matches the expected structure."""
         if tree is None:
             raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:
@@ -107,7 +107,7 @@ class Map:
         return self.function(tree) if rng is None else self.function(tree, rng=rng)
 
     def _validate_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
-        """Return the leaves as arrays; raise an error unless each has one value for each row."""
+        """Return the leaves as arrays. Raise TransformError for a wrong number of rows."""
         arrays = [np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
@@ -281,6 +281,7 @@ def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
 
 
 def _takes_rng(function: Callable[..., Any]) -> bool:
+    """Return whether the function has a parameter `rng`."""
     try:
         return "rng" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins without a signature

@@ -1,7 +1,7 @@
-"""One address space for the bytes of all files, so that readers can sort and merge rows of many files.
+"""One address space for the bytes of all files.
 
-The address of a byte is `file number << 44 | offset in the file`. The first bytes of two files are at least 16 TiB
-apart, so a merged range never spans two files.
+Readers use it to sort and merge rows of many files. The address of a byte is `file number << 44 | offset in the file`.
+The first bytes of two files are at least 16 TiB apart, so a merged range never spans two files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class AddressSpace:
     """The addresses of the rows of every leaf."""
 
     def __init__(self, extents: Sequence[Sequence[FileExtent]], row_nbytes: Sequence[int]) -> None:
-        """Make the address space from the file extents and the row size (bytes) of each leaf."""
+        """Make the address space from the file extents and row sizes of each leaf."""
         files = {extent.path: extent.stamp for leaf in extents for extent in leaf}
         self.paths: list[Path] = list(files)
         self.stamps = list(files.values())
@@ -56,7 +56,7 @@ class AddressSpace:
             yield from leaf.row_runs(number, start, stop, row_nbytes)
 
     def starts_and_nbytes(self, rows: Rows) -> tuple[Addresses, Addresses]:
-        """Return the start address and the length in bytes of each range that holds these rows."""
+        """Return the start address and length of each range that holds these rows."""
         if isinstance(rows, slice):
             runs = list(self.row_runs(rows.start, rows.stop))
             return np.array([run.address for run in runs]), np.array([run.nbytes for run in runs])
@@ -82,7 +82,7 @@ class AddressSpace:
 
 @dataclass(frozen=True, slots=True)
 class _LeafExtents:
-    """The file extents of one leaf as arrays, with one entry for each extent that has rows."""
+    """The file extents of one leaf, without empty extents, as arrays."""
 
     first_rows: Addresses
     base_addresses: Addresses  # of the first rows

@@ -79,9 +79,10 @@ class BlockReader:
 
 
 class BlockPass(LookAhead):
-    """One pass over the rows. Threads that gather rows also start the reads of upcoming groups.
+    """One pass over the rows.
 
-    Reads that are in progress when the pass is closed keep the memory alive.
+    The threads that gather rows also start the reads of upcoming groups. Reads that are in progress when the pass is
+    closed keep the memory alive.
     """
 
     def __init__(self, reader: BlockReader, schedule: BlockSchedule, memory: Array) -> None:
@@ -102,7 +103,7 @@ class BlockPass(LookAhead):
             self._release(partial(self._free_blocks, group))
 
     def free_memory(self) -> None:
-        """Free the buffers now, because the user may keep a closed feed for a long time."""
+        """Free the buffers now, because the user may keep a closed feed."""
         self._block_reads.clear()
         self._memory = aligned_memory(0)
 

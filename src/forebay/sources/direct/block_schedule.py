@@ -70,7 +70,7 @@ class BlockSchedule:
         return unused
 
     def _load_next(self) -> bool:
-        """Load the next group, unless one is loaded. Return False if no group can be loaded.
+        """Load the next group, unless it is loaded. Return False if there is none.
 
         Blocks of this group that already have a buffer keep their buffer.
         """

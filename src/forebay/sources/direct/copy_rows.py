@@ -9,7 +9,7 @@ __all__ = ["copy_rows", "copy_strided"]
 
 _TEMPORARY_NBYTES = 256 << 10  # bytes; temporary arrays up to this size stay in the cache of a core
 _LARGE_ROW_NBYTES = 16 << 10  # bytes; rows of this size or more are copied one by one, without a temporary array
-_MIN_UNIT_NBYTES = 64  # bytes; with smaller units, building the index array costs more than `take` saves
+_MIN_UNIT_NBYTES = 64  # bytes; with smaller units, building the index array takes more time than `take` saves
 
 
 def copy_rows(buffer: Array, offsets: Addresses, out: Array) -> None:

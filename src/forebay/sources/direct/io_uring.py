@@ -151,7 +151,7 @@ class IoUring:
         self._completion_head[0] = self._completion_tail[0]
 
     def close(self) -> None:
-        """Close the ring. It is safe between two calls of `read`, when no read is in progress."""
+        """Close the ring. The caller must not close it during `read`."""
         if self._ring >= 0:
             os.close(self._ring)
             self._ring = -1

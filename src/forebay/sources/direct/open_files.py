@@ -52,7 +52,7 @@ class OpenFiles:
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """Return the alignment in bytes for direct reads, or None if a file does not allow them.
+    """Return the alignment of direct reads in bytes, or None if a file refuses them.
 
     Offsets, lengths and memory addresses of direct reads must be multiples of the alignment. Some file systems refuse
     direct I/O on open and others on read, so this function reads a few bytes of each file.
@@ -64,7 +64,7 @@ def direct_alignment(paths: Sequence[Path]) -> int | None:
 
 
 def aligned_memory(nbytes: int) -> Array:
-    """Return new memory that begins at a page boundary. It is freed with its last reference.
+    """Return new memory that begins at a page boundary.
 
     The memory uses huge pages if the kernel provides them. For a direct read, the kernel passes the address of every
     page to the disk. With pages of 4 KiB, this makes the read a third slower.

@@ -19,13 +19,16 @@ _IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # true o
 
 
 def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
-    """Return the plan to read a source; None if it has no file extents or this is not Linux."""
+    """Return the plan to read a source.
+
+    Return None if the source has no file extents, or if the operating system is not Linux.
+    """
     space = _address_space(source) if _IS_SUPPORTED else None
     return None if space is None else choose_strategy(_file_facts(space), request, space)
 
 
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
-    """Return the reader of a plan; None if the feed should gather from the mapped files."""
+    """Return the reader of a plan; None to gather from the mapped files."""
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":
         return None

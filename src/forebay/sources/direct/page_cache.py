@@ -88,9 +88,9 @@ def uncached_nbytes(path: Path) -> int:
 
 
 def cached_share(file: int) -> float:
-    """Return an estimate of the share of a file's pages that are in memory, from 0.0 to 1.0.
+    """Return the estimated share of a file's pages that are in memory.
 
-    Return 1.0 if the kernel does not report which pages are in memory.
+    The share is between 0.0 and 1.0. Return 1.0 if the kernel does not report which pages are in memory.
     """
     nbytes = os.fstat(file).st_size
     step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
@@ -109,7 +109,7 @@ def available_nbytes() -> int:
 
 
 def _sample_share(file: int, start: int, nbytes: int) -> float:
-    """Return the share of the pages in one part of a file that are in memory."""
+    """Return the share of pages in memory, in one part of a file."""
     with mmap.mmap(file, nbytes, access=mmap.ACCESS_READ, offset=start) as mapped:
         pages = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)

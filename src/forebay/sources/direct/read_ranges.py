@@ -15,7 +15,7 @@ from forebay.sources.direct.address_space import Addresses
 __all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
 READ_NBYTES = 1 << 20  # bytes; larger reads are not faster, and several reads of this size run in parallel
-SMALL_REST_NBYTES = 64 << 10  # bytes; the last read of a range is extended by a rest up to this size
+SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder of up to this size is added to the last read of its range
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class PreadThreads:
 
 
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
-    """Wait until all reads have ended, then raise the error of a failed read, if any.
+    """Wait for all reads, then raise the error of a failed read, if any.
 
     After one read has failed, other reads may still write to the buffer. The caller must not reuse it before they end.
     """
@@ -139,7 +139,7 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
 
 
 def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, incomplete: Array) -> None:
-    """Raise an error if a read failed with an I/O error, or if its file was shortened."""
+    """Raise an error after an I/O error, or if the file was shortened."""
     for number in incomplete.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))

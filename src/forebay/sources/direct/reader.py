@@ -1,4 +1,4 @@
-"""The interface of file readers. A feed has one reader, which gathers its rows from files."""
+"""The interface of file readers, which gather the rows of a feed from files."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
@@ -24,7 +24,7 @@ class FileReader(Protocol):
     """Reads the rows of a source in passes. A new pass ends the previous one."""
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass over these groups. Each item is a group id and the rows of the group."""
+        """Begin a pass over groups. Each item is a group id and its rows."""
         ...
 
     def stop(self) -> None:

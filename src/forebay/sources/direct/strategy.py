@@ -124,8 +124,9 @@ def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) ->
 
 
 def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
+    """Return a plan that reads the rows of each group."""
     alignment = facts.alignment or 1
-    row_nbytes = sum(nbytes + 2 * alignment for nbytes in space.row_nbytes)
+    row_nbytes = sum(nbytes + 2 * alignment for nbytes in space.row_nbytes)  # alignment extends rows at both ends
     budget_nbytes = int(request.host_nbytes * ROW_BUFFERS_SHARE)
     buffers = max(2, min(MAX_ROW_BUFFERS, budget_nbytes // row_nbytes))
     buffer_nbytes = max(row_nbytes, min(ROW_BUFFER_NBYTES, budget_nbytes // buffers))
@@ -142,7 +143,10 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
 
 
 def _find_block_shuffle(order: Order) -> BlockShuffled | None:
-    """Return the block shuffle of an order, if its blocks are consecutive rows of the files."""
+    """Return the block shuffle of an order, or None.
+
+    The blocks must be consecutive rows of the files.
+    """
     while isinstance(order, Take | Repeated):
         order = order.inner
     return order if isinstance(order, BlockShuffled) and order.inner.is_sequential else None

@@ -75,7 +75,7 @@ class ChunkCache:
             self._release(chunks)
 
     def _claim(self, chunks: Array) -> list[int]:
-        """Wait until each chunk can have a buffer, pin the chunks, and return the missing ones."""
+        """Wait for buffers, pin the chunks, and return the chunks to fill."""
         with self._changed:
             while True:
                 missing = chunks[self._chunk_buffers[chunks] < 0]

@@ -117,7 +117,7 @@ class ChunkedColumn:
 
 
 def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
-    """Return the chunk policy of a file, based on the longest chunk of its large columns.
+    """Return the chunk policy, based on the longest chunk of the large columns.
 
     Small columns do not count: labels, for example, often have one chunk for the whole file.
     """

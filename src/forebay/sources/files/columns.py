@@ -156,7 +156,7 @@ def select_members(
 
 
 def validate_names(path: PathName, kind: str, requested: Sequence[str], available: Sequence[str]) -> None:
-    """Raise an error if no name is requested, or if the file lacks a requested name.
+    """Raise an error if no name is requested, or the file lacks one.
 
     `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
     """
@@ -169,7 +169,7 @@ def validate_names(path: PathName, kind: str, requested: Sequence[str], availabl
 
 
 def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Return the number of rows. Raise an error if columns differ in their number of rows."""
+    """Return the number of rows. Raise SpecError if it differs between columns."""
     if len(set(lengths)) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
         raise SpecError(

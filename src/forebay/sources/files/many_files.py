@@ -118,7 +118,7 @@ class FilesSource(AbstractSource):
         return prefetcher
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the regions of all files, or an empty list if the pool may close files."""
+        """Return the regions of all files; empty if the pool may close files."""
         if not self._keeps_files_open:
             return []
         regions: list[MemoryRegion] = []
@@ -145,7 +145,7 @@ class FilesSource(AbstractSource):
             return opener.info
 
     def _join_extents(self, extents_of: Callable[[AbstractSource], Sequence[Sequence[Any]]]) -> list[list[Any]]:
-        """Return the extents of all files, or an empty list if the pool may close files."""
+        """Return the extents of all files; empty if the pool may close files."""
         if not self._keeps_files_open:
             return []
         leaves: list[list[Any]] = [[] for _ in self.specs]
@@ -199,7 +199,7 @@ class FilesSource(AbstractSource):
             self._gather_sorted(rows[part], files[part], [leaf[part] for leaf in out])
 
     def _gather_through_scratch(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
-        """Gather the rows file by file into a scratch buffer, then copy them to their positions."""
+        """Gather rows file by file into a scratch buffer, then reorder them."""
         order = np.argsort(files, kind="stable")
         scratch = [np.empty_like(leaf) for leaf in out]
         self._gather_sorted(rows[order], files[order], scratch)

@@ -1,4 +1,4 @@
-"""A file mapped read-only into memory, and a source of the arrays in a mapped file.
+"""A file mapped read-only into memory, and a source of its arrays.
 
 If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So each read
 first checks the file size, which takes less than a microsecond. One risk remains: the file may shrink after the check,
@@ -44,7 +44,7 @@ class MappedFile:
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of process memory: 0, because the bytes of the file are in the page cache."""
+        """Bytes of process memory: 0, because the page cache holds the file."""
         return 0
 
     def check_size(self) -> None:
@@ -54,12 +54,12 @@ class MappedFile:
             raise shrunk_file_error(self.path, self.nbytes, current_nbytes)
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """Return a copy of `nbytes` bytes from byte `start` on, or fewer at the end of the file."""
+        """Return a copy of up to `nbytes` bytes, from byte `start` on."""
         self.check_size()
         return b"" if self._mapping is None else self._mapping[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """Check the file size once, and return the whole file as a buffer for many copies."""
+        """Check the file size once, and return a buffer for many copies."""
         self.check_size()
         return b"" if self._mapping is None else self._mapping
 
@@ -133,7 +133,10 @@ class MappedSource(AbstractSource):
 
 
 def validate_file(path: Path) -> None:
-    """Raise an error unless the path is a regular file. Opening a pipe could block forever."""
+    """Raise an error unless the path is a regular file.
+
+    Opening a pipe could block forever.
+    """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:

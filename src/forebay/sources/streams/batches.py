@@ -41,7 +41,10 @@ class BatchStream(PipelineInput):
             return None
 
     def sample(self) -> list[Array]:
-        """Return a copy of the first batch, to infer specs. The next pass yields it again."""
+        """Return a copy of the first batch, to infer specs.
+
+        The next pass still yields this batch.
+        """
         return [np.array(leaf) for leaf in _as_leaves(self._peek())[0]]
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "BatchReader":
@@ -131,7 +134,10 @@ class BatchReader:
 
 
 def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
-    """Return the leaves of a batch as arrays with equal numbers of rows, and the structure."""
+    """Return the leaves of a batch as arrays, and the structure.
+
+    Raise SpecError if the arrays differ in their number of rows.
+    """
     leaves, structure = flatten(tree)
     arrays = [_as_numpy(leaf) for leaf in leaves]
     rows = {array.shape[0] if array.ndim else None for array in arrays}

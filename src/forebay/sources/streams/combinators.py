@@ -50,7 +50,7 @@ class TakenStream(_WrappingStream):
 
 
 class RepeatedStream(_WrappingStream):
-    """A stream repeated `count` times, or without end if `count` is None."""
+    """`count` passes over a stream; endless if `count` is None."""
 
     def __init__(self, inner: AbstractStream, count: int | None) -> None:
         super().__init__(inner)
@@ -101,13 +101,13 @@ class _ReplayingReader(ABC):
 
     def skip(self, rows: int) -> int:
         # Do not call `skip` of the inner reader: after `skip`, a window must hold the same rows as after `read`.
-        done = 0
-        while done < rows:
-            count = self.read(_empty_rows(self.specs, min(_SKIP_ROWS, rows - done)))
-            done += count
+        rows_done = 0
+        while rows_done < rows:
+            count = self.read(_empty_rows(self.specs, min(_SKIP_ROWS, rows - rows_done)))
+            rows_done += count
             if count == 0:
                 break
-        return done
+        return rows_done
 
 
 class _TakenReader(_ReplayingReader):
@@ -136,14 +136,14 @@ class _RepeatedReader(_ReplayingReader):
         self._pass_rows = 0  # rows read in the current pass
 
     def read(self, out: Sequence[Array]) -> int:
-        done, wanted = 0, len(out[0])
-        while done < wanted and (self._inner or self._passes_left != 0):
+        rows_done, wanted = 0, len(out[0])
+        while rows_done < wanted and (self._inner or self._passes_left != 0):
             inner = self._inner or self._start_pass()
-            count = inner.read([leaf[done:] for leaf in out])
-            done, self._pass_rows = done + count, self._pass_rows + count
-            if done < wanted:  # a reader returns fewer rows than requested only at its end
+            count = inner.read([leaf[rows_done:] for leaf in out])
+            rows_done, self._pass_rows = rows_done + count, self._pass_rows + count
+            if rows_done < wanted:  # a reader returns fewer rows than requested only at its end
                 self._end_pass()
-        return done
+        return rows_done
 
     def _start_pass(self) -> StreamReader:
         self._inner = self._stream.inner.start(self._epoch)
@@ -172,25 +172,25 @@ class _ShuffledReader(_ReplayingReader):
 
     def __init__(self, stream: ShuffledStream, inner: StreamReader, key: int) -> None:
         self._inner, self.specs = inner, stream.specs
-        self._window = _empty_rows(stream.specs, stream.window_rows)
+        self._window = _empty_rows(stream.specs, stream.window_rows)  # one array for each leaf
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
         self._drawn = _empty_rows(stream.specs, self._draw_rows)
-        self._next_drawn, self._drawn_count = 0, 0  # rows of `_drawn` between these two are not returned yet
+        self._next_drawn, self._drawn_count = 0, 0  # `read` has yet to return the rows of `_drawn` in this range
         self._random = np.random.Philox(key=key)
-        self._window_count = -1  # rows in the window; -1 before the first read fills it
+        self._window_count = -1  # rows in the window; -1 before the first `read`
 
     def read(self, out: Sequence[Array]) -> int:
         if self._window_count < 0:
             self._window_count = self._inner.read(self._window)
-        done, wanted = 0, len(out[0])
-        while done < wanted and (self._next_drawn < self._drawn_count or self._draw()):
-            count = min(wanted - done, self._drawn_count - self._next_drawn)
+        rows_done, wanted = 0, len(out[0])
+        while rows_done < wanted and (self._next_drawn < self._drawn_count or self._draw_from_window()):
+            count = min(wanted - rows_done, self._drawn_count - self._next_drawn)
             for leaf, drawn in zip(out, self._drawn, strict=True):
-                leaf[done : done + count] = drawn[self._next_drawn : self._next_drawn + count]
-            done, self._next_drawn = done + count, self._next_drawn + count
-        return done
+                leaf[rows_done : rows_done + count] = drawn[self._next_drawn : self._next_drawn + count]
+            rows_done, self._next_drawn = rows_done + count, self._next_drawn + count
+        return rows_done
 
-    def _draw(self) -> bool:
+    def _draw_from_window(self) -> bool:
         """Move random rows from the window to `_drawn`, and refill the window from the stream.
 
         Return False if the window is empty.
@@ -198,7 +198,7 @@ class _ShuffledReader(_ReplayingReader):
         count = min(self._draw_rows, self._window_count)
         if count == 0:
             return False
-        chosen = self._choose(count)
+        chosen = self._choose_positions(count)
         for window, drawn in zip(self._window, self._drawn, strict=True):
             # All positions are valid. With the default mode "raise", NumPy would write to a temporary buffer first.
             window.take(chosen, axis=0, out=drawn[:count], mode="clip")
@@ -207,11 +207,11 @@ class _ShuffledReader(_ReplayingReader):
         new_count = 0 if has_ended else self._inner.read(new_rows)
         for window, leaf in zip(self._window, new_rows, strict=True):
             window[chosen[:new_count]] = leaf[:new_count]
-        self._remove(chosen[new_count:])
+        self._remove_rows(chosen[new_count:])
         self._next_drawn, self._drawn_count = 0, count
         return True
 
-    def _choose(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def _choose_positions(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return `count` distinct random positions in the window.
 
         Up to a quarter of the window, draw positions and replace the few duplicates. For more, sort random keys of
@@ -227,7 +227,7 @@ class _ShuffledReader(_ReplayingReader):
             chosen = candidates[np.sort(first_indices)]  # without duplicates, in the order drawn
         return chosen
 
-    def _remove(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
+    def _remove_rows(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
         """Remove rows from the window that no new row replaced, because the stream has ended."""
         if positions.size == 0:
             return

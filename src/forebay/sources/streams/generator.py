@@ -16,7 +16,7 @@ __all__ = ["GeneratorReader", "RowStream"]
 
 
 class RowStream(AbstractStream):
-    """A stream that calls `make()` for each pass and yields the rows of the returned iterable.
+    """A stream that calls `make()` for each pass and yields the returned rows.
 
     If the iterator has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise the feed starts a new
     pass and discards the rows that it delivered before. Without a spec, the stream infers the spec from the first row.
@@ -48,7 +48,10 @@ class RowStream(AbstractStream):
         return tuple(_infer_leaf_spec(leaf) for leaf in leaves), structure
 
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows of a pass, to infer specs. The next pass yields them again."""
+        """Return the first rows of a pass, to infer specs.
+
+        The next pass still yields these rows.
+        """
         return GeneratorReader(iter(self._peek(rows)), self.specs, self.structure).rows(rows)
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> "GeneratorReader":

@@ -67,7 +67,10 @@ class ProcessHandle:
             _reap(old_process, old_connection)
 
     def request_exit(self) -> None:
-        """Close the pipe of an idle worker, which then exits. Kill a busy or starting worker."""
+        """End the worker without waiting for it.
+
+        An idle worker exits because its pipe is closed. A busy or starting worker is killed.
+        """
         if not self._lock.acquire(blocking=False):
             self._process.kill()
             return
@@ -191,7 +194,7 @@ def _reap(process: SpawnProcess, connection: Connection) -> None:
 
 
 def _wait_for_exit_code(process: SpawnProcess, deadline: float) -> int | None:
-    """Wait for the exit code and return it; None if the process still runs at the deadline."""
+    """Return the exit code; None if the process still runs at the deadline."""
     while process.exitcode is None and time.monotonic() < deadline:
         process.join(0.05)  # `join` may return without an exit code if another thread collects it
     return process.exitcode

@@ -1,4 +1,4 @@
-"""The Ray actor of a worker, which loads one job and runs it for every task."""
+"""The Ray actor of a worker: loads one job and runs its tasks."""
 
 import os
 import pickle
@@ -77,7 +77,10 @@ def versions() -> dict[str, str]:
 
 
 class RayWorker:
-    """The class of the Ray actor. If it cannot load the job, `info` reports the failure."""
+    """The class of the Ray actor.
+
+    If it cannot load the job, `info` reports the failure.
+    """
 
     def __init__(self, payload: bytes) -> None:
         self._job: OpenedRayJob | None = None

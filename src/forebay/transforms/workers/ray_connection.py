@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster: the current one, the one at RAY_ADDRESS, or a new local one."""
+"""Connection to a Ray cluster: the current one, RAY_ADDRESS, or a local one."""
 
 import logging
 import os

@@ -20,7 +20,7 @@ COMPARED_NBYTES = 256 << 10  # bytes compared at a time, so that temporary array
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """Return the number of pieces. With 1 piece, Ray uses its object stores for large arrays.
+    """Return the number of pieces; 1 lets Ray use its object stores.
 
     >>> count_pieces(3 << 20, one_node=False)
     32

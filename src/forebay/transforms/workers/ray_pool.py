@@ -52,7 +52,7 @@ class RayPool:
         self._workers = [self._start_worker() for _ in range(workers)]
 
     def run(self, make_request: Callable[[WorkerInfo], RayRequest], *, nbytes: int) -> tuple[list[Any], WorkerInfo]:
-        """Run one task, and return its results and the info of the worker that ran it.
+        """Run one task, and return its results and the info of its worker.
 
         The pool calls `make_request` with the chosen worker. If that worker is lost, the pool chooses another worker
         and calls `make_request` again. `nbytes` is the size of request and results together.
@@ -104,7 +104,7 @@ class RayPool:
     # Running tasks
 
     def _acquire_worker(self) -> tuple[ActorHandle, object]:
-        """Wait for a ready worker. Return the worker with the fewest tasks, and a ticket for the task."""
+        """Wait for a ready worker with few tasks; return it and a ticket."""
         ticket, deadline = object(), time.monotonic() + START_SECONDS
         with self._changed:
             while True:
@@ -138,7 +138,10 @@ class RayPool:
             self._changed.notify_all()
 
     def _count_lost_task(self, worker: ActorHandle, ticket: object, error: Exception) -> bool:
-        """Count a task to run again. Return whether the worker ran this task when it was lost."""
+        """Count a lost task, and return whether its worker was running it.
+
+        A worker may also be lost while it runs an earlier task.
+        """
         with self._changed:
             self._raise_if_unusable()
             self._retried_tasks += 1
@@ -222,7 +225,7 @@ def _no_worker_message() -> str:
 
 
 def _free_cpus() -> float:
-    """Return the number of free CPUs of the cluster; 0 if the cluster does not answer."""
+    """Return the number of free CPUs; 0 if the cluster does not answer."""
     if not ray.is_initialized():
         return 0.0
     try:
