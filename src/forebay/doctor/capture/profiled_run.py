@@ -58,7 +58,7 @@ def _continue() -> None:
     """Let the script run to its end."""
 
 
-SILENT_SECONDS = 2.0  # without an event: stop waiting for threads; Python itself waits for them after the report
+SILENT_SECONDS = 2.0  # stop waiting for threads after this time without an event; Python joins them after the report
 POLL_SECONDS = 0.05
 
 

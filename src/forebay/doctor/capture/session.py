@@ -160,7 +160,7 @@ class Session:
 
     def _note_missing_binding(self) -> None:
         if has_loaded_cuda() and not has_binding():
-            self.ledger.note(f"GPU load, clocks and PCIe link were not sampled: pip install {PACKAGE}.")
+            self.ledger.note(f"GPU load, clocks and PCIe link were not sampled. Run `pip install {PACKAGE}`.")
 
 
 def _switch_off_in_child(session_ref: "ref[Session]") -> None:
