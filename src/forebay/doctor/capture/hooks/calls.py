@@ -36,7 +36,8 @@ def hook_call(
 ) -> None:
     """Replace `owner.name` by a hook that passes each call to `on_return`.
 
-    `should_record` gets the arguments and selects calls. `nested` says what hooks inside the call do.
+    `should_record` gets the arguments of a call and returns whether to record it. `nested` says whether hooks inside
+    the call record too.
     """
     wrap = make_hook if nested == "ignored" else make_open_hook
 

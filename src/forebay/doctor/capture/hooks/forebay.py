@@ -14,28 +14,27 @@ __all__ = ["install"]
 
 MAP = "map"  # API name and kind of stage in events
 
-
 Description = tuple[int, dict[str, Any]]  # bytes and details of an event
 
 
 def install(patches: Patches) -> None:
-    by_epoch: WeakKeyDictionary[Any, Description] = WeakKeyDictionary()
-    patches.hook(Epoch, "__next__", EventKind.INPUT, FEED_API, partial(_describe_batch, by_epoch))
+    descriptions: WeakKeyDictionary[Any, Description] = WeakKeyDictionary()
+    patches.hook(Epoch, "__next__", EventKind.INPUT, FEED_API, partial(_describe_batch, descriptions))
     patches.replace(Map, "apply", lambda original: _hook_map(patches.ledger, original), api=MAP)
 
 
-def _describe_batch(by_epoch: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
+def _describe_batch(descriptions: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
     """Return the description of a batch.
 
     It is cached, because all batches of an epoch have the same one.
     """
-    if epoch not in by_epoch:
+    if epoch not in descriptions:
         plan = epoch._feed.plan
         plan_input = plan.input
         nbytes = plan_input.batch_rows * sum(spec.nbytes for spec in plan_input.specs)
         detail = {"loader": "forebay", "workers": plan.processes or None, "prefetch": plan.slots}
-        by_epoch[epoch] = nbytes, detail | {"batch_rows": plan_input.batch_rows}
-    return by_epoch[epoch]
+        descriptions[epoch] = nbytes, detail | {"batch_rows": plan_input.batch_rows}
+    return descriptions[epoch]
 
 
 def _hook_map(ledger: Ledger, original: Any) -> Any:

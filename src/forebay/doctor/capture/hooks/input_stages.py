@@ -46,7 +46,7 @@ def _record(ledger: Ledger, find_stage: Callable[[], PythonStage], start: int, e
 
 
 class DatasetFacts:
-    """Facts about datasets, by dataset. The references are weak."""
+    """Facts about datasets. The references to the datasets are weak."""
 
     def __init__(self) -> None:
         self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -61,7 +61,7 @@ class DatasetFacts:
 class FitCounter:
     """Counts calls of `Model.fit`.
 
-    A call creates an iterator for each epoch; the count tells which call did.
+    Each call creates one iterator for each epoch. The events of these iterators hold the count of their call.
     """
 
     def __init__(self) -> None:

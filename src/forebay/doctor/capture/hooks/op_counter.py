@@ -7,7 +7,7 @@ therefore samples at random, so that sampling takes a fiftieth of the thread's t
 operations since the previous sample.
 
 The time of an operation has two parts: the call itself, and the calling time, which is the time since the previous
-operation ended. Python spends the calling time on reaching the next call.
+operation ended. Python needs the calling time to reach the next call.
 """
 
 import threading
@@ -28,7 +28,7 @@ EXACT_OPS = 1000  # the counter samples all of the first operations of a thread
 SAMPLING_DIVISOR = 50  # sampling takes 1/50 of a thread's time
 SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)  # a measured cost above them includes time of other processes on the core
 MAX_STRIDE = 64  # largest mean number of operations from one sample to the next
-MAX_SPANS = 3000  # counting ends after this many spans, because a loop without step marks is profiled to its end
+MAX_SPANS = 3000  # counting ends after this many spans; a loop without step marks would be counted to its end
 NEVER_SAMPLE = 1 << 30  # operations until the next sample, after counting has ended
 _stride_random = Random(0)
 
@@ -90,7 +90,8 @@ class ThreadOps:
         if counts is None:
             counts = self.by_line[line] = [0, 0, 0, 0, 0]
         counts[0] += stride
-        # On a slow machine, tiny operations take longer. So do samples, whose cost therefore raises the limit.
+        # An operation is tiny if it takes less than 20 us, less than its calling time, or less than twice its calling
+        # time and a limit. The limit grows with the cost of a sample, because both are longer on a slow machine.
         max_tiny_ns = max(2 * TINY_NS, TINY_SAMPLE_COSTS * self.sample_cost_ns)
         counts[1] += stride * (spent_ns < max(TINY_NS, calling_ns, min(2 * calling_ns, max_tiny_ns)))
         counts[2] += stride * (spent_ns - dispatch_ns)

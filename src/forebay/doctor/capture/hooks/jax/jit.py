@@ -112,10 +112,10 @@ class JittedFunction:
 
 
 def hook_functions(patches: Patches, listener: CompileListener) -> None:
-    jit, pmap = (_JitHooks(patches, listener, api) for api in ("jax.jit", "jax.pmap"))
-    _hook_existing_functions(patches, jit)
-    patches.replace(jax, "jit", jit.hook_jit, api="jax.jit")
-    patches.replace(jax, "pmap", pmap.hook_jit, api="jax.pmap")
+    jit_hooks, pmap_hooks = (_JitHooks(patches, listener, api) for api in ("jax.jit", "jax.pmap"))
+    _hook_existing_functions(patches, jit_hooks)
+    patches.replace(jax, "jit", jit_hooks.hook_jit, api="jax.jit")
+    patches.replace(jax, "pmap", pmap_hooks.hook_jit, api="jax.pmap")
 
 
 def _hook_existing_functions(patches: Patches, hooks: "_JitHooks") -> None:

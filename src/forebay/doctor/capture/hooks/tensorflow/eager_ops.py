@@ -22,7 +22,11 @@ API = "tf operations"
 # An operation is plain if it causes no transfer. Inputs of these types cause none on a machine with one device.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
 MIN_PLAIN_CALLS = 16  # consecutive calls without a transfer, after which an operation counts as plain
-_COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")  # names of compiled functions
+_COMPILED_PREFIXES = (
+    "__inference_",
+    "__forward_",
+    "__backward_",
+)  # of names of compiled functions, which are not eager operations
 
 
 class EagerOps:
@@ -38,21 +42,21 @@ class EagerOps:
         self._several_devices: bool | None = None  # None: not determined yet
 
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
-        """Sample the operation if it is due, and record its transfers in any case."""
-        has_array = not _PLAIN_TYPES.issuperset(map(type, inputs))
+        """Sample the operation if a sample is due, and record its transfers in any case."""
+        may_upload = not _PLAIN_TYPES.issuperset(map(type, inputs))
         may_move = self._has_several_devices() and (
             list in map(type, inputs) or _are_on_several_devices(inputs, result)
         )
-        self._classify(name, is_plain=not has_array and not may_move)
+        self._classify(name, is_plain=not may_upload and not may_move)
         if ops.ops_until_sample:
             ops.skip_op(end)
-            line = self.ledger.lines.current_line(1) if has_array or may_move else -1
+            line = self.ledger.lines.current_line(1) if may_upload or may_move else -1
         else:
             self._waits.stop_if_due(start)
             line = self.counter.sample(ops, start, end)
         if line < 0:
             return
-        if has_array:
+        if may_upload:
             for array in _inputs_of_type(inputs, np.ndarray):
                 self._transfers.record_array(name, array, result, line, start, end)
         if may_move:
@@ -149,15 +153,15 @@ def _are_on_several_devices(inputs: Any, result: Any) -> bool:
     return False
 
 
-def _inputs_of_type(inputs: Any, kind: type) -> Iterator[Any]:
+def _inputs_of_type(inputs: Any, input_type: type) -> Iterator[Any]:
     """Yield the inputs of one type, also from lists as in `tf.concat`.
 
     Stop at the first attribute name, a string.
     """
     for value in inputs:
-        if type(value) is kind:
+        if type(value) is input_type:
             yield value
         elif type(value) is list:
-            yield from (each for each in value if type(each) is kind)
+            yield from (item for item in value if type(item) is input_type)
         elif type(value) is str:
             return

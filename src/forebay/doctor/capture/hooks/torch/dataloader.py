@@ -143,7 +143,7 @@ def _row_function(dataset: Any) -> Any:
 
 
 def _size_of(batch: Any) -> tuple[int, int | None]:
-    """Return the bytes of a batch and its number of rows, or None if all leaves are scalars."""
+    """Return the bytes of a batch, and its number of rows or None."""
     leaves = [leaf for leaf, _ in zip(_leaves_of(batch), range(MAX_LEAVES), strict=False)]
     rows = next((len(leaf) for leaf in leaves if len(leaf.shape)), None)
     return sum(leaf.nbytes for leaf in leaves), rows
