@@ -20,13 +20,13 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["SPAN_NS", "TINY_NS", "LoopDetector", "OpCounter", "ThreadOps"]
 
 SPAN_NS = 5_000_000  # shortest span
-MAX_SPAN_NS = 2_000_000_000  # a longer span ends in the middle of an iteration
+MAX_SPAN_NS = 2_000_000_000  # longest span; it may end in the middle of an iteration
 TINY_NS = 20_000  # a shorter operation does little more than start
 TINY_SAMPLE_COSTS = 6  # limit of a tiny operation on a slow machine, as a multiple of the cost of a sample
 MAX_CALLING_NS = 1_000_000  # the script did other work in a longer gap, so the gap is not calling time
 EXACT_OPS = 1000  # the counter samples all of the first operations of a thread
 SAMPLING_DIVISOR = 50  # sampling takes 1/50 of a thread's time
-SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)  # a measured cost above them includes time of other processes on the core
+SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)  # a higher measured cost includes time of other processes on the core
 MAX_STRIDE = 64  # largest mean number of operations from one sample to the next
 MAX_SPANS = 3000  # counting ends after this many spans; a loop without step marks would be counted to its end
 NEVER_SAMPLE = 1 << 30  # operations until the next sample, after counting has ended

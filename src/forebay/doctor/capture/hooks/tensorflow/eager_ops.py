@@ -22,11 +22,8 @@ API = "tf operations"
 # An operation is plain if it causes no transfer. Inputs of these types cause none on a machine with one device.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
 MIN_PLAIN_CALLS = 16  # consecutive calls without a transfer, after which an operation counts as plain
-_COMPILED_PREFIXES = (
-    "__inference_",
-    "__forward_",
-    "__backward_",
-)  # of names of compiled functions, which are not eager operations
+# Prefixes of names of compiled functions, which are not eager operations.
+_COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")
 
 
 class EagerOps:

@@ -26,7 +26,7 @@ class GraphMove(NamedTuple):
     """A tensor that one device produces and another device consumes."""
 
     nbytes: int  # 0 if the shape is known only at run time
-    detail: dict[str, Any]  # of the event
+    detail: dict[str, Any]  # details of the event
     line: int  # index of the user line that created the consuming operation, or -1
 
 

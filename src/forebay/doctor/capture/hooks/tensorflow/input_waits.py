@@ -35,7 +35,7 @@ class _ReadingCall:
     start: int
     end: int
     line: int  # index of the user line
-    detail: dict[str, Any]  # of input events
+    detail: dict[str, Any]  # details of its input events
 
 
 class InputWaits:

@@ -103,7 +103,7 @@ class Transfers:
         self._patches.ledger.add(kind, api, start, end=end, nbytes=nbytes, detail=detail, line=line)
 
     def _measure_ns_per_byte(self, array: Any, line: int, name: str) -> float:
-        """Return the conversion time, which is measured once for each line and operation."""
+        """Return the conversion time per byte, which is measured once for each line and operation."""
         if (line, name) not in self._ns_per_byte:
             start = perf_counter_ns()
             EagerTensor(array, context.context().device_name, None)
@@ -114,7 +114,7 @@ class Transfers:
 def _first_tensor(result: Any) -> Any:
     if type(result) is EagerTensor:
         return result
-    return next((each for each in result if type(each) is EagerTensor), None) if isinstance(result, list) else None
+    return next((item for item in result if type(item) is EagerTensor), None) if isinstance(result, list) else None
 
 
 def _stays_on_host(tensor: Any) -> bool:

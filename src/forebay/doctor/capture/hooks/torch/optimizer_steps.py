@@ -23,7 +23,7 @@ def hook_steps(hooks: TorchHooks) -> None:
 class _OptimizerSteps:
     """Records the steps of the first optimizer.
 
-    A script that trains two networks in turn calls two optimizers in each step of its loop.
+    A script that trains two networks in turn calls two optimizers in each step. Only the first one ends the step.
     """
 
     def __init__(self, hooks: TorchHooks) -> None:
@@ -36,7 +36,7 @@ class _OptimizerSteps:
     def remove(self) -> None:
         """Remove the hook, or only switch it off while it runs.
 
-        PyTorch then iterates over a dict of hooks, from which Python can remove only the last item.
+        PyTorch iterates over a dict of hooks at that time. Removing any item but the last would raise an error.
         """
         self._is_on = False
         hooks = self._handle.hooks_dict_ref()

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller tensors are a few numbers, not training data
-MAX_PRINTED_ELEMENTS = 1000  # of a larger tensor, PyTorch prints only the ends
+MAX_PRINTED_ELEMENTS = 1000  # PyTorch prints only the ends of a larger tensor
 COUNT_NBYTES = 8  # size of the number that PyTorch reads back if the shape of a result depends on values
 
 
@@ -74,7 +74,7 @@ def describe_wait(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 def describe_move(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
     """Describe `to` and `cuda`, if the device changes."""
     tensor = args[0]
-    if result is tensor or not _are_different(tensor.device, result.device):
+    if result is tensor or not _are_different_devices(tensor.device, result.device):
         return None
     return _describe_transfer(tensor, result.device, result.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
@@ -82,7 +82,7 @@ def describe_move(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 def describe_copy(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
     """Describe `target.copy_(source)` between two devices."""
     target, source = args[0], args[1] if len(args) > 1 else kwargs["src"]
-    if not _are_different(source.device, target.device):
+    if not _are_different_devices(source.device, target.device):
         return None
     return _describe_transfer(source, target.device, target.dtype, non_blocking=_is_non_blocking(args, kwargs))
 
@@ -90,7 +90,7 @@ def describe_copy(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
     """Describe `tensor[index] = value`, if the value is on another device."""
     target, _, value = args
-    if isinstance(value, torch.Tensor) and _are_different(value.device, target.device):
+    if isinstance(value, torch.Tensor) and _are_different_devices(value.device, target.device):
         return _describe_transfer(value, target.device, target.dtype, non_blocking=False)
     if isinstance(value, np.ndarray) and not target.is_cpu:
         detail = _describe_tensor(target) | {"shape": list(value.shape)} | _describe_array(value)
@@ -117,7 +117,7 @@ def describe_conversion(result: Any, args: Args, kwargs: Kwargs) -> Description 
     """Describe the conversion of NumPy or Python data to a tensor."""
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, torch.Tensor):
-        if not _are_different(data.device, result.device):
+        if not _are_different_devices(data.device, result.device):
             return None
         return _describe_transfer(data, result.device, result.dtype, non_blocking=False)
     if isinstance(data, np.ndarray) and _shares_memory(result, data):
@@ -153,7 +153,7 @@ def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bo
     return EventKind.MOVE, nbytes, detail | {"op": "copy", "source": detail["device"], "target": _names[device]}
 
 
-def _are_different(device: Any, other: Any) -> bool:
+def _are_different_devices(device: Any, other: Any) -> bool:
     """Whether two devices differ. `cpu` and `cpu:0` are the same device."""
     return bool(device != other and not device.type == other.type == "cpu")
 
