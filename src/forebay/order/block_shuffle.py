@@ -53,8 +53,8 @@ class BlockLayout:
     def open_groups(self) -> int:
         """Number of block groups that are open at a time.
 
-        Each block group stays open for this number of segments. The number is 1 if segments would otherwise be shorter
-        than `MIN_SEGMENT_ROWS`.
+        Each block group stays open for this number of segments. The number is smaller, at least 1, if segments would
+        otherwise have fewer than `MIN_SEGMENT_ROWS` rows.
         """
         mixed_rows = self.max_open_blocks * self.block_rows
         max_groups = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
@@ -93,11 +93,11 @@ class BlockLayout:
         """
         if self.block_groups < 2 * self.open_groups:
             return self.length
-        rounding = self.open_groups  # shares are rounded up
+        rounding = self.open_groups  # rows; the share of each open block group may be rounded up
         return min(self.length, self.group_rows * (3 * self.open_groups - 1) // 2 + rounding)
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the largest number of blocks that hold `rows` consecutive positions.
+        """Return an upper bound of the blocks that `rows` consecutive positions use.
 
         The positions may span `passes` passes.
         """
@@ -119,7 +119,9 @@ class BlockShuffleEpoch:
         self._block_first_rows = shuffled_blocks * layout.block_rows
         block_lengths = np.minimum(layout.block_rows, layout.length - self._block_first_rows)
         short_block = int(np.argmin(block_lengths))  # only one block may be short
-        self._short_block_end = short_block * layout.block_rows + int(block_lengths[short_block])  # a place
+        self._short_block_end = short_block * layout.block_rows + int(
+            block_lengths[short_block]
+        )  # place after its last row
         self._missing_rows = layout.block_rows - block_lengths[short_block]  # rows that the short block lacks
         self._group_lengths: Positions = np.add.reduceat(block_lengths, np.arange(0, blocks, group_blocks))
         self._group_starts = np.concatenate([[0], np.cumsum(self._group_lengths)])
@@ -208,7 +210,7 @@ class BlockShuffleEpoch:
     def _row_numbers(self, places: Positions) -> Positions:
         """Return the row numbers at places among all shuffled blocks."""
         block_rows = self._layout.block_rows
-        # Count as if the short block were full.
+        # Add the missing rows of the short block, so that a division gives the block.
         places = places + self._missing_rows * (places >= self._short_block_end)
         blocks = places // block_rows
         return self._block_first_rows[blocks] + (places - blocks * block_rows)

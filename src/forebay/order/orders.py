@@ -124,7 +124,7 @@ class BlockShuffled:
         return self._layout.max_row_distance
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return the largest number of blocks that hold `rows` consecutive positions.
+        """Return an upper bound of the blocks that `rows` consecutive positions use.
 
         The positions may span `passes` passes.
         """

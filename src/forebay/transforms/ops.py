@@ -74,7 +74,9 @@ class Map:
         if where not in ("thread", "process", "ray", "device"):
             raise PipelineError(f"map(where={where!r}) is unknown. Choose 'thread', 'process', 'ray' or 'device'.")
         if workers is not None and where not in ("process", "ray"):
-            raise PipelineError(f"map(where={where!r}) takes no workers, not {workers}. Use 'process' or 'ray'.")
+            raise PipelineError(
+                f"map(where={where!r}) has no workers, but got workers={workers}. Use 'process' or 'ray'."
+            )
         return cls(function, where, by_row, _takes_rng(function), seed, workers=workers)
 
     def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:

@@ -37,9 +37,8 @@ class BlockSchedule:
         """Admit groups while buffers are free. Return the blocks to read now."""
         assigned: list[int] = []
         while self._load_next():
-            blocks = [
-                self._missing_blocks.popleft() for _ in range(min(len(self._missing_blocks), len(self._free_buffers)))
-            ]
+            count = min(len(self._missing_blocks), len(self._free_buffers))
+            blocks = [self._missing_blocks.popleft() for _ in range(count)]
             self._block_buffers.update((block, self._free_buffers.pop()) for block in blocks)
             assigned += blocks
             if self._missing_blocks:
@@ -56,9 +55,9 @@ class BlockSchedule:
         return self._block_buffers[block]
 
     def release(self, group: Hashable) -> list[int]:
-        """Release a gathered group, and free the buffers of blocks that no other group needs.
+        """Release a gathered group and return the blocks that no other group needs.
 
-        Return these blocks.
+        This frees the buffers of these blocks.
         """
         unused = []
         for block in self._admitted.pop(group):

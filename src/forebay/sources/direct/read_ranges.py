@@ -50,7 +50,7 @@ class ReadRanges:
     holds the shared bytes twice.
     """
 
-    starts: Addresses
+    starts: Addresses  # address of the first byte of each range
     nbytes: Addresses
     buffer_offsets: Addresses
 

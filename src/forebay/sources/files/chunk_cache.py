@@ -31,7 +31,7 @@ class ChunkCache:
         The caller allocates one array for all buffers. Buffer i starts at row `first_rows[i]` of this array. If there
         are as many buffers as chunks, chunk i always uses buffer i.
         """
-        self._first_rows = first_rows
+        self._buffer_first_rows = first_rows
         self._fits_all = len(first_rows) == chunk_count
         self._chunk_buffers = np.full(chunk_count, -1)  # number of the buffer of each chunk; -1: none
         self._pin_counts = np.zeros(chunk_count, np.int64)  # number of threads that pin each chunk
@@ -49,7 +49,7 @@ class ChunkCache:
 
         If not all chunks fit in the cache, this is a quarter of the buffers, to leave buffers for other threads.
         """
-        return len(self._first_rows) if self._fits_all else max(1, len(self._first_rows) // 4)
+        return len(self._buffer_first_rows) if self._fits_all else max(1, len(self._buffer_first_rows) // 4)
 
     @property
     def used_buffers(self) -> int:
@@ -58,7 +58,7 @@ class ChunkCache:
 
     def first_rows(self, chunks: Any) -> Any:
         """Return the row of the caller's array at which each of these pinned chunks starts."""
-        return self._first_rows[self._chunk_buffers[chunks]]
+        return self._buffer_first_rows[self._chunk_buffers[chunks]]
 
     @contextmanager
     def pin(self, chunks: Array, fill: Callable[[int, int], None]) -> Iterator[None]:
@@ -115,7 +115,7 @@ class ChunkCache:
     def _fill_missing(self, chunks: list[int], fill: Callable[[int, int], None]) -> None:
         for index, chunk in enumerate(chunks):
             try:
-                fill(chunk, int(self._first_rows[self._chunk_buffers[chunk]]))
+                fill(chunk, int(self._buffer_first_rows[self._chunk_buffers[chunk]]))
             except BaseException as error:
                 self._record_error(chunks[index:], error)  # this thread will not fill the later chunks either
                 raise

@@ -24,7 +24,7 @@ __all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"
 DecompressChunk: TypeAlias = Callable[[int, Array], None]
 ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MIN_CACHED_CHUNKS = 4  # even above the budget; with fewer, shuffled reads would decompress chunks again and again
+_MIN_CACHED_CHUNKS = 4  # even above the budget, because shuffled reads would decompress fewer chunks repeatedly
 _SMALL_COLUMN_DIVISOR = 8  # a column with less than 1/8 of the bytes of the largest column is small
 
 
@@ -104,10 +104,12 @@ class ChunkedColumn:
             out[positions] = gathered
 
     def _pin_and_gather(self, needed: Array, chunks: Array, rows: Array, out: Array) -> None:
+        """Gather rows; `chunks[i]` is the chunk of `rows[i]`, and `needed` has each chunk once."""
         with self._cache.pin(needed, self._fill):
             self._gather(self._cache.first_rows(chunks) + (rows - self._boundaries[chunks]), out)
 
     def _find_chunks(self, rows: Array) -> Array:
+        """Return the number of the chunk of each row."""
         return rows // self.chunk_rows if self._has_equal_chunks else find_parts(rows, self._boundaries)
 
     def _fill(self, chunk: int, first_row: int) -> None:

@@ -262,7 +262,7 @@ class _FileOpener:
             ) from error
         if len(source) != info.length or tuple(source.specs) != info.specs:
             raise SourceChangedError(
-                f"{self.path} was replaced while it was fed: it had {info.length} rows of "
+                f"{self.path} was replaced while a feed read it: it had {info.length} rows of "
                 f"{describe_leaves(info.structure.paths, info.specs)} and has {len(source)} of "
                 f"{describe_leaves(source.structure.paths, source.specs)} now. Make the feed again."
             )

@@ -21,7 +21,7 @@ def match_spec(path: PathName, specs: Sequence[ArraySpec], structure: Structure,
         raise SpecError(
             f"{path} holds {describe_leaves(structure.paths, specs)}, but spec= says "
             f"{describe_leaves(wanted_structure.paths, wanted)}. "
-            "Omit spec= to take the file as it is, and convert with map()."
+            "Omit spec= to use the specs of the file, and convert with map()."
         )
     return wanted_structure
 

@@ -106,5 +106,5 @@ def test_an_invalid_number_of_workers_is_refused(workers):
 
 
 def test_a_number_of_workers_for_threads_is_refused():
-    with pytest.raises(PipelineError, match="takes no workers, not"):
+    with pytest.raises(PipelineError, match="has no workers, but got workers="):
         fb.from_arrays(np.arange(4)).map(narrow, workers=2)
