@@ -37,7 +37,7 @@ class FileFacts:
 
     nbytes: int  # of all files
     uncached_nbytes: int  # not in the page cache
-    available_nbytes: int  # free memory of this machine
+    available_nbytes: int  # memory that is available without swapping
     alignment: int | None  # bytes, of direct reads; None if the file system does not support them
     why_no_io_uring: str  # "" if io_uring is available
 
