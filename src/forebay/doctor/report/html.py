@@ -101,15 +101,15 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
         "view": view,
         "capture": view.capture,
         "name": Path(view.capture.script).name or view.capture.script,
-        "say": sentences,
-        "notes": side_notes,
+        "sentences": sentences,
+        "side_notes": side_notes,
         "memory": memory_usage(view),
         "parts": _make_step_parts(view.step_parts),
         "findings": diagnosis.findings[:MOST_FINDINGS],
         "more_findings": max(0, len(diagnosis.findings) - MOST_FINDINGS),
         "outcomes": lambda finding: _cure_outcomes(diagnosis, finding),
         "colors": COLOR_LABELS,
-        "best": next(iter(_cure_outcomes(diagnosis, diagnosis.main)), None) if diagnosis.main else None,
+        "best_outcome": next(iter(_cure_outcomes(diagnosis, diagnosis.main)), None) if diagnosis.main else None,
     }
 
 
