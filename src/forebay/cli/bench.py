@@ -25,15 +25,15 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 NAME = "bench"
 HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)"
 
-# All GPU cases together take 6 minutes, because GPU time is expensive.
+# With these settings all GPU cases take 6 minutes. GPU time is expensive.
 GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)
-QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)
+QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)  # for --quick
 QUICK_FACTOR = 10  # --quick divides the number of rows by this
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="memory in which batches must arrive (default: cpu)"
+        "--device", choices=("cpu", "cuda"), default="cpu", help="device that must receive the batches (default: cpu)"
     )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case; repeatable")
     parser.add_argument(

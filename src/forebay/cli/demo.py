@@ -49,14 +49,14 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
     with (
-        fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory,
-        fb.from_files(path).shuffle(seed=0).batch(BATCH).feed("numpy") as mapped,
+        fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory_feed,
+        fb.from_files(path).shuffle(seed=0).batch(BATCH).feed("numpy") as mapped_feed,
     ):
         loaders: dict[str, Callable[[], Iterable[Any]]] = {  # the names are also keys of the JSON output
             "a loop over rows, stacked": lambda: _stack_rows(data),
             "one NumPy index a batch": lambda: _index_batches(data),
-            "forebay, from memory": lambda: memory,
-            "forebay, from a mapped .npy": lambda: mapped,
+            "forebay, from memory": lambda: memory_feed,
+            "forebay, from a mapped .npy": lambda: mapped_feed,
         }
         samples: dict[str, list[float]] = {name: [] for name in loaders}
         for _ in range(REPEATS):
@@ -64,7 +64,7 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
                 samples[name].append(_rows_per_second(start_epoch()))
         decisions = [
             {"name": decision.name, "choice": decision.choice, "why": decision.why}
-            for decision in memory.plan.decisions
+            for decision in memory_feed.plan.decisions
         ]
     return {name: median(speeds) for name, speeds in samples.items()}, decisions
 

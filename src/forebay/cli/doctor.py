@@ -37,7 +37,7 @@ NAME = "doctor"
 HELP = "profile a training script: which lines slow it down, their cost, their cure"
 DESCRIPTION = """Profile a training script and report what slows it down:
 the source line, its cost per step, and the gain of each cure."""
-FAIL_ON = ("never", "moderate", "severe")
+FAIL_ON = ("never", "moderate", "severe")  # values of --fail-on
 EXAMPLES = """examples:
   forebay doctor train.py --epochs 1                   profile a run
   forebay doctor --html report.html -m package.train   a module; HTML report
@@ -211,6 +211,7 @@ def _is_capture(path: str) -> bool:
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
+    """Return 2 if the script failed, 1 if a finding reaches --fail-on, else 0."""
     if diagnosis.view.capture.ended not in ("done", "interrupted"):
         return 2
     severities = {diagnosis.severity(finding) for finding in diagnosis.findings}

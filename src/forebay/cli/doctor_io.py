@@ -1,4 +1,4 @@
-"""`forebay doctor`: runs of the script, and the files that it writes."""
+"""Runs of the script and output files of `forebay doctor`."""
 
 import argparse
 import json
@@ -53,7 +53,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the file names. All ranks receive the same options."""
+    """Add the rank to the file names, which are the same on all ranks."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
@@ -104,7 +104,7 @@ def profile(arguments: argparse.Namespace) -> Capture:
 
 
 def verify_cure(diagnosis: Diagnosis, arguments: argparse.Namespace, report: Callable[[str], None]) -> Diagnosis:
-    """Run the script again with its main cure emulated, and add the result."""
+    """Run the script with its main cure emulated, and add the result to the diagnosis."""
 
     def begin(kind: EmulationKind) -> None:
         report(f"running the script again, which also writes its files again: {kind.description}")

@@ -21,7 +21,7 @@ from forebay.errors import CaptureError
 
 __all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
 
-GRACE_SECONDS = 5.0  # for a script that received SIGTERM together with the doctor to end by itself
+GRACE_SECONDS = 5.0  # how long a script may take to end by itself, if it received SIGTERM together with the doctor
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:

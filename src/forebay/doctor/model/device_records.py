@@ -22,9 +22,9 @@ RECORD = np.dtype(
         ("device", "u4"),
         ("stream", "u4"),
         ("correlation", "u4"),  # equal for a host call and the device work that it starts
-        ("thread", "u4"),
-        ("grid", "u4", 3),
-        ("block", "u4", 3),
+        ("thread", "u4"),  # of a host call
+        ("grid", "u4", 3),  # of a kernel
+        ("block", "u4", 3),  # of a kernel
         ("source", "u1"),  # MemoryKind of a copy
         ("target", "u1"),  # MemoryKind of a copy
         ("flags", "u1"),  # ASYNC

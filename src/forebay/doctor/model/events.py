@@ -37,7 +37,7 @@ class EventKind(StrEnum):
     BUILD = "build"  # a long-lived object was created: a pipeline, a session, a loader, a function
     RUN = "run"  # a compiled function ran: tf.function, jit, torch.compile, a session
     TRANSFORM = "transform"  # a function made by jax.grad or jax.vmap ran operation by operation
-    OPS = "ops"  # operations ran one by one; `detail` holds their number
+    OPS = "ops"  # operations ran one by one; `detail` contains their number
     SYNC = "sync"  # the script waited for the device explicitly
     STEP = "step"  # a training step ended
 
@@ -60,8 +60,8 @@ class Line(NamedTuple):
 
     file: str
     number: int
-    function: str
-    text: str = ""
+    function: str  # name of the function that contains the line
+    text: str = ""  # source text; empty with --no-source
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number}"
@@ -76,7 +76,7 @@ class LedgerEvent(NamedTuple):
     thread: int  # thread id
     start: int
     end: int
-    nbytes: int = 0
+    nbytes: int = 0  # size of the data that the call handled
     detail: dict[str, Any] | None = None  # see the docstring of this module
 
     @property

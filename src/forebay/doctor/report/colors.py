@@ -1,6 +1,6 @@
 """Color names for the parts of a step and for events.
 
-The name of a color is an event kind or REST. The style sheets define the colors.
+The name of a color is an event kind or REST. The style sheets of the page define the colors themselves.
 """
 
 from forebay.doctor.analyse.idle_time import LAUNCHING
@@ -12,6 +12,7 @@ from forebay.doctor.report.device_events import KERNEL
 __all__ = ["COLOR_LABELS", "REST", "color_of_kind", "color_of_part"]
 
 REST = "rest"  # color of time that belongs to no event kind
+# Parts that only steps recorded on the device have, with the event kinds that give their color.
 _DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({EventKind.OPS})}
 
 

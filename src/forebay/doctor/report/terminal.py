@@ -47,7 +47,7 @@ MOST_CODE = 8  # lines of code per cure
 MOST_GPUS = 2
 SMALLEST_PART = 0.005  # share of a step; the report omits smaller parts
 
-_TERMINAL_COLORS = {
+_TERMINAL_COLORS = {  # color name of colors.py -> Rich style
     "input": "yellow",
     "upload": "bright_blue",
     "download": "bright_red",

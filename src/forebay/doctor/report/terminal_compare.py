@@ -95,8 +95,8 @@ def _render_group(
 ) -> Iterator[Text]:
     """Yield the lines of a group of findings.
 
-    `titles` are the noun of the group, and the sentence for an empty group. Each finding comes with the text before its
-    cost.
+    `titles` are the noun of the group, and the sentence for an empty group. `findings` are pairs of a finding and the
+    text that precedes its cost.
     """
     noun, empty_sentence = titles
     yield Text()

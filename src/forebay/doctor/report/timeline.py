@@ -29,9 +29,9 @@ def timeline_data(view: CaptureView) -> dict[str, Any]:
     """
     edges, first = _step_edges(view)
     events, summary = _select_events(all_events(view.capture), edges[first:])
-    zero = min((event.start for event in events), default=0)
-    last = max((event.end for event in events), default=0)
-    steps = [edge for edge in edges if zero <= edge <= last]
+    zero = min((event.start for event in events), default=0)  # nanoseconds
+    end = max((event.end for event in events), default=0)
+    steps = [edge for edge in edges if zero <= edge <= end]
     sites: dict[SiteKey, int] = {}
     tracks = [
         {"name": track.name, "rows": [_encode_row(row, zero, sites) for row in track.rows]}
@@ -39,7 +39,7 @@ def timeline_data(view: CaptureView) -> dict[str, Any]:
     ]
     return {
         "tick_seconds": TICK_NS / 1e9,
-        "length": (last - zero) // TICK_NS,
+        "length": (end - zero) // TICK_NS,
         "tracks": tracks,
         "sites": [_describe_site(view, site) for site in sites],
         "steps": [(edge - zero) // TICK_NS for edge in steps],
@@ -51,7 +51,8 @@ def timeline_data(view: CaptureView) -> dict[str, Any]:
 def _step_edges(view: CaptureView) -> tuple[list[int], int]:
     """Return the edges of all steps, and the index of the step to show first.
 
-    The page shows the first step that was recorded on the device, if there is one.
+    An edge is the time in nanoseconds at which one step ends and the next begins. The page first shows the first step
+    that was recorded on the device, if there is one.
     """
     steady = list(view.steps.edges) if view.steps else []
     traced = view.capture.window.traced if view.capture.device else ()

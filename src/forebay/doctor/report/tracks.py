@@ -28,11 +28,11 @@ def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
         if event.kind != EventKind.STEP:
             events_by_track.setdefault((event.thread, _stream_name(event)), []).append(event)
     names = _track_names(events_by_track, loop)
-    return [Track(names[key], _arrange_rows(events)) for key, events in events_by_track.items() if events]
+    return [Track(names[key], _arrange_rows(own_events)) for key, own_events in events_by_track.items() if own_events]
 
 
 def _stream_name(event: LedgerEvent) -> str:
-    """Return the stream of a device event; empty for an event of a host thread."""
+    """Return the name of a device event's stream; empty for an event of a host thread."""
     detail = event.detail or {}
     return f"{detail.get('device', 'device')} stream {detail['stream']}" if "stream" in detail else ""
 
