@@ -96,7 +96,7 @@ def test_a_rank_that_runs_fewer_kernels_is_named():
         return run(lambda rig: [rig.launch(10) for _ in range(count)] + [rig.read(line=3)])
 
     (told,) = [told for told in ranks_of(kernels(20), kernels(20), kernels(8)).remarks if "kernels" in told]
-    assert told == "rank 2 runs 8 kernels per step; the others run 20, so some of its operations run elsewhere"
+    assert told == "rank 2 runs 8 kernels per step; the others run 20, so some of its operations do not run on its GPU"
 
 
 def test_a_rank_with_another_main_finding_is_named():

@@ -176,7 +176,7 @@ def _find_missing_kernels(ranks: Sequence[RankSummary]) -> Iterator[str]:
         if count < (1 - FEWER_KERNELS_SHARE) * other_count:
             yield (
                 f"rank {number} runs {count:.0f} kernels per step; the others run "
-                f"{other_count:.0f}, so some of its operations run elsewhere"
+                f"{other_count:.0f}, so some of its operations do not run on its GPU"
             )
 
 

@@ -13,6 +13,7 @@ __all__ = ["READ_EVERY", "choose_emulation"]
 # One of this many reads and waits runs as written. So a loop ends even if it tests a value that it reads back.
 READ_EVERY = 100
 
+# Rule and kind of the call site -> kind of the emulation.
 _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
     ("input_bound", EventKind.INPUT): EmulationKind.RESIDENT,
     ("loader", EventKind.INPUT): EmulationKind.RESIDENT,
@@ -27,7 +28,7 @@ _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
     ("host_check", EventKind.DOWNLOAD): EmulationKind.DEFER,
     ("sync", EventKind.SYNC): EmulationKind.SKIP,
 }
-# A finding of these rules names a line, but describes work of the device. It has no call site.
+# These rules find work of the device. Their findings name a line, but have no call site.
 _LINE_KINDS = {"copy_not_overlapped": EmulationKind.PREFETCH}
 _COMPILED_MAY_DIFFER = "compiled code may behave differently"
 _REASONS_AGAINST_EMULATION = {  # by rule
@@ -55,7 +56,8 @@ def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
 def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:
     """Return the call site of the finding's rule whose cost is closest to the finding's.
 
-    Sites on the line of the finding come first. A loader has none there if the finding names the line that builds it.
+    If possible, the site is on the line of the finding. The finding of a loader may name the line that builds the
+    loader; the loop waits on another line.
     """
     sites = sites_for(view, finding.rule)
     candidates = [site for site in sites if site.line == finding.line] or sites
