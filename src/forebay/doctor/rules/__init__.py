@@ -1,1 +1,1 @@
-"""The rules. Each module looks for one cause: its `examine(view)` yields the findings."""
+"""The rules of the doctor: `examine(view)` of a rule module yields the findings of one cause."""

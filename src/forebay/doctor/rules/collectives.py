@@ -23,18 +23,19 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MODERATE, SEVERE = 0.03, 0.15  # shares of a step that collectives take without overlap
-BASIS = "at most all of it, if it overlaps with computation; the wait for a slower rank remains"
+BASIS = "at most all of this time, if the collectives overlap computation; the wait for a slower rank remains"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if collectives without overlap take a moderate share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
     collectives = mask_kernels_named(device_view, COLLECTIVE.search)
-    alone = intervals_of(device_view, collectives).difference(
+    not_overlapped = intervals_of(device_view, collectives).difference(
         intervals_of(device_view, device_view.is_kernel & ~collectives)
     )
-    cost = min(seconds_per_step(device_view, alone), view.step_seconds)
+    cost = min(seconds_per_step(device_view, not_overlapped), view.step_seconds)
     if cost < MODERATE * view.step_seconds:
         return
     low, high = gain_on_device(view, device_view, 0.0, cost)
@@ -50,7 +51,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         evidence=(
             f"This is {'severe' if share >= SEVERE else 'moderate'}. {format_seconds(cost)} of the "
             f"{format_seconds(total)} of collectives per step overlap no other kernel.",
-            f"Most of it is {truncate(main_kernel(device_view, collectives), 50)}.",
+            f"Most of this time is {truncate(main_kernel(device_view, collectives), 50)}.",
             "Read the captures of all ranks together. The rank that waits least in collectives is the slowest.",
         ),
     )

@@ -1,6 +1,7 @@
 """The rule for large arrays that a script stores in graphs as constants.
 
-A function that reads a global array stores it in its graph. Every traced graph has its own copy, on host and device.
+If a compiled function reads a global array, the framework stores a copy of the array in every graph that it traces. The
+copies take memory on the host and on the device.
 
 The rule only warns: constants cost memory and compile time, not step time.
 """
@@ -17,7 +18,7 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LARGEST_NBYTES = 64 << 20  # bytes per graph; the rule accepts constants up to this size
+LARGEST_NBYTES = 64 << 20  # bytes per graph; the rule does not report smaller constants
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -53,8 +54,7 @@ def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
         evidence=(
             f"All graphs hold {format_nbytes(constants.total_nbytes)} of "
             "constants, in addition to the arrays themselves.",
-            "Building the largest graph takes "
-            f"{format_seconds(constants.seconds)}. TensorFlow refuses graphs of 2 GiB.",
+            f"Building the largest graph took {format_seconds(constants.seconds)}. TensorFlow refuses graphs of 2 GiB.",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Host data that the loop itself converts to tensors in every step, while the device is idle."""
+"""The rule for host data that the loop itself converts to tensors in every step."""
 
 from collections.abc import Iterator
 
@@ -22,34 +22,39 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step, at most for its duration"
-LEAST_SHARE = 0.05  # the smallest reported share of a step; XProf calls a loop input-bound from here on
-# A conversion copies the array. The fastest copy is that of one core; the slowest is that of TensorFlow.
+LEAST_SHARE = 0.05  # the smallest reported share of a step; from this share on, XProf calls a loop input-bound
+# A conversion copies the array: at most at the speed of one core, at least at the speed of TensorFlow.
 FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether a site in the loop takes a reportable share of a step for synchronous conversions."""
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     converts = site.in_loop and is_copy(site) and not is_asynchronous
     return converts and cost_of(view, site.events) >= LEAST_SHARE * view.step_seconds
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "conversion_in_loop"):
         cost = cost_of(view, site.events)
-        what = "Python lists" if is_python_data(site) else "new host data"
+        data_kind = "Python lists" if is_python_data(site) else "new host data"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="conversion_in_loop",
-            title=f"{site.api} converts {amount} of {what} {frequency(site)}",
+            title=f"{site.api} converts {amount} of {data_kind} {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_best_cure(view, site, cost), _prefetch_cure(view, site, cost), *_feed_cure(view, site, cost)),
+            cures=(*_avoidance_cure(view, site, cost), _prefetch_cure(view, site, cost), *_feed_cure(view, site, cost)),
             evidence=(f"{len(site.events)} conversions happened in {site.steps} steps, nearly all of different data.",),
         )
 
 
-def _best_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
-    """Yield the best cure, if it applies."""
+def _avoidance_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
+    """Yield the cure that avoids the conversion, if one applies.
+
+    Arrays can stay on the device, unless a session reads them. Python lists can become arrays before the loop.
+    """
     if not is_python_data(site):
         if view.device is not None and site.api != SESSION:
             yield keep_on_device_cure(view, site, cost)
@@ -59,11 +64,12 @@ def _best_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]
         'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices',
         low=max(0.0, cost - site.nbytes / SLOWEST_BYTES_PER_SECOND),
         high=max(0.0, cost - site.nbytes / FASTEST_BYTES_PER_SECOND),
-        basis="one copy of the bytes replaces a conversion per number; the data must be known before the loop",
+        basis="one copy of the bytes replaces the conversion of each number; the data must be known before the loop",
     )
 
 
 def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
+    """Return the cure that prefetches with tools of the framework."""
     low, high = gain_by_overlap(view, cost)
     framework = feed_framework(view, site.api)
     return Cure(
@@ -74,15 +80,15 @@ def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
         low,
         high,
         basis=OVERLAP_BASIS,
-        changes=_changes(view, site, framework),
+        changes=_prefetch_changes(view, site, framework),
     )
 
 
-def _changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change, ...]:
-    """Return the change of the timeline.
+def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change, ...]:
+    """Return the changes of the timeline if the framework prefetches.
 
-    tf.data and PyTorch make batches in their own threads or processes. Only PyTorch page-locks the batches, so only
-    there the upload overlaps computation.
+    tf.data and PyTorch make batches in their own threads or processes. PyTorch also page-locks them, so that the
+    upload overlaps computation. In JAX and CuPy, the loop makes the batch and uploads it one step early.
     """
     if framework in ("tensorflow", "keras"):
         return prefetch_conversion(view, site)
@@ -90,7 +96,7 @@ def _changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change,
 
 
 def _feed_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
-    if site.api == SESSION:
+    if site.api == SESSION:  # a feed delivers tensors, and a session accepts none
         return
     low, high = gain_by_overlap(view, cost)
     yield Cure(

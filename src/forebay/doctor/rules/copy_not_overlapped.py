@@ -1,7 +1,7 @@
-"""Uploads that the device waits for although they could be prefetched.
+"""The rule for uploads that the device waits for although they could be prefetched.
 
-Such a copy comes from page-locked memory, or from a compiled call that fetches its own batch. XProf reports them as
-input time from 5 % of a step on, TraceML from 10 % on. This rule skips copies that another rule explains.
+The rule looks at copies from page-locked memory, and at copies of compiled calls that fetch their own batch. It skips
+copies that another rule explains. XProf reports such input time from 5 % of a step, TraceML from 10 %.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from forebay.doctor.rules.wording import feed_code
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.05  # the smallest reported share of a step
-SOON_NS = 20_000  # nanoseconds; a kernel that begins this soon after a copy waited for it
+WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of a copy waited for the copy
 BASIS = (
     "the copies overlap the computation, at most for its duration; time "
     "in which the device is idle anyway is subtracted"
@@ -37,60 +37,64 @@ BASIS = (
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if uploads that no kernel overlaps take a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
-    own = _unexplained_copies(view, device_view)
-    locked = device_view.operations["source"] == MemoryKind.PINNED
-    wanted = _mask_awaited(device_view, own & locked) | (own & mask_batch_fetches(device_view))
-    sending = _sending_intervals(device_view, wanted)
-    cost = min(seconds_per_step(device_view, sending.difference(device_view.computing)), view.step_seconds)
+    unexplained = _unexplained_copies(view, device_view)
+    is_page_locked = device_view.operations["source"] == MemoryKind.PINNED
+    copies = _mask_awaited(device_view, unexplained & is_page_locked) | (unexplained & mask_batch_fetches(device_view))
+    uploads = _upload_intervals(device_view, copies)
+    cost = min(seconds_per_step(device_view, uploads.difference(device_view.computing)), view.step_seconds)
     if cost >= LEAST_SHARE * view.step_seconds:
-        yield _finding(view, device_view, wanted, cost, seconds_per_step(device_view, sending))
+        yield _finding(view, device_view, copies, cost, seconds_per_step(device_view, uploads))
 
 
 def _unexplained_copies(view: CaptureView, device_view: DeviceView) -> Any:
-    """Mask the copies to the device that no other rule explains."""
+    """Return a mask of the copies to the device that no other rule explains."""
     operations = device_view.operations
     copies = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.HOST_TO_DEVICE)
-    taken = [
+    explained_lines = [
         event.line for rule in PRECEDENCE[EventKind.UPLOAD] for site in sites_for(view, rule) for event in site.events
     ]
-    return copies & ~np.isin(device_view.lines, [*{*taken} - {-1}])
+    return copies & ~np.isin(device_view.lines, [*{*explained_lines} - {-1}])
 
 
 def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
-    """Mask the copies that a kernel waited for: it begins right after the copy."""
+    """Return a mask of the copies that a kernel waited for: it starts right after the copy."""
     starts = np.sort(device_view.kernels["start"].astype(np.int64))
     ends = device_view.operations["end"].astype(np.int64)
-    following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
-    return copies & (following - ends <= SOON_NS)
+    next_starts = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
+    return copies & (next_starts - ends <= WAIT_NS)
 
 
-def _sending_intervals(device_view: DeviceView, copies: Any) -> Intervals:
+def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
     """Return the intervals of the copies and of preparing their data. The device waits for both."""
-    asked = [
+    preparations = [
         device_view.upload_preparations[line]
         for line in np.unique(device_view.lines[copies]).tolist()
         if line in device_view.upload_preparations
     ]
-    return reduce(Intervals.union, asked, intervals_of(device_view, copies))
+    return reduce(Intervals.union, preparations, intervals_of(device_view, copies))
 
 
-def _finding(view: CaptureView, device_view: DeviceView, wanted: Any, cost: float, total: float) -> Finding:
-    undisturbed = device_view.computing.difference(intervals_of(device_view, wanted))
-    hidden = min(cost, seconds_per_step(device_view, undisturbed))
+def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
+    """Build the finding. A prefetch can hide the copies only behind computation without copies."""
+    computing_only = device_view.computing.difference(intervals_of(device_view, copies))
+    hidden = min(cost, seconds_per_step(device_view, computing_only))
     low, high = gain_on_device(view, device_view, hidden, hidden)
-    found = device_view.operations["nbytes"][wanted]
-    nbytes = float(found.mean()) * max(1, round(len(found) / device_view.steps_done))
-    line = main_line(view, device_view, wanted)
+    sizes = device_view.operations["nbytes"][copies]
+    nbytes = float(sizes.mean()) * max(1, round(len(sizes) / device_view.steps_done))
+    line = main_line(view, device_view, copies)
     api = next((site.api for site in view.sites_of(EventKind.UPLOAD) if site.line == line), "")
     framework = feed_framework(view, api)
-    number = mode(device_view.lines[wanted].tolist())
+    line_index = mode(device_view.lines[copies].tolist())
     changes = (
-        prefetch_line_with_feed(view, number) if device_view.is_pageable[wanted].all() else overlap_copies(view, number)
+        prefetch_line_with_feed(view, line_index)
+        if device_view.is_pageable[copies].all()
+        else overlap_copies(view, line_index)
     )
-    computing = device_view.computing.length / 1e9 / len(device_view) / device_view.seconds
+    computing_share = device_view.computing.length / 1e9 / len(device_view) / device_view.seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM, low, high, BASIS, changes)
     stream_cures = (stream,) if framework == "torch" else ()
     return Finding(
@@ -104,7 +108,7 @@ def _finding(view: CaptureView, device_view: DeviceView, wanted: Any, cost: floa
         ),
         evidence=(
             f"No kernel ran during {format_seconds(cost)} of the {format_seconds(total)} of copying per step.",
-            f"The device computes {format_percent(computing)} of the time.",
+            f"The device computes {format_percent(computing_share)} of the time.",
         ),
     )
 

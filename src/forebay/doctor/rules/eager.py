@@ -1,4 +1,4 @@
-"""A step that Python runs operation by operation, although it could be one compiled call."""
+"""The rule for steps that Python runs operation by operation, instead of one compiled call."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,32 +13,34 @@ from forebay.doctor.rules.wording import location
 
 __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises", "gain_basis"]
 
-FEWEST_OPERATIONS = 50  # operations per step
+FEWEST_OPERATIONS = 50  # per step; the rule does not report fewer
 TRANSFORM_SHARE = 0.5  # of a step; if JAX transforms functions for longer, any number of operations is enough
-LEAST_SHARE = 0.1  # of a step that must go to calls; XProf uses this limit for eager execution
+LEAST_SHARE = 0.1  # of a step that calls must take; XProf uses this limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS, on a slow core and with gradients
 TOP_LEVEL = "<module>"  # Python's function name for code outside functions
-LONG_CALL_FACTOR = 10  # times CALL_SECONDS; a longer operation is limited by computation
+LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer operation
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    compile_step = any(run.in_loop for run in view.sites_of(EventKind.RUN))
+    """Whether the loop makes no compiled call, and calling operations takes a reportable share."""
+    has_compiled_call = any(run.in_loop for run in view.sites_of(EventKind.RUN))
     sites = list(view.sites_of(EventKind.OPS))
-    enough = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS or (_is_span(view) and _are_short(view, sites))
-    enough = enough or _transform_share(view, sites) >= TRANSFORM_SHARE
-    return not compile_step and enough and calling_seconds(view, sites)[0] >= LEAST_SHARE * view.step_seconds
+    is_eager = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS
+    is_eager = is_eager or (_is_step_inferred(view) and _are_short(view, sites))
+    is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
+    return not has_compiled_call and is_eager and calling_seconds(view, sites)[0] >= LEAST_SHARE * view.step_seconds
 
 
 def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
-    """Return the share of the steps that JAX spends on transforming functions."""
-    inside = _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites)
-    return inside * 1e9 / (view.steps.end - view.steps.start) if view.steps else 0.0
+    """Return the share of the steps that JAX spends on transforming functions, without operations."""
+    seconds = _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites)
+    return seconds * 1e9 / (view.steps.end - view.steps.start) if view.steps else 0.0
 
 
-def _is_span(view: CaptureView) -> bool:
-    """Whether the doctor counts a span of operations as a step, because no call marks one."""
+def _is_step_inferred(view: CaptureView) -> bool:
+    """Whether the doctor inferred the steps from operations, because no call marks a step."""
     return view.steps is not None and view.steps.anchor[0] == EventKind.OPS
 
 
@@ -47,31 +49,36 @@ def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
 
     The fastest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
-    return all(_quickest(site) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites)
+    return all(_fast_operation_seconds(site) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites)
 
 
 def operations_per_step(site: CallSite, name: str = "count") -> float:
-    """Return the operations per step; an event without a count is one operation."""
-    return sum(_counted(event, name) for event in site.events) / site.steps
+    """Return the operations per step.
+
+    `name` selects the counter: "count" for all operations, "tiny" for those shorter than a launch.
+    """
+    return sum(_operation_count(event, name) for event in site.events) / site.steps
 
 
-def _counted(event: LedgerEvent, name: str = "count") -> float:
+def _operation_count(event: LedgerEvent, name: str = "count") -> float:
+    """Return a counter of an event. An event without counters is one operation."""
     count = (event.detail or {}).get(name)
     return (1 if name == "count" else 0) if count is None else count
 
 
-def _quickest(site: CallSite) -> float:
+def _fast_operation_seconds(site: CallSite) -> float:
     """Return the seconds per operation at the tenth percentile of all events."""
-    each = sorted(event.seconds / max(1, _counted(event)) for event in site.events)
-    return each[len(each) // 10] if each else 0.0
+    seconds = sorted(event.seconds / max(1, _operation_count(event)) for event in site.events)
+    return seconds[len(seconds) // 10] if seconds else 0.0
 
 
 def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float, float]:
     """Return the seconds per step spent on calling operations, at least and at most.
 
     If the hooks measured the Python time between operations, that time is the minimum, and the maximum adds the call
-    overhead of the operations. Otherwise both come from CALL_SECONDS. Measured times are scaled from the profiled
-    steps to `step_seconds`. No value exceeds the unexplained time. Function transforms of JAX count as Python time.
+    overhead of the operations. Function transforms of JAX count as Python time. Otherwise both values come from
+    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. No value exceeds the time that
+    no event explains.
     """
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
     python_seconds = (
@@ -80,12 +87,14 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
         else python_seconds
     )
     if python_seconds and view.steps:
-        whole = (view.steps.end - view.steps.start) / 1e9
-        most = sum(
+        total_seconds = (view.steps.end - view.steps.start) / 1e9
+        most_overhead = sum(
             min(_total_seconds([site]), SLOW_CORE_FACTOR * _fast_core_seconds(view, site) * site.steps)
             for site in sites
         )
-        low, high = (view.step_seconds * part / whole for part in (python_seconds, python_seconds + most))
+        low, high = (
+            view.step_seconds * part / total_seconds for part in (python_seconds, python_seconds + most_overhead)
+        )
     else:
         low = sum(_fast_core_seconds(view, site) for site in sites)
         high = low * SLOW_CORE_FACTOR
@@ -93,15 +102,15 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
 
 
 def gain_basis(sites: Sequence[CallSite]) -> str:
-    """Return the basis of a gain from fewer calls."""
+    """Return the basis of the gain if fewer operations are called."""
     if any(site.values("calling_seconds") for site in sites):
-        return "at least half of the Python time between them, at most also the calls themselves"
+        return "at least half of the Python time between the calls, at most also the calls themselves"
     return f"at least half of the call time on a fast core, at most {SLOW_CORE_FACTOR} times the call time"
 
 
-def _least_gain(view: CaptureView, least: float) -> float:
-    """Return the least gain: half, or nothing if an unrecorded GPU may limit the step."""
-    return 0.0 if view.has_gpu and view.device is None else least / 2
+def _least_gain(view: CaptureView, calling: float) -> float:
+    """Return half of the calling time, or 0.0 if an unrecorded GPU may limit the step."""
+    return 0.0 if view.has_gpu and view.device is None else calling / 2
 
 
 def _total_seconds(sites: Iterable[CallSite]) -> float:
@@ -109,40 +118,42 @@ def _total_seconds(sites: Iterable[CallSite]) -> float:
 
 
 def _fast_core_seconds(view: CaptureView, site: CallSite) -> float:
-    """Return the call time of the operations of a step on a fast core."""
+    """Return the seconds per step that calling the operations of a site takes on a fast core."""
     return operations_per_step(site) * _call_seconds(view, site)
 
 
 def _call_seconds(view: CaptureView, site: CallSite) -> float:
+    """Return the seconds of one operation call on a fast core."""
     return CALL_SECONDS.get(framework_of(view, site.api), min(CALL_SECONDS.values()))
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding for all operations of the step."""
     sites = sites_for(view, "eager")
     if not sites:
         return
-    most = max(sites, key=operations_per_step)
+    main_site = max(sites, key=operations_per_step)
     total = sum(map(operations_per_step, sites))
-    framework = framework_of(view, most.api)
-    least, high = calling_seconds(view, sites)
+    framework = framework_of(view, main_site.api)
+    least, most = calling_seconds(view, sites)
     basis = f"{total:.0f} calls become one; {gain_basis(sites)}"
-    one_call = compile_step(view, framework, other_seconds=_top_level_seconds(sites))
+    changes = compile_step(view, framework, other_seconds=_top_level_seconds(sites))
     yield Finding(
         rule="eager",
         title=_title(view, total),
-        line=_transform_line(view) or most.line,
+        line=_transform_line(view) or main_site.line,
         seconds=least,
         cures=(
             Cure(
                 "compile the step",
                 _COMPILE.get(framework, _COMPILE["torch"]),
                 _least_gain(view, least),
-                high,
+                most,
                 basis,
-                one_call,
+                changes,
             ),
         ),
-        evidence=("The loop makes no compiled call.", *_main_lines(view, sites, total)),
+        evidence=("The loop makes no compiled call.", *_main_lines_evidence(view, sites, total)),
     )
 
 
@@ -162,16 +173,17 @@ def _top_level_seconds(sites: Sequence[CallSite]) -> float:
     top_level = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
     if len(top_level) == len(sites):
         return 0.0
-    calling_seconds = sum(sum(site.values("calling_seconds")) for site in top_level)
-    return (_total_seconds(top_level) + float(calling_seconds)) / sites[0].steps
+    python_seconds = sum(sum(site.values("calling_seconds")) for site in top_level)
+    return (_total_seconds(top_level) + float(python_seconds)) / sites[0].steps
 
 
 def _transform_line(view: CaptureView) -> Line | None:
-    """Return the line that takes a gradient, because that is the step to compile."""
+    """Return the line of a function transform, such as a gradient: that function is the step to compile."""
     return next((site.line for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
 
 
-def _main_lines(view: CaptureView, sites: list[CallSite], total: float) -> Iterator[str]:
+def _main_lines_evidence(view: CaptureView, sites: list[CallSite], total: float) -> Iterator[str]:
+    """Yield a sentence for each of the two lines with the most operations."""
     for site in sorted(sites, key=operations_per_step, reverse=True)[:2]:
         yield (
             f"{operations_per_step(site):.0f} of {total:.0f} operations come "

@@ -10,14 +10,14 @@ __all__ = ["Cure", "Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A change of the script, as code to paste, with its predicted gain."""
+    """A change to the script, as code to paste, with its predicted gain."""
 
     title: str
     code: str
     low: float  # seconds saved in each step, at least
     high: float  # seconds saved in each step, at most
-    basis: str = "the measured time of the calls that it removes"  # of the prediction
-    # Each entry is one possible outcome of the cure, as a change of the timeline.
+    basis: str = "the measured time of the calls that it removes"  # what `low` and `high` rest on
+    # One change of the timeline per possible outcome of the cure.
     changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def gain(self) -> float:
-        """The gain of the best cure."""
+        """The gain of the best cure in seconds per step; 0.0 without cures."""
         return self.best_cure.gain if self.cures else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Data that is uploaded again in every epoch, although all of it fits on the device."""
+"""The rule for data that every epoch uploads again, although all of it fits on the device."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,23 +15,25 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine", "recognises"]
 
-MOST_OF_FREE = 0.5  # share of the free device memory that the data may take; the step needs the rest
+FREE_SHARE = 0.5  # of the free device memory that the data may take; the step needs the other half
 LEAST_SHARE = 0.5  # of the uploads must repeat earlier data
-EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
+FEWEST_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the site uploads repeated data that fits into half of the free device memory."""
     free = _free_nbytes(view, site) if site.in_loop and is_on_device(site) else 0
-    return free > 0 and 0 < _data_nbytes(view, site) <= MOST_OF_FREE * free
+    return free > 0 and 0 < _data_nbytes(view, site) <= FREE_SHARE * free
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "fits_on_device"):
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
         framework, changes = feed_framework(view, site.api), cure_changes.keep_on_device(view, site)
         basis = "the uploads after the first epoch are removed; selecting rows on the device takes part of that time"
-        whole = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
+        upload = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
         yield Finding(
             rule="fits_on_device",
             title=f"{site.api} uploads the same {total} in every epoch; the device has {free} free",
@@ -46,7 +48,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                     basis,
                     changes,
                 ),
-                Cure("upload all data once", f"import forebay as fb\n{whole}", 0.0, cost, basis, changes),
+                Cure("upload all data once", f"import forebay as fb\n{upload}", 0.0, cost, basis, changes),
             ),
             evidence=(
                 f"The script uploaded {format_nbytes(sum(event.nbytes for event in _uploads(view, site)))} in total.",
@@ -55,19 +57,23 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
-    """Return the size of all data of this line; 0 if it does not repeat."""
+    """Return the size of all data that the line uploads; 0 if the data does not repeat.
+
+    The fingerprints of the uploads show repeated data. Otherwise the largest pipeline that the script builds is the
+    data, if the script uploads more than its bytes.
+    """
     uploads = _uploads(view, site)
     sizes = {(e.detail or {}).get("key"): e.nbytes for e in uploads if (e.detail or {}).get("key")}
     counts = Counter((event.detail or {}).get("key") for event in uploads)
-    again = sum(count for key, count in counts.items() if key and count >= 2)
-    if again >= LEAST_SHARE * len(uploads) and again:
+    repeated = sum(count for key, count in counts.items() if key and count >= 2)
+    if repeated >= LEAST_SHARE * len(uploads) and repeated:
         return sum(sizes.values())
-    held = max((event.nbytes for event in view.events_of(EventKind.BUILD)), default=0)
-    return held if held and sum(event.nbytes for event in uploads) >= EPOCHS * held else 0
+    largest = max((event.nbytes for event in view.events_of(EventKind.BUILD)), default=0)
+    return largest if largest and sum(event.nbytes for event in uploads) >= FEWEST_EPOCHS * largest else 0
 
 
 def _uploads(view: CaptureView, site: CallSite) -> list[LedgerEvent]:
-    """Return all uploads of this line; an epoch may be longer than the profiled window."""
+    """Return all uploads of the line, also outside the profiled steps, which may cover only part of an epoch."""
     lines = {event.line for event in site.events}
     return [event for event in view.events_of(EventKind.UPLOAD) if event.line in lines and event.api == site.api]
 

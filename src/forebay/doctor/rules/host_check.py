@@ -1,4 +1,4 @@
-"""Large results copied to the host in every step, only to check or measure them there."""
+"""The rule for large results that the loop reads back only to check or measure them."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
 
-LARGE_NBYTES = 1 << 20  # smaller reads are single values, not data
+LARGE_NBYTES = 1 << 20  # bytes; smaller reads are single values, not data
 FASTEST_BYTES_PER_SECOND = 60e9  # no PCIe link of 16 lanes is faster
 BASIS = "the copy to the host is removed: at least its time on the fastest link, at most the whole wait"
 RECORDED_BASIS = (
@@ -27,10 +27,12 @@ RECORDED_BASIS = (
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the site reads back large results, in a framework that computes asynchronously."""
     return site.in_loop and nbytes_per_call(site) >= LARGE_NBYTES and is_asynchronous(view, site)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "host_check"):
         cost = cost_of(view, site.events)
         amount = format_nbytes(nbytes_per_call(site))
@@ -51,11 +53,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
     low, high, basis = _bounds(view, site, cost)
     framework = feed_framework(view, site.api)
-    reduce = _REDUCE.get(framework, _REDUCE["jax"])
     return (
         Cure(
             "reduce it on the device and read back one number",
-            reduce,
+            _REDUCE_CODE.get(framework, _REDUCE_CODE["jax"]),
             low,
             high,
             basis,
@@ -73,19 +74,18 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
 
 
 def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, float, str]:
-    """Return the least and the largest gain, and their basis.
+    """Return the least and the largest gain in seconds per step, and their basis.
 
-    If the capture has a device record, the bounds also use how long the device computed during the copy and what the
-    host did next.
+    If the capture has a device record, the bounds also use how long the device computed during the copy, and how long
+    the host worked after it.
     """
     copy_seconds = min(cost, site.nbytes / FASTEST_BYTES_PER_SECOND if view.has_gpu else 0.0)
     if view.device is None:
         return copy_seconds, cost, BASIS
     least, most = check_seconds(view, site)
-    own = sum(view.step_parts.get(part, 0.0) for part in ("launching", "Python"))
-    cache_gain = min(rest_of_step(view, cost + most), own) * (
-        1 - WARM_CACHE_FACTOR
-    )  # the CPU caches stay warm if fewer bytes pass through them
+    host_work = sum(view.step_parts.get(part, 0.0) for part in ("launching", "Python"))
+    # The CPU caches stay warm if fewer bytes pass through them.
+    cache_gain = min(rest_of_step(view, cost + most), host_work) * (1 - WARM_CACHE_FACTOR)
     computing = view.device.working.length / 1e9 / len(view.device)
     high = max(copy_seconds, min(cost + most + cache_gain, rest_of_step(view, computing)))
     low = min(high, max(copy_seconds, cost - _computing_seconds(view, view.device, site)) + least)
@@ -93,22 +93,23 @@ def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, floa
 
 
 def _computing_seconds(view: CaptureView, device_view: DeviceView, site: CallSite) -> float:
-    """Return the seconds per step in which the device computed during these copies."""
+    """Return the seconds per step in which the device computed while the loop waited at the site."""
     line = site.events[0].line
-    pulls = [event for event in device_view.events if (event.kind, event.line) == (site.kind, line)]
-    inside = Intervals([event.start for event in pulls], [event.end for event in pulls])
-    computed = inside.intersection(device_view.working).length / 1e9 / len(device_view)
+    read_backs = [event for event in device_view.events if (event.kind, event.line) == (site.kind, line)]
+    waits = Intervals([event.start for event in read_backs], [event.end for event in read_backs])
+    computed = waits.intersection(device_view.working).length / 1e9 / len(device_view)
     return computed * view.step_seconds / device_view.seconds
 
 
-def _assumption(most: float) -> str:
+def _assumption(check: float) -> str:
+    """Return the assumption that `check` seconds per step of host work are the check."""
     return (
         "the host work between this copy and the next call "
-        f"({format_seconds(most)} per step) is the check and is removed with it"
+        f"({format_seconds(check)} per step) is the check and is removed with it"
     )
 
 
-_REDUCE = {
+_REDUCE_CODE = {
     "tensorflow": "error = tf.reduce_mean(tf.abs(result - wanted))   # replaces np.mean(result.numpy())",
     "keras": "error = keras.ops.mean(keras.ops.abs(result - wanted))   # replaces np.mean(np.asarray(result))",
     "torch": "error = (result - wanted).abs().mean()   # replaces np.mean(result.cpu().numpy())",

@@ -26,10 +26,10 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
 __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
-MODERATE, SEVERE = 0.05, 0.2  # shares of a step that the loop waits
+MODERATE, SEVERE = 0.05, 0.2  # shares of a step that the loop waits for its input
 OVERLAP_BASIS = "the wait overlaps the rest of the step, at most for its duration"
 
-_STAGES = {
+_STAGE_REASONS = {
     "row": "Python makes rows one by one",
     "collate": "Python assembles rows into batches",
     "map": "a mapped Python function is slow",
@@ -41,16 +41,18 @@ _STAGES = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the loop waits at the site for at least a moderate share of a step."""
     return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "input_bound"):
         wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
-        why = _STAGES.get(stage.name, f"the stage {stage.name!r} is slow")
+        reason = _STAGE_REASONS.get(stage.name, f"the stage {stage.name!r} is slow")
         yield Finding(
             rule="input_bound",
-            title=f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {why}",
+            title=f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {reason}",
             line=stage.line or site.line,
             seconds=wait,
             cures=(*_cures(view, site, wait, stage),),
@@ -64,13 +66,13 @@ def _evidence(view: CaptureView, site: CallSite, wait: float, stage: InputStage)
         f"The loop is {'severely' if share >= SEVERE else 'moderately'} input-bound: {format_percent(share)} of a step."
     )
     if stage.is_python:
-        waits = location(view, site.line, site.api)
+        wait_location = location(view, site.line, site.api)
         yield (
             f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} of "
-            f"Python per step. The loop waits at {waits}."
+            f"Python per step. The loop waits at {wait_location}."
         )
     if stage.on_other_thread:
-        yield "It runs on another thread of this process. Only one thread at a time can run Python (the GIL)."
+        yield "The stage runs on another thread of this process. Only one thread at a time can run Python (the GIL)."
     if count_workers(site):
         yield (
             f"The loader has {format_count(count_workers(site), 'worker')} on "
@@ -79,19 +81,20 @@ def _evidence(view: CaptureView, site: CallSite, wait: float, stage: InputStage)
 
 
 def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[Cure]:
+    """Yield the cures for the slow stage."""
     framework = feed_framework(view, site.api)
     if site.api == FEED_API:
         yield from _feed_cures(view, site, wait, stage, framework)
     elif site.values("loader")[:1] == ["arrays"]:
         yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", feed_code(view, framework))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
-        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP)
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
         yield _workers_cure(
             view, site, wait, "map whole batches of arrays in processes", _process_code(site, framework)
         )
     elif stage.name == SERIAL_MAP:
-        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP)
-        yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES)
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
+        yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES_CODE)
     elif stage.name == "generator":
         yield _whole_batches_cure(view, site, wait, framework)
         yield _generator_cure(site, wait, framework)
@@ -104,7 +107,10 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
 
 
 def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
-    """Yield cures for a loop that already uses a feed: map in processes, or on more machines."""
+    """Yield a cure for a loop that already uses a feed.
+
+    A slow map can run in worker processes, or on more machines if it already does. Otherwise `explain()` shows more.
+    """
     if stage.name != "map" and not count_workers(site):
         basis = "at most the whole wait; the feed has measured each of its stages"
         yield Cure("let the feed show its slowest stage", "print(feed.explain())", 0.0, wait, basis)
@@ -112,7 +118,7 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
     if where == "ray":
-        basis = "at most the whole wait; its processes are busy, so other machines must help"
+        basis = "at most the whole wait; the worker processes are busy, so other machines must help"
         yield Cure("run its map on more machines", code, 0.0, wait, basis)
         return
     low, high = gain_by_workers(view, site, wait)
@@ -124,7 +130,7 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
 
 
 def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:
-    """Yield cures for a slow loader. If it already prefetches, one more thread gains nothing."""
+    """Yield cures for a slow loader. If the loader already prefetches, a prefetching thread gains nothing."""
     if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
         code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)
@@ -132,17 +138,19 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     if count_producers(site):
         yield Cure(title, code, 0.0, wait, "at most the whole wait; the read speed was not measured")
         return
-    batches = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # prefetched in a thread'
-    yield _overlap_cure(view, site, wait, "prefetch batches during the step", batches)
+    prefetch = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # prefetched in a thread'
+    yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)
     yield _overlap_cure(view, site, wait, title, code)
 
 
 def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
+    """Return a cure with one thread that makes batches during the step."""
     low, high = gain_by_overlap(view, wait)
     return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
+    """Return a cure with one worker per core that makes batches during the step."""
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"batch making is divided among {count_cores(view)} cores and overlaps "
@@ -152,24 +160,26 @@ def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, co
 
 
 def _process_code(site: CallSite, framework: str) -> str:
-    chain = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
-    return f'import forebay as fb\nfeed = {chain}.feed("{framework}")'
+    pipeline = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
+    return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}")'
 
 
 def _whole_batches_cure(view: CaptureView, site: CallSite, wait: float, framework: str) -> Cure:
+    """Return the cure that makes whole batches in the generator."""
     low, _ = gain_by_workers(view, site, wait)
     rows = batch_rows(site)
     generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
-    basis = "at most the whole wait, if the work for many rows takes little longer than for one; else no gain"
+    basis = "at most the whole wait, if a batch takes little longer than a row; otherwise there may be no gain"
     return Cure("make whole batches, and prefetch them", code, low, wait, basis)
 
 
 def _generator_cure(site: CallSite, wait: float, framework: str) -> Cure:
+    """Return the cure that lets a feed call the generator."""
     code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
     basis = "at most the whole wait; the loader's overhead per row is removed, the time of the generator remains"
     return Cure("let a feed call the same generator", code, 0.0, wait, basis)
 
 
-_MAP = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
-_MAP_BATCHES = _MAP.replace("dataset.map", "dataset.batch(256).map")
+_MAP_CODE = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
+_MAP_BATCHES_CODE = _MAP_CODE.replace("dataset.map", "dataset.batch(256).map")

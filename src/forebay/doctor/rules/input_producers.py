@@ -1,4 +1,4 @@
-"""The producers of the batches that a loop waits for, and the gain of more producers."""
+"""The producers of batches: which input stage is slow, and what more producers save."""
 
 from dataclasses import dataclass
 
@@ -16,41 +16,42 @@ __all__ = [
     "count_workers",
 ]
 
-SERIAL_MAP = "mapped_at"  # event detail with the line of a tf.data map that runs one row at a time
-LEAST_SHARE = 0.5  # of the wait; a stage that takes less is not its cause
-LEAST_SHARE_OF_GENERATOR = 0.1  # lower, because the call for each row can take longer than the row
+SERIAL_MAP = "mapped_at"  # key in an event's detail: the line of a tf.data map that runs one row at a time
+LEAST_SHARE = 0.5  # share of the wait; a stage that takes less is not its cause
+LEAST_GENERATOR_SHARE = 0.1  # lower, because the loader's overhead per row can exceed the time of the generator
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at least and at most
 
 
 @dataclass(frozen=True, slots=True)
 class InputStage:
-    """The slowest stage of the input.
+    """A stage of the input: Python code, a serial tf.data map, the workers or the loader."""
 
-    The stage is Python code (row, collate, map or generator), a serial map, the workers or the loader.
-    """
-
-    name: str
-    seconds: float
+    name: str  # "row", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
+    seconds: float  # per step
     line: Line | None = None
-    on_other_thread: bool = False  # whether it shares the GIL with the loop, on another thread
+    on_other_thread: bool = False  # Python code that runs on another thread of the process
 
     @property
     def is_python(self) -> bool:
+        """Whether the stage is Python code of the user."""
         return self.name not in (SERIAL_MAP, "workers", "loader")
 
 
 def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
-    """Return the slowest stage: the user's code if it takes most of the wait, on any thread."""
+    """Return the stage that a loop waits for at an input site.
+
+    This is the user's Python code if it takes most of the wait, on any thread.
+    """
     wait = cost_of(view, site.events)
-    costs = [(_cost_on_any_thread(view, prepare), prepare) for prepare in view.sites_of(EventKind.PREPARE)]
+    costs = [(_cost_on_any_thread(view, stage_site), stage_site) for stage_site in view.sites_of(EventKind.PREPARE)]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
-    least = LEAST_SHARE_OF_GENERATOR if "generator" in site.values("loader") else LEAST_SHARE
-    if slowest is not None and cost >= least * wait and cost > 0:
+    least_share = LEAST_GENERATOR_SHARE if "generator" in site.values("loader") else LEAST_SHARE
+    if slowest is not None and cost >= least_share * wait and cost > 0:
         assert view.steps is not None
         on_other_thread = all(event.thread != view.steps.thread for event in slowest.events)
         return InputStage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line, on_other_thread)
-    if not costs and "tf.data" in site.values("loader") and (mapped := site.values(SERIAL_MAP)):
-        return InputStage(SERIAL_MAP, wait, view.line(mapped[0]))
+    if not costs and "tf.data" in site.values("loader") and (map_lines := site.values(SERIAL_MAP)):
+        return InputStage(SERIAL_MAP, wait, view.line(map_lines[0]))
     return InputStage("workers" if count_workers(site) else "loader", wait)
 
 
@@ -60,7 +61,7 @@ def count_workers(site: CallSite) -> int:
 
 
 def count_producers(site: CallSite) -> int:
-    """Return the number of workers, or 1 for a prefetching thread."""
+    """Return the number of workers, 1 for a prefetching thread, or 0."""
     return count_workers(site) or int(any(site.values("prefetch")))
 
 
@@ -69,22 +70,23 @@ def count_cores(view: CaptureView) -> int:
 
 
 def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
-    """Return the least and the largest gain with one worker per core.
+    """Return the least and the largest gain with one worker per core, in seconds per step.
 
-    Without producers, the loop makes the batch while it waits, so the wait is the time to make one. With producers,
-    each producer is busy for the whole step. A step cannot be shorter than the time to make a batch, divided
-    by the number of cores.
+    Without producers, the loop makes the batch itself, so a batch takes as long as the wait. With producers, each
+    producer is busy for the whole step. A step cannot be shorter than the time of a batch divided by the number of
+    cores.
     """
     producers = count_producers(site)
-    making = view.step_seconds * producers if producers else wait
+    batch_seconds = view.step_seconds * producers if producers else wait
     least, most = (0.0, 0.0) if producers else HAND_OVER_SECONDS
-    high = max(0.0, min(wait, view.step_seconds - making / count_cores(view)) - least)
+    high = max(0.0, min(wait, view.step_seconds - batch_seconds / count_cores(view)) - least)
     low = 0.0 if producers else gain_by_overlap(view, wait)[0] - most
     return max(0.0, min(low, high)), high
 
 
-def _cost_on_any_thread(view: CaptureView, prepare: CallSite) -> float:
+def _cost_on_any_thread(view: CaptureView, site: CallSite) -> float:
+    """Return the cost of a site as if its events ran on the loop's thread."""
     assert view.steps is not None
     thread = view.steps.thread
-    events: list[LedgerEvent] = [event._replace(thread=thread) for event in prepare.events]
+    events: list[LedgerEvent] = [event._replace(thread=thread) for event in site.events]
     return cost_of(view, events)

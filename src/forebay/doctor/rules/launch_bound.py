@@ -1,6 +1,7 @@
 """The rule for short operations that the device finishes before Python launches the next.
 
-Limits: launching takes 15 % of a step (XProf), and operations are shorter than their launch (HTA).
+Like XProf, the rule reports launches that take 15 % of a step. Like Holistic Trace Analysis (HTA) of PyTorch, it
+requires short operations.
 """
 
 from collections.abc import Iterator
@@ -20,18 +21,22 @@ from forebay.doctor.rules.precedence import sites_for
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.15  # the smallest reported share of a step
-FEWEST = 50  # launches per step
+FEWEST_LAUNCHES = 50  # per step
 LONGEST_SECONDS = 50e-6  # of the median operation; a longer operation hides the next launch
-SURE_SHARE = 0.5  # of the launch time; the cure saves at least this share
+LEAST_GAIN_SHARE = 0.5  # of the launch time; the cure saves at least this share
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if launches of short operations take a reportable share of a step.
+
+    If the hooks counted operations, other rules explain the same time.
+    """
     device_view = view.device
     if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
         return
     launching = view.step_parts.get(LAUNCHING, 0.0)
     if (
-        device_view.kernels_per_step < FEWEST
+        device_view.kernels_per_step < FEWEST_LAUNCHES
         or launching < LEAST_SHARE * view.step_seconds
         or _median_kernel_seconds(device_view) > LONGEST_SECONDS
     ):
@@ -55,7 +60,7 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
         "launched one by one, and the device waits for each",
         line=_step_line(view),
         seconds=launching,
-        cures=(Cure("launch the step as one graph", code, launching * SURE_SHARE, launching, basis, changes),),
+        cures=(Cure("launch the step as one graph", code, launching * LEAST_GAIN_SHARE, launching, basis, changes),),
         evidence=(
             f"The median operation takes {format_seconds(_median_kernel_seconds(device_view))}.",
             "The device computes for "
@@ -66,7 +71,7 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _step_line(view: CaptureView) -> Line | None:
-    """Return the line that ends a step, because launches come from all its lines."""
+    """Return the line that marks the end of a step. The launches come from many lines of the step."""
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 

@@ -1,4 +1,4 @@
-"""A data loader with bad settings: workers, pinning, prefetch or shuffle buffer."""
+"""The rule for data loaders with bad settings: workers, pinning, prefetch or shuffle buffer."""
 
 from collections.abc import Iterator
 
@@ -18,11 +18,12 @@ from forebay.doctor.rules.wording import feed_code, location, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
-MOST_OF_MEMORY = 0.25  # share that a shuffle buffer may take
-_PREFETCH = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
+BUFFER_SHARE = 0.25  # of the host memory that a shuffle buffer may take
+_PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether a setting of the loader explains a slow upload, or a wait for input."""
     if site.kind is EventKind.UPLOAD:
         return site.in_loop and is_pageable(site) and (_is_non_blocking(site) or _loads_unpinned(view))
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
@@ -30,21 +31,23 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site, and one per large shuffle buffer."""
     for site in sites_for(view, "loader", EventKind.INPUT):
-        yield _without_prefetch(view, site) if _has_no_prefetch(site) else _without_workers(view, site)
+        yield _prefetch_finding(view, site) if _has_no_prefetch(site) else _workers_finding(view, site)
     for site in sites_for(view, "loader", EventKind.UPLOAD):
-        yield _without_pinning(view, site)
-    yield from _shuffles_too_much(view)
+        yield _pinning_finding(view, site)
+    yield from _shuffle_buffer_findings(view)
 
 
 def _has_no_workers(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop itself makes rows in Python, which a worker could do."""
+    """Whether the loader has no workers, and the loop makes rows in Python."""
     known = [workers for workers in site.values("workers") if workers is not None]
     return bool(known) and not any(known) and find_slow_stage(view, site).is_python
 
 
 def _has_no_prefetch(site: CallSite) -> bool:
-    known = [prefetch_with_feed for prefetch_with_feed in site.values("prefetch") if prefetch_with_feed is not None]
+    """Whether the site reads a tf.data pipeline without prefetch."""
+    known = [prefetch for prefetch in site.values("prefetch") if prefetch is not None]
     return "tf.data" in site.values("loader") and bool(known) and not any(known)
 
 
@@ -53,18 +56,20 @@ def _is_non_blocking(site: CallSite) -> bool:
 
 
 def _loads_unpinned(view: CaptureView) -> bool:
-    loads = [
+    """Whether the script uses DataLoader, and always without `pin_memory`."""
+    settings = [
         pinned
         for site in view.sites_of(EventKind.INPUT)
         if site.api == "DataLoader"
         for pinned in site.values("pinned")
     ]
-    return bool(loads) and not any(loads)
+    return bool(settings) and not any(settings)
 
 
-def _without_workers(view: CaptureView, site: CallSite) -> Finding:
+def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
+    """Build the finding for a DataLoader without workers."""
     wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
-    made_at = location(view, stage.line or site.line, site.api)
+    stage_location = location(view, stage.line or site.line, site.api)
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"batch making is divided among {count_cores(view)} cores and overlaps "
@@ -75,7 +80,7 @@ def _without_workers(view: CaptureView, site: CallSite) -> Finding:
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, so the loop itself makes the batches",
-        line=_made_at(view, site),
+        line=_loader_line(view, site),
         seconds=wait,
         cures=(
             Cure("use workers", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view))),
@@ -87,21 +92,22 @@ def _without_workers(view: CaptureView, site: CallSite) -> Finding:
                 overlap,
             ),
         ),
-        evidence=(f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {made_at}.",),
+        evidence=(f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",),
     )
 
 
-def _without_prefetch(view: CaptureView, site: CallSite) -> Finding:
+def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
+    """Build the finding for a tf.data pipeline without prefetch."""
     wait = cost_of(view, site.events)
     low, high = gain_by_overlap(view, wait)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} makes each batch only when the loop asks for it, without prefetch",
-        line=_made_at(view, site),
+        line=_loader_line(view, site),
         seconds=wait,
         cures=(
-            Cure("prefetch", _PREFETCH, low, high, OVERLAP_BASIS, overlap),
+            Cure("prefetch", _PREFETCH_CODE, low, high, OVERLAP_BASIS, overlap),
             Cure(
                 "let a feed prefetch batches",
                 feed_code(view, feed_framework(view, site.api)),
@@ -115,15 +121,16 @@ def _without_prefetch(view: CaptureView, site: CallSite) -> Finding:
     )
 
 
-def _without_pinning(view: CaptureView, site: CallSite) -> Finding:
+def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
+    """Build the finding for uploads of batches that the loader left in pageable memory."""
     cost, amount = cost_of(view, site.events), format_nbytes(nbytes_per_call(site))
     low, high = gain_by_pinning(site, cost)
-    still_waits = f"{site.api}(non_blocking=True) still waits, because its {amount} are in pageable memory"
-    pageable = f"{site.api} uploads batches of {amount} that DataLoader left in pageable memory"
+    blocking_title = f"{site.api}(non_blocking=True) still waits, because its {amount} are in pageable memory"
+    pageable_title = f"{site.api} uploads batches of {amount} that DataLoader left in pageable memory"
     code = "loader = DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)"
     return Finding(
         rule="loader",
-        title=still_waits if _is_non_blocking(site) else pageable,
+        title=blocking_title if _is_non_blocking(site) else pageable_title,
         line=site.line,
         seconds=cost,
         cures=(
@@ -145,14 +152,14 @@ def _without_pinning(view: CaptureView, site: CallSite) -> Finding:
     )
 
 
-def _shuffles_too_much(view: CaptureView) -> Iterator[Finding]:
-    """Warn once per line about a large shuffle buffer, which costs memory, not time."""
-    memory, row = view.capture.machine.get("memory_nbytes") or 0, _row_nbytes(view)
-    built = {(event.api, event.line): event for event in view.events_of(EventKind.BUILD) if view.steps}
-    for event in built.values():
+def _shuffle_buffer_findings(view: CaptureView) -> Iterator[Finding]:
+    """Yield a warning for each line that makes a large shuffle buffer, which takes memory, not time."""
+    memory_nbytes, row_nbytes = view.capture.machine.get("memory_nbytes") or 0, _row_nbytes(view)
+    builds = {(event.api, event.line): event for event in view.events_of(EventKind.BUILD) if view.steps}
+    for event in builds.values():
         rows = (event.detail or {}).get("shuffle_rows") or 0
-        if rows * row > MOST_OF_MEMORY * memory > 0:
-            title = f"{event.api} uses a shuffle buffer of {rows} rows ({format_nbytes(rows * row)} of memory)"
+        if rows * row_nbytes > BUFFER_SHARE * memory_nbytes > 0:
+            title = f"{event.api} uses a shuffle buffer of {rows} rows ({format_nbytes(rows * row_nbytes)} of memory)"
             feed = feed_code(view, feed_framework(view, event.api))
             cure = Cure(
                 "shuffle indices instead of rows: an exact shuffle without a buffer",
@@ -161,18 +168,18 @@ def _shuffles_too_much(view: CaptureView) -> Iterator[Finding]:
                 0.0,
                 "this cure saves memory, not time",
             )
-            memory_use = f"A row takes {format_nbytes(row)}, and the machine has {format_nbytes(memory)}."
-            yield Finding("loader", title, view.line(event.line), 0.0, (cure,), (memory_use,))
+            evidence = f"A row takes {format_nbytes(row_nbytes)}, and the machine has {format_nbytes(memory_nbytes)}."
+            yield Finding("loader", title, view.line(event.line), 0.0, (cure,), (evidence,))
 
 
 def _row_nbytes(view: CaptureView) -> float:
-    """Return the size of the largest row of any batch with a known number of rows."""
+    """Return the bytes of the largest row, from batches with a known number of rows."""
     events = [event for event in view.events_of(EventKind.INPUT) if (event.detail or {}).get("batch_rows")]
     return max((event.nbytes / (event.detail or {})["batch_rows"] for event in events), default=0.0)
 
 
-def _made_at(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the only line that builds the loader, else the line that waits for it."""
+def _loader_line(view: CaptureView, site: CallSite) -> Line | None:
+    """Return the only line that builds the loader, or else the line that waits for a batch."""
     names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
-    built = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
-    return (view.line(built.pop()) if len(built) == 1 else None) or site.line
+    lines = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
+    return (view.line(lines.pop()) if len(lines) == 1 else None) or site.line

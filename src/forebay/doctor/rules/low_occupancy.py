@@ -1,4 +1,4 @@
-"""Long kernels with few blocks, which leave most multiprocessors idle."""
+"""The rule for long kernels with few blocks, which leave most multiprocessors idle."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,33 +27,37 @@ __all__ = ["examine"]
 
 MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
 LEAST_SHARE = 0.2  # the smallest reported share of a step
-SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels the launch takes the time
+SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
 BASIS = "between nothing and 15/16 of the time, if the work of these kernels can run in parallel"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if the device runs only such kernels for a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
-    few = _few_blocks(device_view)
-    alone = intervals_of(device_view, few).difference(intervals_of(device_view, device_view.is_kernel & ~few))
-    cost = min(seconds_per_step(device_view, alone), view.step_seconds)
+    small = _mask_small_kernels(device_view)
+    only_small = intervals_of(device_view, small).difference(intervals_of(device_view, device_view.is_kernel & ~small))
+    cost = min(seconds_per_step(device_view, only_small), view.step_seconds)
     if cost >= LEAST_SHARE * view.step_seconds:
-        yield _finding(view, device_view, few, cost)
+        yield _finding(view, device_view, small, cost)
 
 
-def _few_blocks(device_view: DeviceView) -> Any:
-    """Mask long kernels with few blocks. Graphs have no block count, and collectives need few blocks."""
+def _mask_small_kernels(device_view: DeviceView) -> Any:
+    """Return a mask of the long kernels with few blocks.
+
+    The mask excludes graphs, which have no block count, and collectives, which need few blocks.
+    """
     operations = device_view.operations
-    lasted = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
-    kernels = np.isin(operations["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL))
+    durations = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
+    is_kernel = np.isin(operations["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL))
     blocks = count_blocks(operations)
-    few = kernels & (blocks > 0) & (blocks <= MOST_BLOCKS) & (lasted >= SHORTEST_NS)
-    return few & ~mask_kernels_named(device_view, COLLECTIVE.search)
+    small = is_kernel & (blocks > 0) & (blocks <= MOST_BLOCKS) & (durations >= SHORTEST_NS)
+    return small & ~mask_kernels_named(device_view, COLLECTIVE.search)
 
 
-def _finding(view: CaptureView, device_view: DeviceView, few: Any, cost: float) -> Finding:
-    blocks = count_blocks(device_view.operations[few])
+def _finding(view: CaptureView, device_view: DeviceView, small: Any, cost: float) -> Finding:
+    blocks = count_blocks(device_view.operations[small])
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
@@ -62,12 +66,12 @@ def _finding(view: CaptureView, device_view: DeviceView, few: Any, cost: float) 
         rule="low_occupancy",
         title=f"Kernels of {format_count(int(np.median(blocks)), 'block')} leave "
         f"most of the device idle for {share} of a step",
-        line=main_line(view, device_view, few),
+        line=main_line(view, device_view, small),
         seconds=cost,
         cures=(Cure("run the work in parallel", code, low, high, BASIS),),
         evidence=(
-            f"{format_seconds(cost)} per step run only such kernels, mostly "
-            f"{truncate(main_kernel(device_view, few), 60)}.",
+            f"The device runs only such kernels for {format_seconds(cost)} per step, mostly "
+            f"{truncate(main_kernel(device_view, small), 60)}.",
             f"{len(blocks) / device_view.steps_done:.0f} such kernels run per step. A "
             "GPU runs a hundred blocks or more at once.",
         ),

@@ -1,4 +1,4 @@
-"""Many small uploads from one line in every step, instead of one large upload."""
+"""The rule for many small uploads from one line in every step, instead of one large upload."""
 
 from collections.abc import Iterator
 
@@ -13,16 +13,18 @@ from forebay.doctor.rules.wording import calls_per_step, feed_code, nbytes_per_c
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 8  # per step
-LARGEST_NBYTES = 64 << 10  # larger uploads are limited by bytes, not by calls
-SURE_SHARE = 0.5  # of the time of the removed calls is saved; assembling the rows takes the rest
+FEWEST_UPLOADS = 8  # per step; the rule does not report fewer
+LARGEST_NBYTES = 64 << 10  # bytes per upload; in larger uploads, copying takes longer than the call
+LEAST_GAIN_SHARE = 0.5  # of the time of the removed calls; assembling the rows takes at most the other half
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    return is_copy(site) and calls_per_step(site) >= FEWEST and nbytes_per_call(site) < LARGEST_NBYTES
+    """Whether the site makes many small copies per step."""
+    return is_copy(site) and calls_per_step(site) >= FEWEST_UPLOADS and nbytes_per_call(site) < LARGEST_NBYTES
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "many_small_copies"):
         cost, count = cost_of(view, site.events), calls_per_step(site)
         gain = cost * (1 - 1 / count)
@@ -30,7 +32,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             f"the measured time of {count:.0f} calls, replaced by one; assembling the rows on the host takes part of it"
         )
         framework = feed_framework(view, site.api)
-        code = f"batch = {_UPLOADS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"
+        code = f"batch = {_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="many_small_copies",
@@ -41,7 +43,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "assemble the rows, then upload once",
                     code,
-                    gain * SURE_SHARE,
+                    gain * LEAST_GAIN_SHARE,
                     gain,
                     basis,
                     merge_uploads(view, site),
@@ -49,7 +51,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "let a feed make whole batches",
                     feed_code(view, framework),
-                    gain * SURE_SHARE,
+                    gain * LEAST_GAIN_SHARE,
                     gain,
                     basis,
                     prefetch_with_feed(view, site),
@@ -62,7 +64,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         )
 
 
-_UPLOADS = {
+_UPLOAD_FUNCTIONS = {
     "tensorflow": "tf.convert_to_tensor",
     "keras": "keras.ops.convert_to_tensor",
     "torch": "torch.from_numpy",

@@ -1,4 +1,4 @@
-"""Memory that is nearly full or grows with every step. The rule only warns."""
+"""The rule for memory that is nearly full or grows with every step. It only warns."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST = 0.9  # of memory at the peak; the limit of the torch profiler
-FEWEST_STEPS_LEFT = 100_000  # until memory is full; a run of a few hours has this many steps
+MOST_USED_SHARE = 0.9  # of the memory at its peak; the torch profiler uses the same limit
+FEWEST_STEPS_LEFT = 100_000  # steps until memory is full; a run of a few hours has this many
 
 _LESS_CODE = {
     "torch": "with torch.autocast('cuda', dtype=torch.bfloat16): ...   # or torch.utils.checkpoint",
@@ -19,23 +19,26 @@ _LESS_CODE = {
     "jax": "block = jax.checkpoint(block)   # recomputes activations instead of storing them; or use a smaller batch",
     "cupy": "cupy.get_default_memory_pool().free_all_blocks()   # between phases; or use a smaller batch",
 }
-_MAPPED_CODE = 'import forebay as fb\nfeed = fb.from_files("data/*.npy").shuffle(seed=0, block=4096).batch(256)\\\n'
-_MAPPED_CODE += '    .feed("numpy", host_bytes="500MB")   # maps the files, never loads them whole'
+_MAPPED_FILES_CODE = (
+    'import forebay as fb\nfeed = fb.from_files("data/*.npy").shuffle(seed=0, block=4096).batch(256)\\\n'
+)
+_MAPPED_FILES_CODE += '    .feed("numpy", host_bytes="500MB")   # maps the files, never loads them whole'
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding for each memory that was nearly full or will soon be full."""
     levels = [level for level in memory_levels(view) if level.place != PAGE_LOCKED]
     for level in levels or _levels_at_end(view):
         where = "The host" if level.place == HOST else f"{level.place} of {level.framework}"
-        code = _MAPPED_CODE if level.place == HOST else _LESS_CODE.get(level.framework or "", "batch //= 2")
-        if level.share > MOST:
-            yield _full(where, level, code)
+        code = _MAPPED_FILES_CODE if level.place == HOST else _LESS_CODE.get(level.framework or "", "batch //= 2")
+        if level.share > MOST_USED_SHARE:
+            yield _full_finding(where, level, code)
         elif level.growth_nbytes and _steps_left(level) < FEWEST_STEPS_LEFT:
-            yield _grows(where, level)
+            yield _growth_finding(where, level)
 
 
 def _levels_at_end(view: CaptureView) -> Iterator[MemoryLevel]:
-    """Yield memory levels from the end of the run, for captures without readings."""
+    """Yield memory levels from the end of the run, for captures without readings in the loop."""
     for name, facts in view.frameworks.items():
         if facts.get("gpus"):
             yield MemoryLevel("The device", name, None, None, facts.get("peak_nbytes"), facts.get("total_nbytes"), 0.0)
@@ -43,7 +46,8 @@ def _levels_at_end(view: CaptureView) -> Iterator[MemoryLevel]:
     yield MemoryLevel(HOST, None, None, None, peak, total, 0.0)
 
 
-def _full(where: str, level: MemoryLevel, code: str) -> Finding:
+def _full_finding(where: str, level: MemoryLevel, code: str) -> Finding:
+    """Build the finding for memory that is nearly full."""
     peak, total = level.peak_nbytes or 0, level.total_nbytes or 0
     amount = f"{format_nbytes(peak)} of {format_nbytes(total)}"
     return Finding(
@@ -58,12 +62,15 @@ def _full(where: str, level: MemoryLevel, code: str) -> Finding:
 
 def _steps_left(level: MemoryLevel) -> float:
     """Return the number of steps until memory is full."""
-    room = (level.total_nbytes or 0) - (level.used_nbytes or 0)
-    return room / level.growth_nbytes if level.total_nbytes else float("inf")
+    free_nbytes = (level.total_nbytes or 0) - (level.used_nbytes or 0)
+    return free_nbytes / level.growth_nbytes if level.total_nbytes else float("inf")
 
 
-def _grows(where: str, level: MemoryLevel) -> Finding:
-    """Report growing memory. Usual causes: a loss summed with its graph, or a list of device results."""
+def _growth_finding(where: str, level: MemoryLevel) -> Finding:
+    """Build the finding for growing memory.
+
+    Usual causes are a sum of losses that keeps the graph of every step, or a list of results on the device.
+    """
     left = f"{_steps_left(level):,.0f} more steps will fill it"
     code = _STORE_CODE.get(level.framework or "", _STORE_CODE["jax"])
     return Finding(

@@ -1,4 +1,4 @@
-"""Large uploads from pageable memory, which the CPU must copy first while Python waits."""
+"""The rule for large uploads from pageable memory, which the CPU must copy while Python waits."""
 
 from collections.abc import Iterator
 
@@ -14,23 +14,24 @@ from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cu
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises", "gain_by_pinning"]
 
-SMALLEST_NBYTES = 1 << 20
+SMALLEST_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
 # With 16 PCIe lanes and any current GPU: the maximum from pageable memory, and the minimum from page-locked memory.
 PAGEABLE_BYTES_PER_SECOND, PINNED_BYTES_PER_SECOND = 8e9, 12e9
 PINNING_BASIS = "the CPU copy is removed, and the upload may overlap computation"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    return site.in_loop and (is_pageable(site) or _pulls_batch(view, site))
+    """Whether the site uploads much pageable memory in the loop."""
+    return site.in_loop and (is_pageable(site) or _moves_batch(view, site))
 
 
 def is_pageable(site: CallSite) -> bool:
-    """Whether the site uploads much data from pageable memory."""
+    """Whether the calls of the site upload much data from pageable memory."""
     return is_on_device(site) and False in site.values("pinned") and nbytes_per_call(site) >= SMALLEST_NBYTES
 
 
-def _pulls_batch(view: CaptureView, site: CallSite) -> bool:
-    """Whether a device operation pulls a tf.data batch, which is in pageable memory, to the device."""
+def _moves_batch(view: CaptureView, site: CallSite) -> bool:
+    """Whether an operation moves its tf.data batch, which is in pageable memory, to the device."""
     if site.kind is not EventKind.MOVE or nbytes_per_call(site) < SMALLEST_NBYTES:
         return False
     is_upload = any(map(is_device, site.values("target"))) and not any(map(is_device, site.values("source")))
@@ -40,15 +41,19 @@ def _pulls_batch(view: CaptureView, site: CallSite) -> bool:
 
 
 def gain_by_pinning(site: CallSite, cost: float) -> tuple[float, float]:
-    """Return the least gain (the speed difference on a slow link) and the largest (full overlap)."""
+    """Return the least and the largest gain of page-locked memory, in seconds per step.
+
+    The least is the difference of the speeds on a slow link; the largest is full overlap with computation.
+    """
     difference = site.nbytes * (1 / PAGEABLE_BYTES_PER_SECOND - 1 / PINNED_BYTES_PER_SECOND)
     return min(cost, difference), cost
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "pageable_upload"):
         cost = cost_of(view, site.events)
-        speed = site.nbytes / cost / 1e9 if cost else 0.0
+        gigabytes_per_second = site.nbytes / cost / 1e9 if cost else 0.0
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="pageable_upload",
@@ -57,7 +62,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             seconds=cost,
             cures=_cures(view, site, cost),
             evidence=(
-                f"The upload runs at {speed:.1f} GB/s while Python waits. `forebay "
+                f"The upload runs at {gigabytes_per_second:.1f} GB/s while Python waits. `forebay "
                 "probe` measures the speed of page-locked memory.",
             ),
         )

@@ -1,4 +1,4 @@
-"""An operation on another device than its neighbours, so that its data moves in every step."""
+"""The rule for operations on another device than their data, which moves in every step."""
 
 from collections.abc import Iterator
 
@@ -17,11 +17,15 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the loop moves data between devices at this site."""
     return site.in_loop
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per pair of devices: the data, its results and gradients move between them."""
+    """Yield one finding per pair of devices.
+
+    One misplaced operation causes several moves between the same devices: of its data, its results and its gradients.
+    """
     pairs: dict[frozenset[str], list[CallSite]] = {}
     for site in sites_for(view, "placement"):
         pairs.setdefault(frozenset(_devices(site)), []).append(site)
@@ -35,14 +39,14 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
     cost = max(cost_of(view, events), _estimate_seconds(view, untimed))
     source, target = _devices(first)
-    moved = f"{format_nbytes(first.nbytes) if first.nbytes else 'a tensor'} from {source} to {target}"
+    move = f"{format_nbytes(first.nbytes) if first.nbytes else 'a tensor'} from {source} to {target}"
     others = [f"line {site.line.number}" if site.line else site.api for site in sites[1:]]
     code = _CODE.get(framework_of(view, first.api), _CODE["torch"])
-    basis = _ESTIMATED if untimed else _MEASURED
-    follows = (f"Other moves follow from it at {', '.join(others[:3])}.",) if others else ()
+    basis = _ESTIMATE_BASIS if untimed else _MEASURED_BASIS
+    other_moves = (f"This move causes other moves at {', '.join(others[:3])}.",) if others else ()
     return Finding(
         rule="placement",
-        title=f"{_first_value(first, 'op', first.api)} moves {moved} {frequency(first)}",
+        title=f"{_first_value(first, 'op', first.api)} moves {move} {frequency(first)}",
         line=first.line,
         seconds=cost,
         cures=(
@@ -55,12 +59,15 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
                 cure_changes.move_to_device(view, *sites),
             ),
         ),
-        evidence=(f"{len(events)} moves happened in {first.steps} steps.", *follows),
+        evidence=(f"{len(events)} moves happened in {first.steps} steps.", *other_moves),
     )
 
 
 def _estimate_seconds(view: CaptureView, moves: list[LedgerEvent]) -> float:
-    """Estimate the seconds per step of untimed moves inside graphs, at most the time of the runs."""
+    """Estimate the seconds per step of untimed moves inside graphs.
+
+    The estimate is at most the time of the compiled calls.
+    """
     if not view.steps or not moves:
         return 0.0
     seconds = sum(event.nbytes / PAGEABLE_BYTES_PER_SECOND + ROUND_TRIP_SECONDS for event in moves) / len(view.steps)
@@ -68,20 +75,24 @@ def _estimate_seconds(view: CaptureView, moves: list[LedgerEvent]) -> float:
 
 
 def _devices(site: CallSite) -> tuple[str, str]:
-    return _short(_first_value(site, "source", "one device")), _short(_first_value(site, "target", "another"))
+    """Return the short names of the source and the target device."""
+    source, target = _first_value(site, "source", "one device"), _first_value(site, "target", "another")
+    return _shorten_device(source), _shorten_device(target)
 
 
-def _first_value(site: CallSite, name: str, otherwise: str) -> str:
-    return str(next((value for value in site.values(name) if value), otherwise))
+def _first_value(site: CallSite, name: str, default: str) -> str:
+    return str(next((value for value in site.values(name) if value), default))
 
 
-def _short(device: str) -> str:
+def _shorten_device(device: str) -> str:
     """Shorten `/job:localhost/replica:0/task:0/device:GPU:0` to GPU:0."""
     return device.rsplit("device:", 1)[-1]
 
 
-_MEASURED = "the measured time of the moves; it excludes the operation itself, and waits inside the moves may remain"
-_ESTIMATED = "the number of bytes at the speed of pageable memory, because moves inside a graph cannot be measured"
+_MEASURED_BASIS = (
+    "the measured time of the moves, without the operation itself; waits that the moves contain may remain"
+)
+_ESTIMATE_BASIS = "the number of bytes at the speed of pageable memory, because moves inside a graph cannot be measured"
 _CODE = {
     "tensorflow": 'with tf.device("/GPU:0"): ...   # tf.debugging.set_log_device_placement(True) shows operations '
     "without a GPU kernel, often int32 and strings",

@@ -1,9 +1,10 @@
-"""Assignment of call sites to rules: the most specific rule that recognises a site gets it.
+"""Assignment of each call site to the most specific rule that recognises it.
 
 A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`; `sites_for(view, rule)` returns its sites.
-Some time belongs to no event. If the hooks counted operations, `tiny_ops`, `eager` or `threads` explain the time of
-Python and of launches; otherwise `small_batch` does. Rules that read `view.device` explain kernels and copies that no
-call waited for. `constants` and `out_of_memory` only warn.
+
+Other rules look at time outside of events. `small_batch` explains the time of Python and of launches, unless the hooks
+counted operations; then `threads`, `tiny_ops` or `eager` does. Rules that read `view.device` explain kernels and copies
+that no call waited for. `constants` and `out_of_memory` only warn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,15 +16,15 @@ from forebay.doctor.rules.registry import load_site_rule
 
 __all__ = ["PRECEDENCE", "sites_for"]
 
-PRECEDENCE: dict[EventKind, tuple[str, ...]] = {
+PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific first
     EventKind.UPLOAD: (
-        "repeated_upload",  # no upload is needed
-        "fits_on_device",  # no second upload is needed
-        "many_small_copies",  # one upload is enough
+        "repeated_upload",  # the loop needs no upload
+        "fits_on_device",  # the loop needs no upload after the first epoch
+        "many_small_copies",  # one upload per step is enough
         "wide_dtype",  # half the bytes are enough
-        "loader",  # a setting of the loader makes it fast
-        "pageable_upload",  # page-locked memory makes it fast
-        "conversion_in_loop",  # it can be prefetched
+        "loader",  # a setting of the loader makes the upload fast
+        "pageable_upload",  # page-locked memory makes the upload fast
+        "conversion_in_loop",  # a prefetch hides the upload
     ),
     EventKind.DOWNLOAD: ("host_check", "read_back"),
     EventKind.SYNC: ("sync",),
@@ -39,7 +40,7 @@ _sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = Weak
 
 
 def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
-    """Return the sites of a rule, longest first. Calls of one kind on one line are one site."""
+    """Return the sites of a rule, most time first. Calls of one kind on one line are one site."""
     if view not in _sites_by_rule:
         _sites_by_rule[view] = _assign_sites(view)
     sites = [site for site in _sites_by_rule[view].get(rule, []) if not kinds or site.kind in kinds]
@@ -47,17 +48,18 @@ def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]
 
 
 def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
-    found: dict[str, list[CallSite]] = {}
+    """Return the sites of each rule."""
+    sites: dict[str, list[CallSite]] = {}
     for site in _loop_sites(view):
         for rule in PRECEDENCE.get(site.kind, ()):
             if load_site_rule(rule).recognises(view, site):
-                found.setdefault(rule, []).append(site)
+                sites.setdefault(rule, []).append(site)
                 break
-    return found
+    return sites
 
 
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
-    """Yield the sites of the loop's thread. The loop does not wait for other threads."""
+    """Yield the sites with the events of the loop's thread only. Other threads do not delay the loop."""
     if not view.steps or not view.step_seconds:
         return
     for site in view.sites:
@@ -67,11 +69,14 @@ def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
 
 
 def _merge_by_line(sites: Iterable[CallSite]) -> Iterator[CallSite]:
-    """Merge calls on one line, such as `tensor.cpu().numpy()`, under the name of the longest."""
-    lines: dict[tuple[object, ...], list[CallSite]] = {}
+    """Merge calls of one kind on one line, such as `tensor.cpu().numpy()`.
+
+    The merged site has the name of the call that takes most time.
+    """
+    sites_by_line: dict[tuple[object, ...], list[CallSite]] = {}
     for site in sites:
-        lines.setdefault((site.kind, site.line or site.api), []).append(site)
-    for same in lines.values():
-        longest = max(same, key=lambda site: site.seconds)
-        events = tuple(event for site in same for event in site.events)
+        sites_by_line.setdefault((site.kind, site.line or site.api), []).append(site)
+    for line_sites in sites_by_line.values():
+        longest = max(line_sites, key=lambda site: site.seconds)
+        events = tuple(event for site in line_sites for event in site.events)
         yield CallSite(longest.kind, longest.api, longest.line, events, longest.steps)

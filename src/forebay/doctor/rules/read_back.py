@@ -1,6 +1,6 @@
-"""The rule for values read back in every step, which leave the device idle.
+"""The rule for values that the loop reads back in every step.
 
-After the read-back, the device has no work until Python queues more.
+A read-back waits until the device has finished all queued work. Then the device is idle until Python queues more.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,18 @@ from forebay.doctor.rules.wording import calls_per_step, frequency
 __all__ = ["READ_BASIS", "examine", "recognises"]
 
 READ_BASIS = (
-    "Python continues while the device computes; this saves the round trip "
-    "of each wait, and at most the shorter of both times"
+    "Python continues while the device computes; this saves at least the round trip "
+    "of each wait, and at most the shorter of the wait and the rest of the step"
 )
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the loop reads back at the site, in a framework that computes asynchronously."""
     return site.in_loop and is_asynchronous(view, site)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "read_back"):
         cost = cost_of(view, site.events)
         yield Finding(
@@ -35,19 +37,17 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             line=site.line,
             seconds=cost,
             cures=_cures(view, site, cost),
-            evidence=(f"The script reads back {format_nbytes(site.nbytes)} per step.", *_others(view, site)),
+            evidence=(f"The script reads back {format_nbytes(site.nbytes)} per step.", *_other_waits(view, site)),
         )
 
 
 def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
     low, high = gain_without_wait(view, cost, calls_per_step(site))
-    if (
-        framework_of(view, site.api) == "keras"
-    ):  # Keras reads in its own loop; the script can only make it read less often
-        return (
-            Cure("let Keras read its losses less often", _LESS_OFTEN, low, high, READ_BASIS, defer_waits(view, site)),
-        )
-    later = Cure(
+    if framework_of(view, site.api) == "keras":
+        # Keras reads in its own loop; the script can only make Keras read less often.
+        title = "let Keras read its losses less often"
+        return (Cure(title, _KERAS_CODE, low, high, READ_BASIS, defer_waits(view, site)),)
+    readback_cure = Cure(
         "receive results later, in order, without a wait",
         "import forebay as fb\n"
         "readback = fb.Readback()                      # before the loop\n"
@@ -59,25 +59,28 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
         defer_waits(view, site),
     )
     framework = feed_framework(view, site.api)
-    if framework not in _ADD_UP:
-        return (later,)
-    code = _ADD_UP[framework]
+    if framework not in _SUM_CODE:
+        return (readback_cure,)
+    code = _SUM_CODE[framework]
     return Cure(
         "sum on the device, read every hundredth step", code, low, high, READ_BASIS, defer_waits(view, site)
-    ), later
+    ), readback_cure
 
 
-def _others(view: CaptureView, site: CallSite) -> Iterator[str]:
-    """Warn about other waits. If only one of them is cured, its time may move to the next."""
+def _other_waits(view: CaptureView, site: CallSite) -> Iterator[str]:
+    """Yield a sentence about other waits in the step.
+
+    If the script removes only one wait, the loop may wait longer at the next one.
+    """
     waits = [other for rule in ("read_back", "host_check", "sync") for other in sites_for(view, rule)]
     others = [other for other in waits if other.line != site.line]
     if others:
-        where = ", ".join(sorted({f"line {other.line.number}" if other.line else other.api for other in others})[:3])
-        yield f"The same step has other waits ({where}). Cure all of them to get this gain."
+        names = sorted({f"line {other.line.number}" if other.line else other.api for other in others})
+        yield f"The same step has other waits ({', '.join(names[:3])}). Cure all of them to get this gain."
 
 
-_LESS_OFTEN = "model.compile(..., steps_per_execution=50)   # fifty steps per call; their losses are read once"
-_ADD_UP = {
+_KERAS_CODE = "model.compile(..., steps_per_execution=50)   # fifty steps per call; their losses are read once"
+_SUM_CODE = {
     "torch": "total += loss.detach()                        # a tensor: no wait\n"
     "if step % 100 == 0: print(total.item())",
     "tensorflow": "total.assign_add(loss)                        # total = tf.Variable(0.0) before the loop\n"

@@ -1,4 +1,4 @@
-"""Long-lived objects that the loop rebuilds: pipelines, sessions, loaders, compiled functions."""
+"""The rule for objects that the loop rebuilds: pipelines, sessions, loaders, compiled functions."""
 
 from collections.abc import Iterator
 
@@ -14,49 +14,56 @@ from forebay.doctor.rules.wording import calls_per_step, most_frequent_function,
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 3  # builds in steady steps; one per epoch is normal
+FEWEST_BUILDS = 3  # in the profiled steps; one per epoch is normal
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
 MODEL = "Model"  # of Keras; compiling it again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
-# Work that follows from a new object: a new pipeline starts, a new function is compiled, and a new session prepares its
-# graph in its first run.
-_FOLLOWING = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
+# The new objects that cause later events of each kind: a new pipeline starts, a new function is compiled, and a new
+# session prepares its graph in its first run.
+_CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the site builds objects repeatedly, or most of its events follow such builds."""
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)
     if site.kind is EventKind.RUN and not any(site.values("first")):
         return False
-    kinds = _FOLLOWING.get(site.kind, frozenset())
-    builds = [build for build in view.sites_of(EventKind.BUILD) if _is_repeated(build) and _what(build) in kinds]
+    causes = _CAUSES.get(site.kind, frozenset())
+    builds = [build for build in view.sites_of(EventKind.BUILD) if _is_repeated(build) and _object(build) in causes]
     return sum(len(build.events) for build in builds) >= len(site.events) / 2
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding per build. Count the work that follows only once, for the first build that causes it."""
-    builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _what(build) != MODEL)
-    follows = {kind: [e for site in sites_for(view, "rebuilt", kind) for e in site.events] for kind in _FOLLOWING}
-    loaders = [build for build in builds if _what(build) in PIPELINES - {ITERATOR}]
+    """Yield one finding per build site.
+
+    The later work of one kind counts only once, for the first build site that causes it.
+    """
+    builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _object(build) != MODEL)
+    later = {kind: [e for site in sites_for(view, "rebuilt", kind) for e in site.events] for kind in _CAUSES}
+    loaders = [build for build in builds if _object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
-        if _what(build) == ITERATOR and loaders:
+        if _object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        after = next((follows.pop(kind) for kind in [*follows] if _what(build) in _FOLLOWING[kind]), [])
+        later_events = next((later.pop(kind) for kind in [*later] if _object(build) in _CAUSES[kind]), [])
         if build in loaders[:1]:
-            after += [event for other in builds if _what(other) == ITERATOR for event in other.events]
-        yield _finding(view, build, after)
+            later_events += [event for other in builds if _object(other) == ITERATOR for event in other.events]
+        yield _finding(view, build, later_events)
 
 
-def _finding(view: CaptureView, site: CallSite, after: list[LedgerEvent]) -> Finding:
-    """Build the finding. The least gain excludes later work, because a first batch always takes time."""
-    building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *after])
+def _finding(view: CaptureView, site: CallSite, later_events: list[LedgerEvent]) -> Finding:
+    """Build the finding.
+
+    Except for functions, the least gain excludes later work, because a first batch always takes time.
+    """
+    building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
-    basis = "the measured time to build it, and at most all work that follows from it"
-    low = cost if _what(site) in FUNCTIONS else min(building, cost)
+    basis = "at least the measured time to build it, at most also the work that follows from it"
+    low = cost if _object(site) in FUNCTIONS else min(building, cost)
     return Finding(
         rule="rebuilt",
-        title=f"{site.api} builds a new {_what(site)} {times}",
+        title=f"{site.api} builds a new {_object(site)} {times}",
         line=site.line,
         seconds=cost,
         cures=(Cure(*_cure(view, site), low, cost, basis, remove_calls(view, site)),),
@@ -70,30 +77,32 @@ def _finding(view: CaptureView, site: CallSite, after: list[LedgerEvent]) -> Fin
 def _is_repeated(build: CallSite) -> bool:
     """Whether a line builds objects repeatedly.
 
-    Each call of `fit` builds one per epoch and per validation; that does not count.
+    A call of `fit` builds one object per epoch and per validation. These do not count if the script calls `fit` only
+    once or twice.
     """
-    by_epochs = 0 < len({*build.values("fit")}) < FEWEST
-    return most_frequent_function(build)[1] >= FEWEST and not by_epochs
+    is_once_per_epoch = 0 < len({*build.values("fit")}) < FEWEST_BUILDS
+    return most_frequent_function(build)[1] >= FEWEST_BUILDS and not is_once_per_epoch
 
 
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
+    """Return title and code of the cure."""
     framework = framework_of(view, site.api)
-    if _what(site) == ITERATOR and site.api in _BATCH_CODE:
+    if _object(site) == ITERATOR and site.api in _BATCH_CODE:
         return "call the model directly, which needs no pipeline", _BATCH_CODE[site.api]
-    if _what(site) == ITERATOR and framework == "keras":
+    if _object(site) == ITERATOR and framework == "keras":
         return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not one `fit` per part"
-    if _what(site) == ITERATOR and framework == "tensorflow":
+    if _object(site) == ITERATOR and framework == "tensorflow":
         return (
             "keep one iterator",
             "for batch in dataset.repeat(): ...   # not next(iter(dataset)) every step",
         )
-    if _what(site) == ITERATOR:
-        keep = "loader = DataLoader(..., num_workers=4, persistent_workers=True)   # workers survive an epoch"
+    if _object(site) == ITERATOR:
+        loader = "loader = DataLoader(..., num_workers=4, persistent_workers=True)   # workers survive an epoch"
         return (
             "start workers once and keep the iterator",
-            f"{keep}\nfor batch in loader: ...   # not next(iter(loader)) every step",
+            f"{loader}\nfor batch in loader: ...   # not next(iter(loader)) every step",
         )
-    line = source_text(site.line, f"{_what(site).lower()} = {site.api}(...)")
+    line = source_text(site.line, f"{_object(site).lower()} = {site.api}(...)")
     return (
         "build it once, before the loop",
         f"{line}   # before the loop\nfor step in range(steps): ...   # uses it",
@@ -106,5 +115,6 @@ _BATCH_CODE = {
 }
 
 
-def _what(site: CallSite) -> str:
-    return str(next((what for what in site.values("what") if what), "object"))
+def _object(site: CallSite) -> str:
+    """Return the name of the object that a site builds, such as "Dataset"."""
+    return str(next((name for name in site.values("what") if name), "object"))

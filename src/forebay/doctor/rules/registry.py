@@ -1,6 +1,6 @@
-"""The table of all rules, and how to load one.
+"""The table of all rules, and functions that import a rule by its id.
 
-Rules import `precedence`, and `precedence` needs the rules. Loading them by module name avoids an import cycle.
+The rules import `precedence`, and `precedence` calls the rules. Importing rules on first use avoids an import cycle.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from forebay.doctor.rules.finding import Finding
 
 __all__ = ["RULES", "Rule", "SiteRule", "load_rule", "load_site_rule"]
 
-RULES = {  # rule id: module; in the order of a step
+RULES = {  # rule id: module, in the order of the phases of a step
     "input_bound": "forebay.doctor.rules.input_bound",
     "loader": "forebay.doctor.rules.loader",
     "made_in_loop": "forebay.doctor.rules.made_in_loop",
@@ -44,14 +44,14 @@ RULES = {  # rule id: module; in the order of a step
 
 
 class Rule(Protocol):
-    """A module that diagnoses one cause."""
+    """A module that looks for one cause of lost time."""
 
     def examine(self, view: CaptureView) -> Iterable[Finding]:
-        """Return the findings of this rule."""
+        """Return the findings of this rule in a capture."""
 
 
 class SiteRule(Rule, Protocol):
-    """A rule that diagnoses call sites; `precedence` decides which rule gets a site."""
+    """A rule that explains call sites; `precedence` assigns each site to one rule."""
 
     def recognises(self, view: CaptureView, site: CallSite) -> bool:
         """Whether this rule explains the time of a call site."""

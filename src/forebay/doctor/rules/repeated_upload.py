@@ -1,4 +1,4 @@
-"""The same data uploaded repeatedly, although one upload before the loop is enough."""
+"""The rule for data that the loop uploads repeatedly, although one upload is enough."""
 
 import re
 from collections import Counter
@@ -16,69 +16,73 @@ from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nby
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 3  # uploads of the same data; fewer may be chance
-SMALLEST_NBYTES = 1 << 10  # smaller uploads are single numbers
+FEWEST_UPLOADS = 3  # of the same data; fewer may be a coincidence
+SMALLEST_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
 LEAST_SHARE = 0.5  # of the calls on the line must repeat data
-SURE_SHARE = 0.9  # of the time of the calls; the cure saves at least this share
-LOOKUP_SHARE = 0.95  # of that gain remains if the script looks the data up in every step
+LEAST_GAIN_SHARE = 0.9  # of the time of the calls; the cure saves at least this share
+LOOKUP_SHARE = 0.95  # of that gain remains if `upload_once` looks the data up in every step
 PAGEABLE_BYTES_PER_SECOND = 8e9  # no link copies pageable memory faster; any longer time may be a wait
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    again = len(_repeats(site))
-    return again >= LEAST_SHARE * len(site.events) and again > 0 and nbytes_per_call(site) >= SMALLEST_NBYTES
+    """Whether at least half of the uploads of the site repeat data."""
+    repeated = len(_repeated_uploads(site))
+    return repeated >= LEAST_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= SMALLEST_NBYTES
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "repeated_upload"):
-        yield _finding(view, site, cost_of(view, _repeats(site)))
+        yield _finding(view, site, cost_of(view, _repeated_uploads(site)))
 
 
-def _repeats(site: CallSite) -> list[LedgerEvent]:
+def _repeated_uploads(site: CallSite) -> list[LedgerEvent]:
     """Return the uploads of data that was uploaded before."""
-    keys = Counter(key for key in site.values("key") if key)
+    counts = Counter(key for key in site.values("key") if key)
     seen: set[object] = set()
-    found = []
+    repeated = []
     for event in site.events:
         key = (event.api, (event.detail or {}).get("key"))
-        if key in seen and keys[key[1]] >= FEWEST:
-            found.append(event)
+        if key in seen and counts[key[1]] >= FEWEST_UPLOADS:
+            repeated.append(event)
         seen.add(key)
-    return found
+    return repeated
 
 
 def _finding(view: CaptureView, site: CallSite, cost: float) -> Finding:
     distinct, alternating = _count_distinct(site), ""
-    what = f"the same {format_nbytes(nbytes_per_call(site))}"
+    amount = format_nbytes(nbytes_per_call(site))
     if distinct > max(1.0, calls_per_step(site)):
         alternating = f", alternating between {distinct} arrays"
     return Finding(
         rule="repeated_upload",
-        title=f"{site.api} uploads {what} {frequency(site)}{alternating}",
+        title=f"{site.api} uploads the same {amount} {frequency(site)}{alternating}",
         line=site.line,
         seconds=cost,
         cures=tuple(_cures(view, site, cost)),
         evidence=(
-            f"{len(_repeats(site))} of {len(site.events)} uploads repeated data that had been uploaded before.",
+            f"{len(_repeated_uploads(site))} of {len(site.events)} uploads repeated "
+            "data that had been uploaded before.",
             f"The script uploads {format_nbytes(site.nbytes)} per step, from {distinct} distinct arrays.",
         ),
     )
 
 
 def _count_distinct(site: CallSite) -> int:
+    """Return the number of distinct arrays that the site uploads."""
     return len({key for key in site.values("key") if key})
 
 
 def _cures(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
     basis = "the measured time of the removed uploads; the first upload remains"
     low = _least_gain(view, site, cost)
-    changes = remove_uploads(view, site, len(_repeats(site)) / len(site.events))
-    yield Cure("convert it before the loop", _before(view, site), low, cost, basis, changes)
+    changes = remove_uploads(view, site, len(_repeated_uploads(site)) / len(site.events))
+    yield Cure("convert it before the loop", _conversion_code(view, site), low, cost, basis, changes)
     if is_python_data(site) or site.api == SESSION:
-        return  # upload_once needs arrays, and a session takes no tensors
+        return  # upload_once needs arrays, and a session accepts no tensors
     yield Cure(
         "use upload_once in the loop",
-        _once(view, site),
+        _upload_once_code(view, site),
         low * LOOKUP_SHARE,
         cost,
         f"{basis}; the lookup takes some microseconds",
@@ -86,40 +90,51 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
     )
 
 
-def _once(view: CaptureView, site: CallSite) -> str:
-    """Return code with the names of the line, if the line is only a conversion."""
-    found = _CONVERSION.fullmatch(source_text(site.line, ""))
-    name, array = found.groups() if found else ("x", "array")
+def _upload_once_code(view: CaptureView, site: CallSite) -> str:
+    """Return code with `upload_once`, with the names of the line if the line is only a conversion."""
+    match = _CONVERSION.fullmatch(source_text(site.line, ""))
+    name, array = match.groups() if match else ("x", "array")
     return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{array_framework(view, site.api)}")'
 
 
-def _before(view: CaptureView, site: CallSite) -> str:
-    """Return code to convert before the loop. A line that does more than convert stays in the loop."""
+def _conversion_code(view: CaptureView, site: CallSite) -> str:
+    """Return code that converts before the loop.
+
+    The code repeats the line if its call is a conversion. Any other call stays in the loop and receives a tensor.
+    """
     once = "   # once, before the loop"
     if site.api == SESSION:
         return 'x = tf.compat.v1.get_variable("x", initializer=array)   # replaces the placeholder'
-    converts = site.api.rpartition(".")[2] in _CONVERSIONS
-    call = site.api if converts else _CONVERT.get(array_framework(view, site.api), site.api)
+    is_conversion = site.api.rpartition(".")[2] in _CONVERSION_NAMES
+    call = site.api if is_conversion else _CONVERSION_CALLS.get(array_framework(view, site.api), site.api)
     if _count_distinct(site) > 1:
         return f"converted = [{call}(array) for array in arrays]{once}"
     return (
         f"{source_text(site.line, f'x = {call}(array)')}{once}"
-        if converts
+        if is_conversion
         else f"x = {call}(array){once}; the loop passes x"
     )
 
 
 def _least_gain(view: CaptureView, site: CallSite, cost: float) -> float:
-    """Return the least gain. PyTorch copies may include a wait for the device, which the cure keeps."""
-    is_idle = any(wait.in_loop for wait in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
-    if is_idle or not is_on_device(site) or framework_of(view, site.api) != "torch":
-        return cost * SURE_SHARE
-    return min(cost * SURE_SHARE, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
+    """Return the least gain in seconds per step.
+
+    A copy of PyTorch may include a wait for the device, which remains, unless the loop waits for the device elsewhere.
+    """
+    waits_elsewhere = any(wait.in_loop for wait in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
+    if waits_elsewhere or not is_on_device(site) or framework_of(view, site.api) != "torch":
+        return cost * LEAST_GAIN_SHARE
+    return min(cost * LEAST_GAIN_SHARE, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
 
 
-_CONVERSION = re.compile(r"(\w+) = [\w.]+\((\w+)(?:, [^()]*)?\)")
-_CONVERT = {"tensorflow": "tf.constant", "jax": "jax.device_put", "torch": "torch.as_tensor", "cupy": "cupy.asarray"}
-_CONVERSIONS = frozenset(
+_CONVERSION = re.compile(r"(\w+) = [\w.]+\((\w+)(?:, [^()]*)?\)")  # such as x = torch.as_tensor(array)
+_CONVERSION_CALLS = {
+    "tensorflow": "tf.constant",
+    "jax": "jax.device_put",
+    "torch": "torch.as_tensor",
+    "cupy": "cupy.asarray",
+}
+_CONVERSION_NAMES = frozenset(
     {"array", "as_tensor", "asarray", "constant", "convert_to_tensor", "cuda", "device_put", "from_numpy"}
     | {"identity", "set", "tensor", "to"}
 )

@@ -1,4 +1,4 @@
-"""A function that is compiled repeatedly in the loop because its arguments change."""
+"""The rule for functions that are compiled repeatedly in the loop."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
 
-FEWEST = 3  # compilations in steady steps; a smaller last batch causes one
-SURE_SHARE = 0.8  # of the compile time is saved; a general function compiles once more and may be slower
+FEWEST_COMPILATIONS = 3  # in the profiled steps; the smaller last batch of an epoch causes one
+LEAST_GAIN_SHARE = 0.8  # of the compile time; a function for all arguments compiles once more and may be slower
 
 _REASONS = {
     "shape": "its shapes change",
@@ -26,29 +26,33 @@ _REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    return most_frequent_function(site)[1] >= FEWEST
+    """Whether the site compiles one function repeatedly."""
+    return most_frequent_function(site)[1] >= FEWEST_COMPILATIONS
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "retracing"):
-        cost, reason = cost_of(view, site.events), _reason(site)
+        cost, reason = cost_of(view, site.events), _main_reason(site)
         name, count = most_frequent_function(site)
-        why = f", because {_REASONS[reason]}" if reason in _REASONS else ""
+        because = f", because {_REASONS[reason]}" if reason in _REASONS else ""
         times = f"{count} times in {site.steps} steps"
         basis = "the measured compile time, less the possible cost of one function for all arguments"
-        code = _CURES.get((framework_of(view, site.api), reason)) or _OTHERWISE[_otherwise(reason)]
+        known_reason = reason if reason in _TITLES else "shape"
+        code = _FRAMEWORK_CODE.get((framework_of(view, site.api), reason)) or _GENERAL_CODE[known_reason]
+        low, changes = cost * LEAST_GAIN_SHARE, remove_calls(view, site)
         yield Finding(
             rule="retracing",
-            title=f"{name or site.api} is compiled {times}{why}",
+            title=f"{name or site.api} is compiled {times}{because}",
             line=site.line,
             seconds=cost,
-            cures=(Cure(_TITLES[_otherwise(reason)], code, cost * SURE_SHARE, cost, basis, remove_calls(view, site)),),
+            cures=(Cure(_TITLES[known_reason], code, low, cost, basis, changes),),
             evidence=(f"Each compilation takes {format_seconds(_seconds_per_compilation(site))}.", *_signatures(site)),
         )
 
 
-def _reason(site: CallSite) -> str:
-    """Return the most frequent reason."""
+def _main_reason(site: CallSite) -> str:
+    """Return the most frequent reason for a compilation, or an empty string."""
     reasons = Counter(str(reason) for reason in site.values("reason") if reason)
     return reasons.most_common(1)[0][0] if reasons else ""
 
@@ -58,7 +62,7 @@ def _seconds_per_compilation(site: CallSite) -> float:
 
 
 def _signatures(site: CallSite) -> Iterator[str]:
-    """Show the last two signatures."""
+    """Yield a sentence with the last two argument signatures."""
     signatures = [str(signature) for signature in site.values("signature") if signature]
     if signatures:
         yield (
@@ -67,23 +71,19 @@ def _signatures(site: CallSite) -> Iterator[str]:
         )
 
 
-def _otherwise(reason: str) -> str:
-    return reason if reason in _TITLES else "shape"
-
-
 _TITLES = {
     "shape": "keep shapes constant, or compile for any shape",
     "dtype": "keep dtypes constant",
     "value": "pass numbers as tensors, not as Python numbers",
     "first": "create the compiled function once",
 }
-_OTHERWISE = {
+_GENERAL_CODE = {
     "shape": "x = np.pad(x, [(0, LONGEST - len(x))] + [(0, 0)] * (x.ndim - 1))   # and drop_remainder=True for batches",
     "dtype": 'x = x.astype("float32")   # the same dtype in every step',
     "value": "step(np.asarray(number))   # an array: only its shape and dtype matter",
     "first": "compiled = ...   # create it before the loop, call it inside",
 }
-_CURES = {
+_FRAMEWORK_CODE = {
     ("tensorflow", "shape"): "@tf.function(reduce_retracing=True)   # or input_signature=[tf.TensorSpec([None, 64])]\n"
     "def train_step(x): ...",
     ("tensorflow", "value"): "train_step(x, tf.constant(rate))   # each Python number needs a new graph",

@@ -1,4 +1,4 @@
-"""Batches so small that fixed costs (Python and launches) take most of a step."""
+"""The rule for batches so small that fixed costs (Python and launches) take most of a step."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,20 +13,20 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
 
-LARGEST_NBYTES = 16 << 10  # bytes of data per step
-FEW_ROWS = 8  # rows per batch
-LEAST_SHARE = 0.6  # of the step time, for fixed costs
-LONGEST_SECONDS = 5e-3  # limit for the shortest step; computation takes most of a longer one
-LARGER = 8  # factor on the batch size that the cure proposes
+LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
+FEW_ROWS = 8  # per batch, at most
+LEAST_SHARE = 0.6  # of the step time that fixed costs must take
+LONGEST_SECONDS = 5e-3  # limit for the shortest step; computation takes most of a longer step
+GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if a step has little data and large fixed costs.
 
-    Fixed costs are the time without a recorded event; with few rows, also the time in compiled calls. Without a GPU,
-    the time without an event may be computation, so the rule then requires few rows.
+    Fixed costs are the time outside of events; with few rows, also the time in compiled calls. Without a GPU, the time
+    outside of events may be computation, so the rule then requires few rows.
     """
-    # These rules explain the same time if operations were counted.
+    # If the hooks counted operations, these rules explain the same time.
     if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)
@@ -38,15 +38,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Finding:
-    number = rows * LARGER or f"{LARGER} * batch_size"
-    batch = f"{format_count(rows, 'row')}, " if rows else ""
+    batch_size = rows * GROWTH_FACTOR or f"{GROWTH_FACTOR} * batch_size"
+    row_count = f"{format_count(rows, 'row')}, " if rows else ""
     share = format_percent(fixed / view.step_seconds)
-    basis = f"fixed costs are shared by {LARGER} times as many rows; part of this time may be computation"
-    code = f"batch_size = {number}   # also adapt the learning rate"
-    cure = Cure(f"use a batch {LARGER} times as large", code, 0.0, fixed * (1 - 1 / LARGER), basis)
+    basis = f"fixed costs are shared by {GROWTH_FACTOR} times as many rows; part of this time may be computation"
+    code = f"batch_size = {batch_size}   # also adapt the learning rate"
+    cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, 0.0, fixed * (1 - 1 / GROWTH_FACTOR), basis)
     return Finding(
         rule="small_batch",
-        title=f"A step has only {batch}{format_nbytes(nbytes)} of data; "
+        title=f"A step has only {row_count}{format_nbytes(nbytes)} of data; "
         f"{share} of its time is neither copies nor waits",
         line=next((site.line for site in view.sites_of(EventKind.INPUT, EventKind.UPLOAD) if site.in_loop), None),
         seconds=fixed,
@@ -56,26 +56,27 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
 
 
 def _shortest_step(view: CaptureView) -> float:
-    """Return the time of the shortest step: the one that other processes delayed least."""
+    """Return the seconds of the shortest step, which other processes delayed least."""
     edges = view.steps.edges if view.steps else ()
     profiled = ((after - before) / 1e9 for before, after in pairwise(edges))
     return min((*profiled, *view.unprofiled_seconds), default=0.0)
 
 
 def _compiled_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in compiled calls. With few rows, most is call overhead."""
+    """Return the seconds per step in compiled calls. With few rows, most of it is call overhead."""
     return cost_of(view, [event for site in view.sites_of(EventKind.RUN) for event in site.events])
 
 
 def _nbytes_per_step(view: CaptureView) -> float:
-    """Return the bytes of data in a step: of its input or its uploads.
+    """Return the bytes of data in a step: of its input or of its uploads, whichever is larger.
 
-    The same data may be input and then be uploaded, so the larger number counts, not the sum.
+    The sum would count data twice that the step receives as input and then uploads.
     """
     return max(sum(site.nbytes for site in view.sites_of(kind)) for kind in (EventKind.INPUT, EventKind.UPLOAD))
 
 
 def _batch_rows(view: CaptureView) -> int:
+    """Return the rows of the largest batch; 0 if unknown."""
     return max(
         (int(rows) for site in view.sites_of(EventKind.INPUT) for rows in site.values("batch_rows") if rows), default=0
     )

@@ -1,4 +1,4 @@
-"""Explicit synchronisation in every step. The host queues no work during the wait."""
+"""The rule for explicit synchronisation in every step, during which the host queues no work."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,12 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether the loop synchronises at this site."""
     return site.in_loop
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "sync"):
         cost = cost_of(view, site.events)
         low, high = gain_without_wait(view, cost, calls_per_step(site))

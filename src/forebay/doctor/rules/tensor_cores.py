@@ -1,7 +1,8 @@
-"""Matrix products without tensor cores: float32 without TF32, float64, or unsuitable sizes.
+"""The rule for matrix products without tensor cores: float64, float32 without TF32, unaligned sizes.
 
-The profiler of torch reports scripts that use no tensor cores. XProf reports scripts with less than 10 % of 16-bit
-computation. This rule reads kernel names; newer names without a dtype count as good.
+The rule finds such products by the names of their kernels. It does not report kernels whose names show no dtype, as in
+newer libraries. The torch profiler reports scripts without tensor cores, and XProf scripts with less than 10 % of
+16-bit computation.
 """
 
 import re
@@ -27,8 +28,8 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.1  # the smallest reported share of a step
-LEAST_COMPUTING = 0.7  # of the step; if the device computes less, the step waits for something else
-LONG_SECONDS = 100e-6  # per kernel; a product this long is limited by computation, not by memory
+LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
+LONG_KERNEL_SECONDS = 100e-6  # computation, not memory, limits a kernel this long
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,20 @@ class SlowProducts:
     """A kind of matrix product, and its cure."""
 
     name: str
-    pattern: re.Pattern[str]
-    least: float  # share of the products' time that the cure saves at least, if kernels are long
-    most: float  # share of the products' time that the cure saves at most
-    cure: str
-    code: dict[str, str]
+    pattern: re.Pattern[str]  # of kernel names
+    least_share: float  # share of the products' time that the cure saves at least, if kernels are long
+    most_share: float  # share of the products' time that the cure saves at most
+    cure: str  # title of the cure
+    code: dict[str, str]  # by framework
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per kind of slow product that takes a reportable share of a step."""
     device_view = view.device
     if (
         device_view is None
         or not view.step_seconds
-        or seconds_per_step(device_view, device_view.computing) < LEAST_COMPUTING * view.step_seconds
+        or seconds_per_step(device_view, device_view.computing) < LEAST_COMPUTING_SHARE * view.step_seconds
     ):
         return
     for slow in _SLOW_PRODUCTS:
@@ -60,10 +62,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, products: Any, cost: float) -> Finding:
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
-    each = cost * device_view.steps_done / max(1, int(products.sum()))
-    least = slow.least if each >= LONG_SECONDS else 0.0
-    low, high = gain_on_device(view, device_view, cost * least, cost * slow.most)
-    basis = f"tensor cores are at most {1 / (1 - slow.most):.0f} times as fast; products limited by memory gain less"
+    kernel_seconds = cost * device_view.steps_done / max(1, int(products.sum()))
+    least_share = slow.least_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
+    low, high = gain_on_device(view, device_view, cost * least_share, cost * slow.most_share)
+    speedup = 1 / (1 - slow.most_share)
+    basis = f"tensor cores are at most {speedup:.0f} times as fast; products limited by memory gain less"
     return Finding(
         rule="tensor_cores",
         title=f"{slow.name} take {format_percent(cost / view.step_seconds)} of a step and use no tensor cores",
@@ -73,24 +76,24 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
         evidence=(
             f"Most of this time is {truncate(main_kernel(device_view, products), 70)}.",
             f"{products.sum() / device_view.steps_done:.0f} of {device_view.kernels_per_step:.0f} "
-            f"kernels per step are such products, {format_seconds(each)} each.",
+            f"kernels per step are such products, {format_seconds(kernel_seconds)} each.",
         ),
     )
 
 
-_TF32 = {
+_TF32_CODE = {
     "torch": 'torch.set_float32_matmul_precision("high")   # TF32; or torch.autocast("cuda", dtype=torch.bfloat16)',
     "tensorflow": "tf.config.experimental.enable_tensor_float_32_execution(True)   # or the policy mixed_bfloat16",
     "jax": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32")   # or arrays of bfloat16',
     "cupy": "CUPY_TF32=1 python train.py",
 }
-_NARROW = {
+_FLOAT32_CODE = {
     "torch": "x, model = x.float(), model.float()   # and torch.set_default_dtype(torch.float32)",
     "tensorflow": 'x = tf.cast(x, tf.float32)   # once; keras.backend.set_floatx("float32")',
     "jax": 'x = x.astype("float32")   # and do not set jax_enable_x64',
     "cupy": 'x = x.astype("float32")   # once, before the loop',
 }
-_ALIGNED = {
+_PADDING_CODE = {
     "torch": "layer = nn.Linear(512, 1008)   # multiples of 8: pad 1001 classes to 1008, a vocabulary to 50304",
     "tensorflow": "layer = keras.layers.Dense(1008)   # multiples of 8: pad 1001 classes to 1008",
     "jax": "x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % 8)))   # multiples of 8",
@@ -102,7 +105,7 @@ _SLOW_PRODUCTS = (
         0.3,
         15 / 16,
         "compute in float32",
-        _NARROW,
+        _FLOAT32_CODE,
     ),
     SlowProducts(
         "Products in float32 without TF32",
@@ -110,7 +113,7 @@ _SLOW_PRODUCTS = (
         0.5,
         7 / 8,
         "use TF32 or 16 bits",
-        _TF32,
+        _TF32_CODE,
     ),
     SlowProducts(
         "Products in 16 bits with sizes that are not multiples of 8",
@@ -118,6 +121,6 @@ _SLOW_PRODUCTS = (
         0.0,
         1 / 2,
         "pad sizes to multiples of 8",
-        _ALIGNED,
+        _PADDING_CODE,
     ),
 )

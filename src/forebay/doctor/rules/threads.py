@@ -1,4 +1,4 @@
-"""Harmful settings: more threads than cores, blocking launches, or disabled compilation."""
+"""The rule for harmful settings: too many threads, blocking launches, or disabled compilation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,47 +14,52 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-CROWDED = 2  # runnable threads per core
-_PER_WORKER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Framework settings that run compiled functions operation by operation, and the code to undo each.
-_UNCOMPILED = {
+MANY_THREADS_PER_CORE = 2  # the rule reports this many or more
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # threads per worker
+# Settings that make a framework run compiled functions operation by operation. By the name of the recorded fact: the
+# setting, and the code that undoes it.
+_EAGER_SETTINGS = {
     "run_eagerly": ("tf.config.run_functions_eagerly(True)", "tf.config.run_functions_eagerly(False)"),
     "jit_disabled": ("jax_disable_jit", 'jax.config.update("jax_disable_jit", False)   # and unset JAX_DISABLE_JIT'),
 }
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether a disabled compilation explains operations, or too many threads a wait for input."""
     if site.kind is EventKind.OPS:
-        return any(facts.get(name) for facts in view.frameworks.values() for name in _UNCOMPILED)
+        return any(facts.get(name) for facts in view.frameworks.values() for name in _EAGER_SETTINGS)
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
-    return waits and _count_threads(view, site) >= CROWDED * count_cores(view)
+    return waits and _count_threads(view, site) >= MANY_THREADS_PER_CORE * count_cores(view)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per harmful setting."""
     if not view.step_seconds:
         return
     for site in sites_for(view, "threads", EventKind.INPUT):
-        yield _crowded(view, site)
+        yield _threads_finding(view, site)
     if _settings(view).get("CUDA_LAUNCH_BLOCKING") == "1" and view.has_gpu:
-        yield _blocking(view)
+        yield _blocking_finding(view)
     for facts in view.frameworks.values():
-        for name in _UNCOMPILED:
+        for name in _EAGER_SETTINGS:
             if facts.get(name):
-                yield _uncompiled(view, name)
+                yield _eager_finding(view, name)
 
 
 def _settings(view: CaptureView) -> dict[str, Any]:
-    found: dict[str, Any] = view.capture.facts.get("settings") or {}
-    return found
+    """Return the environment settings that the capture recorded."""
+    settings: dict[str, Any] = view.capture.facts.get("settings") or {}
+    return settings
 
 
 def _count_threads(view: CaptureView, site: CallSite) -> int:
-    """Return the number of runnable threads according to the settings; each worker has its own."""
-    asked = [value for name in _PER_WORKER if str(value := _settings(view).get(name, "")).isdigit()]
-    return count_workers(site) * max((int(value) for value in asked), default=1)
+    """Return the number of threads of all workers, according to the settings."""
+    values = [value for name in _THREAD_SETTINGS if str(value := _settings(view).get(name, "")).isdigit()]
+    return count_workers(site) * max((int(value) for value in values), default=1)
 
 
-def _crowded(view: CaptureView, site: CallSite) -> Finding:
+def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
+    """Build the finding for more threads than cores."""
     wait, threads, cores = cost_of(view, site.events), _count_threads(view, site), count_cores(view)
     workers = count_workers(site)
     high = wait * (1 - cores / threads)
@@ -79,19 +84,23 @@ def _crowded(view: CaptureView, site: CallSite) -> Finding:
     )
 
 
-def _uncounted(view: CaptureView) -> float:
-    """Return the seconds that may be Python time.
+def _python_seconds(view: CaptureView) -> float:
+    """Return the seconds per step that may be Python time.
 
-    This includes compiled calls: with compilation disabled, JAX functions are still recorded as compiled calls.
+    This includes compiled calls, because the hooks record a JAX function as a compiled call even if compilation is
+    disabled.
     """
     runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
     return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))
 
 
-def _blocking(view: CaptureView) -> Finding:
-    """Build the finding for blocking launches. Host and device in parallel need at least half the time."""
+def _blocking_finding(view: CaptureView) -> Finding:
+    """Build the finding for blocking launches.
+
+    If host and device work in parallel, a step still takes at least half of its present time.
+    """
     most = view.step_seconds / 2
-    basis = "nothing to half of a step, because host and device then work in parallel"
+    basis = "at most half of a step, because host and device then work in parallel"
     cure = Cure(
         "launch without waiting", "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging", 0.0, most, basis
     )
@@ -99,13 +108,16 @@ def _blocking(view: CaptureView) -> Finding:
     return Finding("threads", title, None, most, (cure,), ("The doctor read this setting from the environment.",))
 
 
-def _uncompiled(view: CaptureView, name: str) -> Finding:
-    setting, code = _UNCOMPILED[name]
+def _eager_finding(view: CaptureView, name: str) -> Finding:
+    """Build the finding for a setting that disables compilation."""
+    setting, code = _EAGER_SETTINGS[name]
     sites = sites_for(view, "threads", EventKind.OPS)
     count = sum(map(operations_per_step, sites))
-    least, high = calling_seconds(view, sites) if sites else (0.0, _uncounted(view))
-    saved = f"{count:.0f} calls become one" if sites else "the time that nothing else explains"
-    cure = Cure("enable compilation", code, least / 2, high, f"{saved}; at least half of the time of the calls")
+    least, high = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
+    basis = "at most the time in compiled calls and outside of recorded events"
+    if sites:
+        basis = f"{count:.0f} calls become one; at least half of the time of the calls"
+    cure = Cure("enable compilation", code, least / 2, high, basis)
     title = f"{setting} runs every operation of compiled functions one by one"
     line = max(sites, key=operations_per_step).line if sites else None
     return Finding("threads", title, line, high, (cure,), ("The doctor read this setting from the framework.",))

@@ -1,4 +1,4 @@
-"""Many tiny operations from one line: a Python loop over elements instead of one operation."""
+"""The rule for many tiny operations from one line, such as a Python loop over elements."""
 
 from collections.abc import Iterator
 
@@ -13,30 +13,31 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-LEAST_SHARE = 0.5  # of all operations on one line; if many lines share them, `eager` reports them
+LEAST_SHARE = 0.5  # of all operations that must come from one line; otherwise `eager` reports them
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether one line starts many tiny operations.
 
     The rule excludes lines that end a step, because `fit` and optimizers run their own loops. It also excludes scripts
-    that transform functions, for example to take gradients.
+    that transform functions with JAX, for example to compute gradients.
     """
     if any(step.line == site.line for step in view.sites_of(EventKind.STEP)) or any(view.sites_of(EventKind.TRANSFORM)):
         return False
     tiny = operations_per_step(site, "tiny")
     total = sum(operations_per_step(other) for other in view.sites_of(EventKind.OPS))
-    compile_step = any(run.in_loop for run in view.sites_of(EventKind.RUN))
-    return tiny >= FEWEST_OPERATIONS and (compile_step or tiny >= LEAST_SHARE * total)
+    has_compiled_call = any(run.in_loop for run in view.sites_of(EventKind.RUN))
+    return tiny >= FEWEST_OPERATIONS and (has_compiled_call or tiny >= LEAST_SHARE * total)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "tiny_ops"):
         tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
         least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
         framework = framework_of(view, site.api)
         basis = f"{tiny:.0f} calls become a few; {gain_basis([site])}"
-        one_call = compile_step(view, framework)
+        changes = compile_step(view, framework)
         yield Finding(
             rule="tiny_ops",
             title=f"One line starts {tiny:.0f} tiny operations per step",
@@ -45,14 +46,19 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             cures=(
                 Cure(
                     "use one operation for all elements",
-                    _VECTORISED.get(framework, _NUMPY),
+                    _VECTOR_CODE.get(framework, _NUMPY_CODE),
                     least / 2,
                     high,
                     basis,
-                    one_call,
+                    changes,
                 ),
                 Cure(
-                    "compile the loop", _COMPILED.get(framework, _COMPILED["torch"]), least / 2, high, basis, one_call
+                    "compile the loop",
+                    _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
+                    least / 2,
+                    high,
+                    basis,
+                    changes,
                 ),
             ),
             evidence=(
@@ -62,14 +68,14 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         )
 
 
-_NUMPY = "result = (rows * weights).sum(-1)   # replaces: for row, weight in zip(rows, weights)"
-_VECTORISED = {
+_NUMPY_CODE = "result = (rows * weights).sum(-1)   # replaces: for row, weight in zip(rows, weights)"
+_VECTOR_CODE = {
     "tensorflow": "result = tf.vectorized_map(one, rows)   # replaces: for row in rows",
     "torch": "result = torch.vmap(one)(rows)   # replaces: for row in rows; optimizers: foreach=True or fused=True",
     "jax": "result = jax.vmap(one)(rows)   # replaces: for row in rows; use "
     "jax.lax.scan if each row needs the previous one",
 }
-_COMPILED = {
+_COMPILE_CODE = {
     "tensorflow": "@tf.function(jit_compile=True)\ndef step(rows): ...",
     "keras": "model.compile(..., jit_compile=True)",
     "torch": "step = torch.compile(step, mode='reduce-overhead')",

@@ -1,4 +1,4 @@
-"""Uploads in a wider dtype than needed, such as the float64 that NumPy creates by default."""
+"""The rule for uploads in a wider dtype than needed, such as NumPy's default float64."""
 
 from collections.abc import Iterator
 
@@ -13,55 +13,56 @@ from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
-SMALLEST_NBYTES = 64 << 10  # labels and step numbers are too small to matter
-DOUBLE = ("float", 64)
+SMALLEST_NBYTES = 64 << 10  # bytes per call; labels and step numbers are smaller and do not matter
+DOUBLE = ("float", 64)  # kind and bits
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    large = site.in_loop and nbytes_per_call(site) >= SMALLEST_NBYTES and not is_python_data(site)
-    return large and _bits(site) is not None
+    """Whether the site uploads large arrays in a wider dtype than needed."""
+    is_large = site.in_loop and nbytes_per_call(site) >= SMALLEST_NBYTES and not is_python_data(site)
+    return is_large and _bits(site) is not None
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per site."""
     for site in sites_for(view, "wide_dtype"):
         before, after = _bits(site) or (64, 32)
         cost = cost_of(view, site.events)
-        too_much = cost * (1 - after / before)
-        arrives = "stay 64-bit" if _arrives_wide(site) else f"arrive in {after} bits"
+        excess = cost * (1 - after / before)
+        result = "stay 64-bit" if _arrives_wide(site) else f"arrive in {after} bits"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="wide_dtype",
-            title=f"{site.api} uploads {amount} in {before} bits {frequency(site)}, which {arrives}",
+            title=f"{site.api} uploads {amount} in {before} bits {frequency(site)}, which {result}",
             line=site.line,
-            seconds=too_much,
-            cures=_cures(view, site, cost, too_much, after),
+            seconds=excess,
+            cures=_cures(view, site, cost, excess, after),
             evidence=(f"{', '.join(sorted({str(kind) for kind in site.values('dtype')}))} arrives on the device.",),
         )
 
 
-def _cures(view: CaptureView, site: CallSite, cost: float, too_much: float, bits: int) -> tuple[Cure, ...]:
-    low, high = gain_by_overlap(view, cost - too_much)
-    narrow = f'x = x.astype("float{bits}")   # once, before the loop'
+def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: int) -> tuple[Cure, ...]:
+    """Return the cures. `excess` is the part of the cost for bytes that are not needed."""
+    low, high = gain_by_overlap(view, cost - excess)
+    narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
-        narrow = narrow.replace("float", "int")
+        narrow_code = narrow_code.replace("float", "int")
     not_counted = "; the cost of computing in 64 bits is not included" if _arrives_wide(site) else ""
-    feed = f"{narrow}\n{feed_code(view, feed_framework(view, site.api))}"
-    share = 1 - too_much / cost if cost else 1.0
-    narrower = narrow_dtype(view, site, share)
+    share = 1 - excess / cost if cost else 1.0
     return (
         Cure(
             "convert the array once",
-            narrow,
+            narrow_code,
             0.0,
-            too_much,
+            excess,
             f"the time for the bytes that are no longer uploaded{not_counted}",
-            narrower,
+            narrow_dtype(view, site, share),
         ),
         Cure(
             "convert it, and let a feed prefetch it",
-            feed,
+            f"{narrow_code}\n{feed_code(view, feed_framework(view, site.api))}",
             low,
-            min(cost, too_much + high),
+            min(cost, excess + high),
             "the time for the bytes that are no longer uploaded; the other "
             f"bytes overlap the rest of the step{not_counted}",
             narrow_and_prefetch(view, site, share),
@@ -70,7 +71,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, too_much: float, bits
 
 
 def _bits(site: CallSite) -> tuple[int, int] | None:
-    """Return the present and the sufficient width in bits; None if no upload is too wide."""
+    """Return the present and the sufficient width of a number in bits; None if no upload is too wide."""
     for event in site.events:
         detail = event.detail or {}
         before, after = dtype_bits(detail.get("from_dtype")), dtype_bits(detail.get("dtype"))
@@ -82,4 +83,5 @@ def _bits(site: CallSite) -> tuple[int, int] | None:
 
 
 def _arrives_wide(site: CallSite) -> bool:
-    return any(dtype_bits(kind) == DOUBLE for kind in site.values("dtype"))
+    """Whether data arrives on the device as float64."""
+    return any(dtype_bits(dtype) == DOUBLE for dtype in site.values("dtype"))

@@ -23,7 +23,7 @@ __all__ = [
     "source_text",
 ]
 
-SESSION = "Session.run"  # it takes no outside tensors, so the input pipeline must be part of the graph
+SESSION = "Session.run"  # accepts no tensors from outside its graph, so the input pipeline must be part of the graph
 GRAPH_ITERATOR_CODE = (
     "iterator = tf.compat.v1.data.make_initializable_iterator(dataset)   # run session.run(iterator.initializer) once\n"
     "x, y = iterator.get_next()   # replaces the placeholders"
@@ -31,12 +31,16 @@ GRAPH_ITERATOR_CODE = (
 
 
 def calls_per_step(site: CallSite) -> float:
-    """Return how often a step runs this site; different calls on one line count once."""
-    most = max(Counter(event.api for event in site.events).values(), default=0)
-    return most / site.steps if site.steps else 0.0
+    """Return how often a step runs the line of a site.
+
+    If the line makes different calls, such as `tensor.cpu().numpy()`, the most frequent call counts.
+    """
+    most_calls = max(Counter(event.api for event in site.events).values(), default=0)
+    return most_calls / site.steps if site.steps else 0.0
 
 
 def frequency(site: CallSite) -> str:
+    """Return a phrase such as "3 times per step", "every step" or "in 40 % of steps"."""
     count = calls_per_step(site)
     if count >= 1.5:
         return f"{count:.0f} times per step"
@@ -44,7 +48,10 @@ def frequency(site: CallSite) -> str:
 
 
 def most_frequent_function(site: CallSite) -> tuple[str, int]:
-    """Return the function with the most events, and their number; one line may build several."""
+    """Return the function with the most events, and the number of its events.
+
+    One line may build or compile several functions.
+    """
     names = Counter(str((event.detail or {}).get("function", "")) for event in site.events)
     return max(names.items(), key=lambda item: item[1], default=("", 0))
 
@@ -54,33 +61,33 @@ def nbytes_per_call(site: CallSite) -> float:
     return sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
 
 
-def source_text(line: Line | None, otherwise: str) -> str:
-    """Return the source text of a line, or `otherwise` if it is not recorded."""
-    return line.text if line and line.text else otherwise
+def source_text(line: Line | None, default: str) -> str:
+    """Return the source text of a line, or `default` if the text was not recorded."""
+    return line.text if line and line.text else default
 
 
-def location(view: CaptureView, line: Line | None, otherwise: str) -> str:
-    """Return a short location of a line, or `otherwise` if it is unknown."""
-    return format_location(line, view.capture.script) if line else otherwise
+def location(view: CaptureView, line: Line | None, default: str) -> str:
+    """Return file and number of a line in short form, or `default` if the line is unknown."""
+    return format_location(line, view.capture.script) if line else default
 
 
 def batch_rows(*sites: CallSite) -> int:
-    """Return the batch size of the script, which a cure keeps; 256 if it is unknown."""
+    """Return the rows per batch of the first site that recorded them; 256 if unknown."""
     return next((int(rows) for site in sites for rows in site.values("batch_rows") if rows), 256)
 
 
 def feed_code(view: CaptureView, framework: str) -> str:
-    """Return code for a feed that replaces the present input."""
+    """Return code for a feed that replaces the input of the script."""
     rows = batch_rows(*view.sites_of(EventKind.INPUT))
     feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows}).feed("{framework}")'
-    then = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches are already on the device"
-    return f"import forebay as fb\nfeed = {feed}\n{then}"
+    usage = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches are already on the device"
+    return f"import forebay as fb\nfeed = {feed}\n{usage}"
 
 
 def keep_on_device_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
     """Return the cure that uploads all data once and selects rows on the device."""
-    whole = f'everything = fb.upload_once(array, to="{array_framework(view, site.api)}")   # before the loop'
-    code = f"import forebay as fb\n{whole}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
+    upload = f'everything = fb.upload_once(array, to="{array_framework(view, site.api)}")   # before the loop'
+    code = f"import forebay as fb\n{upload}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
     title = "if all data fits, keep it on the device"
     basis = "the upload and the batch assembly on the host are removed; selecting rows on the device takes little time"
     return Cure(title, code, cost / 2, cost, basis, cure_changes.keep_on_device(view, site))
