@@ -1,10 +1,10 @@
-"""Compare `forebay bench` of two checkouts, alternating in one run.
+"""Compare the `forebay bench` results of two checkouts, measured alternately.
 
     python benchmarks/compare_checkouts.py OLD NEW --case rows-1024 --rounds 5 [--device cuda] [--save FILE]
 
-Each round measures OLD, NEW and OLD again. The table shows the median ratio NEW / OLD of every row of Forebay. It
-also shows the range of OLD / OLD, which is the noise of the machine. A ratio above 1 means that NEW is faster, for
-every unit.
+Each round measures OLD, NEW and OLD again. The table shows the median ratio NEW / OLD for every result of Forebay, and
+the range of the ratio OLD again / OLD, which is the noise of the machine. A ratio above 1 means that NEW is better. For
+results in seconds or bytes, where less is better, the ratio is inverted.
 """
 
 import argparse
@@ -15,23 +15,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-Figures = dict[tuple[str, str, str], float]
+Figures = dict[tuple[str, str, str], float]  # (case, row label, column) -> figure; larger is better
 
 
 def measure(checkout: Path, arguments: argparse.Namespace) -> Figures:
-    """Run the benchmark in a checkout. Return the figures of Forebay's contenders; larger is better."""
+    """Run `forebay bench` in a checkout, and return the figures of Forebay."""
     command = [sys.executable, "-m", "forebay", "bench", "--json", "--repeats", "1", "--device", arguments.device]
     command += [part for case in arguments.case for part in ("--case", case)]
     command += [part for name in arguments.contender for part in ("--contender", name)]
     command += ["--quick"] if arguments.quick else []
     paths = [str((checkout / "src").resolve()), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    done = subprocess.run(command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
-    return dict(figures_of(json.loads(done.stdout)))
+    completed = subprocess.run(command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
+    return read_figures(json.loads(completed.stdout))
 
 
-def figures_of(document: dict) -> list[tuple[tuple[str, str, str], float]]:
-    found = []
+def read_figures(document: dict) -> Figures:
+    """Return the medians of Forebay's rows; medians that are not per second are inverted."""
+    figures: Figures = {}
     for case in document["cases"]:
         units = {column["name"]: column["unit"] for column in case["case"]["columns"]}
         for row in case["rows"]:
@@ -40,18 +41,17 @@ def figures_of(document: dict) -> list[tuple[tuple[str, str, str], float]]:
             for column, cell in row["columns"].items():
                 if cell["median"]:
                     value = cell["median"] if units[column].endswith("/s") else 1 / cell["median"]
-                    found.append(((case["case"]["name"], row["label"], column), value))
-    return found
+                    figures[case["case"]["name"], row["label"], column] = value
+    return figures
 
 
 def compare(rounds: list[tuple[Figures, Figures, Figures]]) -> list[dict]:
+    """Return one row per figure, from the rounds in which all three runs measured it."""
     rows = []
-    for key in sorted({key for old, new, again in rounds for key in old.keys() & new.keys() & again.keys()}):
-        complete = [
-            (old[key], new[key], again[key]) for old, new, again in rounds if key in old and key in new and key in again
-        ]
-        ratios = [new / ((old + again) / 2) for old, new, again in complete]
-        noise = sorted(again / old for old, new, again in complete)
+    for key in sorted({key for runs in rounds for key in set.intersection(*map(set, runs))}):
+        complete = [tuple(run[key] for run in runs) for runs in rounds if all(key in run for run in runs)]
+        ratios = [new / ((old + old_again) / 2) for old, new, old_again in complete]
+        noise = sorted(old_again / old for old, _, old_again in complete)
         rows.append(
             {
                 "case": key[0],
@@ -68,19 +68,19 @@ def compare(rounds: list[tuple[Figures, Figures, Figures]]) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
+    parser.add_argument("old", type=Path, help="folder of the old checkout")
+    parser.add_argument("new", type=Path, help="folder of the new checkout")
     parser.add_argument("--case", action="append", default=[], help="measure only this case; repeatable")
     parser.add_argument("--contender", action="append", default=[], help="measure only this contender; repeatable")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--quick", action="store_true", help="run `forebay bench --quick`")
+    parser.add_argument("--save", type=Path, help="write the comparison as JSON")
     arguments = parser.parse_args()
     rounds = []
     for _ in range(arguments.rounds):
-        old, new, again = (measure(path, arguments) for path in (arguments.old, arguments.new, arguments.old))
-        rounds.append((old, new, again))
+        old, new, old_again = (measure(path, arguments) for path in (arguments.old, arguments.new, arguments.old))
+        rounds.append((old, new, old_again))
         rows = compare(rounds)
         if arguments.save:  # after every round, so that an interrupted run keeps its results
             arguments.save.write_text(json.dumps(rows, indent=1) + "\n")

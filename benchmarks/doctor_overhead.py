@@ -1,13 +1,16 @@
-"""Measure how much profiling by the doctor slows a loop, and compare with the doctor's own estimate.
+"""Measure how much the doctor slows a training loop, and compare this with its own estimate.
 
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
-Every installed framework runs in its own process; CuPy needs a GPU. The loops either start many tiny operations, or
-take about 5 ms per step. Without a GPU they use one thread. Turns with all hooks and turns without hooks alternate.
-The slowest 5 % of the steps of each turn do not count, because something else ran then. The fastest turns are
-compared, because other load can only slow a turn down. The difference is the cost of a profiled step. Then a whole run
-is measured with the doctor, and without it half before and half after. The doctor removes its hooks after enough
-steps, so a longer run loses the same time. This time is shown as a share of one minute.
+Every installed framework runs in its own process; CuPy needs a GPU. Some loops start many tiny operations, others take
+about 5 ms per step. Without a GPU, all loops use one thread.
+
+The cost of a profiled step comes from short turns, alternately with all hooks and without hooks. The slowest 5 % of the
+steps of a turn do not count. The fastest turns of both kinds are compared, because other load can only slow a turn.
+
+The cost of a run comes from a whole run with the doctor, minus a run without the doctor, of which one half is measured
+before and one half after. The doctor removes its hooks after enough steps, so a longer run loses the same time. The
+script prints this time as a share of one minute.
 """
 
 import argparse
@@ -30,13 +33,12 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import diagnose
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
-TURNS, TURN_SECONDS = 15, 0.1
-COUNTED_SHARE = 0.95  # of the steps of a turn; the slowest steps do not count
+TURNS, TURN_SECONDS = 15, 0.1  # turns of each kind; target duration of a turn
+COUNTED_SHARE = 0.95  # of the steps of a turn, from the fastest
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 ORDINARY_STEP_SECONDS = 0.005
 WARM_UP_SECONDS = 0.3
-MINUTE = 60.0
-NEVER_STOP: dict[str, Any] = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}  # all hooks stay installed
+NEVER_STOP: dict[str, Any] = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}  # the hooks stay installed
 
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
@@ -46,7 +48,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class ProfiledLoop:
-    """A loop to profile. `make` returns its step, and is called after the hooks are installed."""
+    """A loop to profile. `make` returns its step; it is called after the hooks are installed."""
 
     name: str
     operations: int  # per step
@@ -57,27 +59,28 @@ class ProfiledLoop:
 class LoopResult:
     """The measurements of one loop. The field names are keys of the JSON file."""
 
-    loop: str
-    operations: int
-    bare_us: float  # per operation, without hooks
-    hooked_us: float
-    spread_us: float  # between the quartiles of turns without hooks
-    watched_share: float  # by which a profiled step is longer
-    minute_share: float  # time lost by a run, as a share of one minute
-    said_share: float | None  # by which a profiled step is longer, as the doctor estimates
+    loop: str  # name of the loop
+    operations: int  # per step
+    bare_us: float  # microseconds per operation without hooks
+    hooked_us: float  # microseconds per operation with hooks
+    spread_us: float  # interquartile range of `bare_us` over the turns
+    watched_share: float  # additional time of a profiled step, as a share of a step without hooks
+    minute_share: float  # additional time of a run with the doctor, as a share of one minute
+    said_share: float | None  # the doctor's estimate of `watched_share`
 
     @property
     def line(self) -> str:
-        said = "none" if self.said_share is None else f"{self.said_share:8.1%}"
+        """Return the result as a row of the printed table."""
+        estimate = "none" if self.said_share is None else f"{self.said_share:8.1%}"
         return (
             f"{self.loop:34}{self.operations:4}{self.bare_us:10.2f}{self.hooked_us - self.bare_us:+8.2f}"
-            f"{self.watched_share:9.1%}{said:>9}{self.minute_share:9.2%}"
+            f"{self.watched_share:9.1%}{estimate:>9}{self.minute_share:9.2%}"
         )
 
 
 def main() -> None:
     arguments = parse_arguments()
-    if arguments.rows:
+    if arguments.rows:  # this process measures one framework
         rows = [measure_loop(loop, arguments.run_seconds, CLOCKS[arguments.clock]) for loop in LOOPS[arguments.only]()]
         Path(arguments.rows).write_text(json.dumps([asdict(row) for row in rows]))
         return
@@ -90,13 +93,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--run-seconds", type=float, default=3.6, help="duration of a whole run without hooks (default: 3.6)"
     )
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="use thread on a busy machine")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rows", help=argparse.SUPPRESS)  # result file of the process of a framework
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="use `thread` on a busy machine")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--rows", help=argparse.SUPPRESS)  # file to which the process of a framework writes its results
     return parser.parse_args()
 
 
 def frameworks(only: str | None) -> list[str]:
+    """Return the installed frameworks."""
     names = [only] if only else FRAMEWORKS
     return [name for name in names if importlib.util.find_spec(name) is not None]
 
@@ -107,23 +111,26 @@ def measure_framework(framework: str, arguments: argparse.Namespace) -> list[Loo
         file = Path(folder) / "rows.json"
         options = ["--only", framework, "--run-seconds", str(arguments.run_seconds), "--clock", arguments.clock]
         command = [sys.executable, __file__, *options, "--rows", file]
-        done = subprocess.run(command, env=ONE_THREAD | os.environ, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.stderr.write(f"{framework}: {done.stderr.strip().splitlines()[-1]}\n")
+        completed = subprocess.run(command, env=ONE_THREAD | os.environ, stderr=subprocess.PIPE, text=True)
+        if completed.returncode:
+            sys.stderr.write(f"{framework}: {completed.stderr.strip().splitlines()[-1]}\n")
             return []
         return [LoopResult(**row) for row in json.loads(file.read_text())]
 
 
-def report(found: dict[str, list[LoopResult]], arguments: argparse.Namespace) -> None:
+def report(results: dict[str, list[LoopResult]], arguments: argparse.Namespace) -> None:
+    """Print a table of the results per framework, and write them to the JSON file if there is one."""
     machine, versions = Machine.detect(), installed_versions()
-    print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; {TURNS} turns of {TURN_SECONDS} s, medians")
+    print(
+        f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; fastest of {TURNS} turns of {TURN_SECONDS} s"
+    )
     print(f"by the {arguments.clock} clock; whole runs of {arguments.run_seconds} s")
     print(f"\n{'loop':34}{'ops':>4}{'us per op':>10}{'cost':>8}{'profiled':>9}{'estimate':>9}{'minute':>9}")
-    for framework, rows in found.items():
+    for framework, rows in results.items():
         for row in rows:
             print(f"{row.line}  {framework} {versions.get(framework, '')}")
     if arguments.json is not None:
-        loops = {name: [asdict(row) for row in rows] for name, rows in found.items()}
+        loops = {name: [asdict(row) for row in rows] for name, rows in results.items()}
         arguments.json.write_text(
             json.dumps({"machine": asdict(machine), "versions": versions, "loops": loops}, indent=1)
         )
@@ -131,8 +138,8 @@ def report(found: dict[str, list[LoopResult]], arguments: argparse.Namespace) ->
 
 def measure_loop(loop: ProfiledLoop, run_seconds: float, clock: Clock) -> LoopResult:
     bare, hooked = measure_turns(loop, clock)
-    bare_seconds, hooked_seconds = min(bare), min(hooked)  # other load can only slow a turn down
-    lost, said = measure_run(loop, max(200, int(run_seconds / bare_seconds)), clock)
+    bare_seconds, hooked_seconds = min(bare), min(hooked)  # other load can only slow a turn
+    lost_seconds, estimate = measure_run(loop, max(200, int(run_seconds / bare_seconds)), clock)
     quartiles = statistics.quantiles(bare, n=4)
     return LoopResult(
         loop=loop.name,
@@ -141,8 +148,8 @@ def measure_loop(loop: ProfiledLoop, run_seconds: float, clock: Clock) -> LoopRe
         hooked_us=hooked_seconds / loop.operations * 1e6,
         spread_us=(quartiles[2] - quartiles[0]) / loop.operations * 1e6,
         watched_share=hooked_seconds / bare_seconds - 1,
-        minute_share=lost / MINUTE,
-        said_share=said,
+        minute_share=lost_seconds / 60,
+        said_share=estimate,
     )
 
 
@@ -156,65 +163,77 @@ def measure_turns(loop: ProfiledLoop, clock: Clock) -> tuple[list[float], list[f
         session = Session(StepDetector(**NEVER_STOP))
         session.start()
         try:
-            watched = loop.make()
-            seconds_of(watched, max(10, count // 2))
-            hooked.append(seconds_per_step(watched, count, clock))
+            profiled_step = loop.make()
+            total_seconds(profiled_step, max(10, count // 2))  # warm-up
+            hooked.append(seconds_per_step(profiled_step, count, clock))
         finally:
             session.stop()
     return bare, hooked
 
 
 def steps_per_turn(step: Step) -> int:
-    """Return how many steps fit into a turn."""
-    count, until = 0, time.perf_counter() + WARM_UP_SECONDS
-    while time.perf_counter() < until:
+    """Warm up, and return how many steps fit into a turn."""
+    count, deadline = 0, time.perf_counter() + WARM_UP_SECONDS
+    while time.perf_counter() < deadline:
         step()
         count += 1
-    started = time.perf_counter()
-    seconds_of(step, max(1, count // 3))
-    return max(10, int(TURN_SECONDS / ((time.perf_counter() - started) / max(1, count // 3))))
+    measured_steps = max(1, count // 3)
+    return max(10, int(TURN_SECONDS / (total_seconds(step, measured_steps) / measured_steps)))
 
 
 def measure_run(loop: ProfiledLoop, steps: int, clock: Clock) -> tuple[float, float | None]:
-    """Return the seconds that profiling costs a run, and the doctor's estimate of the cost per step."""
-    before = seconds_of(loop.make(), steps // 2, clock)
+    """Return the seconds that profiling adds to a run, and the doctor's estimate of the share per step."""
+    before = total_seconds(loop.make(), steps // 2, clock)
     session = Session()
     session.start()
     try:
-        watched = seconds_of(loop.make(), steps, clock)
+        profiled = total_seconds(loop.make(), steps, clock)
     finally:
         session.stop()
-    after = seconds_of(loop.make(), steps - steps // 2, clock)
-    return watched - before - after, diagnose(session.capture(loop.name)).view.profiling_overhead
+    after = total_seconds(loop.make(), steps - steps // 2, clock)
+    return profiled - before - after, diagnose(session.capture(loop.name)).view.profiling_overhead
 
 
-def seconds_of(step: Step, count: int, clock: Clock = time.perf_counter) -> float:
-    began = clock()
+def total_seconds(step: Step, count: int, clock: Clock = time.perf_counter) -> float:
+    """Run the step `count` times, and return the time of all runs together."""
+    start = clock()
     for _ in range(count):
         step()
-    return clock() - began
+    return clock() - start
 
 
 def seconds_per_step(step: Step, count: int, clock: Clock) -> float:
     """Return the mean seconds per step without the slowest steps."""
-    found = []
+    seconds = []
     for _ in range(count):
-        began = clock()
+        start = clock()
         step()
-        found.append(clock() - began)
-    return statistics.mean(sorted(found)[: max(1, int(count * COUNTED_SHARE))])
+        seconds.append(clock() - start)
+    return statistics.mean(sorted(seconds)[: max(1, int(count * COUNTED_SHARE))])
 
 
-def find_size(cost: Callable[[int], Step]) -> int:
-    """Return the size at which a step takes about as long as an ordinary step."""
+def find_size(make_step: Callable[[int], Step]) -> int:
+    """Return the smallest power of two at which a step takes about `ORDINARY_STEP_SECONDS`."""
     size = 64
     while size < 1 << 14:
-        step = cost(size)
-        seconds_of(step, 3)
-        if seconds_of(step, 5) / 5 >= ORDINARY_STEP_SECONDS / 2:
+        step = make_step(size)
+        total_seconds(step, 3)  # warm-up
+        if total_seconds(step, 5) / 5 >= ORDINARY_STEP_SECONDS / 2:
             return size
         size *= 2
     return size
+
+
+def add_ten_times(array: Any, finish: Callable[[Any], object]) -> Step:
+    """Return a step that adds an array to itself ten times, and calls `finish` with the sum."""
+
+    def step() -> None:
+        total = array
+        for _ in range(10):
+            total = total + array
+        finish(total)
+
+    return step
 
 
 def torch_loops() -> list[ProfiledLoop]:
@@ -222,7 +241,7 @@ def torch_loops() -> list[ProfiledLoop]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    def training(width: int, rows: int, layers: int = 1) -> Step:
+    def make_training(width: int, rows: int, layers: int = 1) -> Step:
         hidden = [layer for _ in range(layers) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
         model = torch.nn.Sequential(*hidden, torch.nn.Linear(width, 1)).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -237,46 +256,30 @@ def torch_loops() -> list[ProfiledLoop]:
 
         return step
 
-    def chained() -> Step:
-        x = torch.ones(8, device=device)
+    def make_additions() -> Step:
+        return add_ten_times(torch.ones(8, device=device), lambda total: total.sum().item())
 
-        def step() -> None:
-            y = x
-            for _ in range(10):
-                y = y + x
-            y.sum().item()
-
-        return step
-
-    size = find_size(lambda size: training(size, 256))
+    size = find_size(lambda size: make_training(size, 256))
     return [
-        ProfiledLoop("eager additions, item() each 10th", 12, chained),
-        ProfiledLoop("tiny training step", 20, lambda: training(16, 8)),
-        ProfiledLoop("training step, 16 small layers", 180, lambda: training(16, 8, layers=16)),
-        ProfiledLoop("training step", 20, lambda: training(size, 256)),
+        ProfiledLoop("eager additions, item() each 10th", 12, make_additions),
+        ProfiledLoop("tiny training step", 20, lambda: make_training(16, 8)),
+        ProfiledLoop("training step, 16 small layers", 180, lambda: make_training(16, 8, layers=16)),
+        ProfiledLoop("training step", 20, lambda: make_training(size, 256)),
     ]
 
 
 def tensorflow_loops() -> list[ProfiledLoop]:
     import tensorflow as tf
 
-    def chained() -> Step:
-        x = tf.ones(8)
+    def make_additions() -> Step:
+        return add_ten_times(tf.ones(8), lambda total: float(tf.reduce_sum(total)))
 
-        def step() -> None:
-            y = x
-            for _ in range(10):
-                y = y + x
-            float(tf.reduce_sum(y))
-
-        return step
-
-    def compiled(size: int) -> Step:
+    def make_function(size: int) -> Step:
         weights, batch = tf.Variable(tf.random.normal((size, size))), tf.ones((size, size))
 
         @tf.function
-        def update(x: Any) -> Any:
-            loss = tf.reduce_mean(tf.matmul(x, weights))
+        def update(inputs: Any) -> Any:
+            loss = tf.reduce_mean(tf.matmul(inputs, weights))
             weights.assign_sub(1e-6 * weights)
             return loss
 
@@ -285,11 +288,11 @@ def tensorflow_loops() -> list[ProfiledLoop]:
 
         return step
 
-    size = find_size(compiled)
+    size = find_size(make_function)
     return [
-        ProfiledLoop("eager additions, float() each 10th", 12, chained),
-        ProfiledLoop("tiny tf.function", 1, lambda: compiled(8)),
-        ProfiledLoop("tf.function", 1, lambda: compiled(size)),
+        ProfiledLoop("eager additions, float() each 10th", 12, make_additions),
+        ProfiledLoop("tiny tf.function", 1, lambda: make_function(8)),
+        ProfiledLoop("tf.function", 1, lambda: make_function(size)),
     ]
 
 
@@ -297,18 +300,10 @@ def jax_loops() -> list[ProfiledLoop]:
     import jax
     import jax.numpy as jnp
 
-    def chained() -> Step:
-        x = jnp.ones(8)
+    def make_additions() -> Step:
+        return add_ten_times(jnp.ones(8), lambda total: total.block_until_ready())
 
-        def step() -> None:
-            y = x
-            for _ in range(10):
-                y = y + x
-            y.block_until_ready()
-
-        return step
-
-    def compiled(size: int) -> Step:
+    def make_update(size: int) -> Step:
         update = jax.jit(lambda weights: weights - 1e-6 * (weights @ weights))
         state = [update(jnp.ones((size, size)))]
 
@@ -317,40 +312,32 @@ def jax_loops() -> list[ProfiledLoop]:
 
         return step
 
-    def read(size: int) -> Step:
-        update, batch = jax.jit(lambda x: (x @ x).mean()), jnp.ones((size, size))
+    def make_update_and_read(size: int) -> Step:
+        update, batch = jax.jit(lambda inputs: (inputs @ inputs).mean()), jnp.ones((size, size))
         return lambda: float(update(batch)) and None
 
-    size = find_size(read)
+    size = find_size(make_update_and_read)
     return [
-        ProfiledLoop("eager additions", 10, chained),
-        ProfiledLoop("tiny jit", 1, lambda: compiled(8)),
-        ProfiledLoop("jit and float()", 1, lambda: read(size)),
+        ProfiledLoop("eager additions", 10, make_additions),
+        ProfiledLoop("tiny jit", 1, lambda: make_update(8)),
+        ProfiledLoop("jit and float()", 1, lambda: make_update_and_read(size)),
     ]
 
 
 def cupy_loops() -> list[ProfiledLoop]:
     import cupy
 
-    def multiplied(size: int) -> Step:
+    def make_product(size: int) -> Step:
         matrix = cupy.ones((size, size), cupy.float32)
         return lambda: (matrix @ matrix).sum().item()
 
-    def chained() -> Step:
-        x = cupy.ones(8)
+    def make_additions() -> Step:
+        return add_ten_times(cupy.ones(8), lambda total: total.sum().item())
 
-        def step() -> None:
-            y = x
-            for _ in range(10):
-                y = y + x
-            y.sum().item()
-
-        return step
-
-    size = find_size(multiplied)
+    size = find_size(make_product)
     return [
-        ProfiledLoop("additions, item() each 10th", 12, chained),
-        ProfiledLoop("product", 2, lambda: multiplied(size)),
+        ProfiledLoop("additions, item() each 10th", 12, make_additions),
+        ProfiledLoop("product", 2, lambda: make_product(size)),
     ]
 
 

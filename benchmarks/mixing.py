@@ -1,13 +1,13 @@
-"""How well shuffles with limited memory mix rows that are stored sorted by class.
+"""Measure how well shuffles with limited memory mix rows that are stored sorted by class.
 
     python benchmarks/mixing.py                          one table with all installed contenders
     python benchmarks/mixing.py --rows 262144 --held 16384 --block 1024
 
-Every contender runs its real shuffle in its own process and returns row numbers. Only their order is measured:
+Every contender shuffles row numbers in its own process. The script measures their order:
 
-    carried     mean distance between stored and shuffled position, relative to a full shuffle
-    parted      median distance of two rows that were stored next to each other, relative to a full shuffle
-    together    share of rows whose predecessor comes from the same block of the data
+    carried     mean distance between the stored and the shuffled position of a row, relative to a full shuffle
+    parted      median distance between two rows that were stored next to each other, relative to a full shuffle
+    together    share of rows whose predecessor was stored in the same block
     imbalance   chi-square of the classes in a batch, divided by its degrees of freedom; 1 for a full shuffle
 """
 
@@ -24,7 +24,7 @@ RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def full(work: argparse.Namespace) -> RowNumbers:
-    """Permute with NumPy: the reference for all other shuffles."""
+    """Permute all rows with NumPy, as the reference for the other shuffles."""
     return np.random.default_rng(work.seed).permutation(work.rows)
 
 
@@ -33,12 +33,12 @@ def forebay_full(work: argparse.Namespace) -> RowNumbers:
 
 
 def forebay_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Mix as many blocks as fit into memory together with the prefetched blocks."""
+    """Mix as many blocks as fit into memory besides the prefetched blocks."""
     return _rows_of_feed(work, {"block": work.block, "mix": _block_order(work, work.block).max_open_blocks})
 
 
 def forebay_small_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Use blocks of an eighth, for disks that read small blocks as fast."""
+    """Use blocks of an eighth of the length, for disks that read small blocks as fast as large ones."""
     return _rows_of_feed(work, {"block": work.block // 8, "mix": _block_order(work, work.block // 8).max_open_blocks})
 
 
@@ -49,7 +49,7 @@ def tf_data(work: argparse.Namespace) -> RowNumbers:
 
 
 def tf_data_interleaved(work: argparse.Namespace) -> RowNumbers:
-    """Shuffle files, interleave 16 of them and shuffle in a buffer, as users do with many files."""
+    """Shuffle the order of files, interleave 16 files, and shuffle in a buffer, as users do with many files."""
     import tensorflow as tf
 
     files = tf.data.Dataset.range(0, work.rows, work.block).shuffle(work.rows // work.block, seed=work.seed)
@@ -62,7 +62,7 @@ def ray_data(work: argparse.Namespace) -> RowNumbers:
 
 
 def ray_data_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Randomize the order of blocks and shuffle in a local buffer, as the documentation says."""
+    """Randomize the order of blocks and shuffle in a local buffer, as the documentation of Ray Data advises."""
     return _rows_of_ray(work, lambda dataset: dataset.randomize_block_order(seed=work.seed))
 
 
@@ -79,11 +79,12 @@ CONTENDERS: dict[str, Callable[[argparse.Namespace], RowNumbers]] = {
 
 
 def measure(order: RowNumbers, work: argparse.Namespace) -> dict[str, float]:
-    """Compare the shuffled order with the stored order."""
+    """Return the measures of a shuffled order; "worst" is the largest imbalance of a batch."""
     assert np.array_equal(np.sort(order), np.arange(work.rows)), "a row is missing or occurs twice"
     positions = np.empty_like(order)
     positions[order] = np.arange(work.rows)
     imbalance = _imbalance(order * work.classes // work.rows, work)
+    # In a full shuffle of n rows, the mean distance is n / 3, and the median distance of two rows is n (1 - sqrt 0.5).
     return {
         "carried": float(np.abs(order - np.arange(work.rows)).mean() / (work.rows / 3)),
         "parted": float(np.median(np.abs(np.diff(positions))) / (work.rows * (1 - 0.5**0.5))),
@@ -99,8 +100,9 @@ def main() -> None:
         print(json.dumps(measure(CONTENDERS[work.only](work), work)))
         return
     print(
-        f"{work.rows} rows in {work.classes} classes, sorted; blocks of {work.block}; {work.held} rows held; "
-        f"batches of {work.batch}; {_block_order(work, work.block).open_blocks} blocks mixed by forebay\n"
+        f"{work.rows} rows in {work.classes} classes, sorted by class; blocks of {work.block} rows; memory for "
+        f"{work.held} rows; batches of {work.batch} rows; forebay mixes "
+        f"{_block_order(work, work.block).open_blocks} blocks\n"
     )
     print("| | carried | parted | together | imbalance | worst batch |\n|---|---|---|---|---|---|")
     for name in CONTENDERS:
@@ -108,11 +110,12 @@ def main() -> None:
 
 
 def _table_row(name: str) -> str:
+    """Run a contender in its own process, and return its row of the Markdown table."""
     command = [sys.executable, __file__, *sys.argv[1:], "--only", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if done.returncode:
-        return f"| {name} | did not run: {done.stderr.strip().splitlines()[-1]} | | | | |"
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    if completed.returncode:
+        return f"| {name} | did not run: {completed.stderr.strip().splitlines()[-1]} | | | | |"
+    result = json.loads(completed.stdout.strip().splitlines()[-1])
     return (
         f"| {name} | {result['carried']:.3f} | {result['parted']:.3f} | {result['together']:.4f} "
         f"| {result['imbalance']:.2f} | {result['worst']:.1f} |"
@@ -120,6 +123,7 @@ def _table_row(name: str) -> str:
 
 
 def _imbalance(classes: RowNumbers, work: argparse.Namespace) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the imbalance of each full batch, from the class of each row."""
     batches = classes[: work.rows // work.batch * work.batch].reshape(-1, work.batch)
     counts = np.stack([np.bincount(batch, minlength=work.classes) for batch in batches])
     expected = work.batch / work.classes
@@ -127,13 +131,14 @@ def _imbalance(classes: RowNumbers, work: argparse.Namespace) -> np.ndarray[Any,
 
 
 def _block_order(work: argparse.Namespace, block: int) -> Any:
-    """Return the order that mixes most blocks within the memory limit."""
+    """Return the block shuffle that mixes most blocks within the memory limit."""
     from forebay.order.orders import BlockShuffled, Sequential
 
-    held = work.held // block
-    orders = [BlockShuffled(Sequential(work.rows), work.seed, block, mix) for mix in range(1, held + 1)]
+    max_blocks = work.held // block
+    orders = [BlockShuffled(Sequential(work.rows), work.seed, block, mix) for mix in range(1, max_blocks + 1)]
     return max(
-        (order for order in orders if order.blocks_within(work.batch) <= held), key=lambda order: order.open_blocks
+        (order for order in orders if order.blocks_within(work.batch) <= max_blocks),
+        key=lambda order: order.open_blocks,
     )
 
 
@@ -154,7 +159,7 @@ def _rows_of_ray(work: argparse.Namespace, order_blocks: Callable[[Any], Any]) -
 
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=512 << 20, log_to_driver=False)
     context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = True  # so that the data is sorted before the shuffle
+    context.execution_options.preserve_order = True  # the rows must be sorted before the shuffle
     context.enable_progress_bars = False
     dataset = order_blocks(ray.data.range(work.rows, override_num_blocks=work.rows // work.block))
     batches = dataset.iter_batches(
@@ -170,7 +175,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1 << 20)
     parser.add_argument("--classes", type=int, default=100)
-    parser.add_argument("--block", type=int, default=1024)
+    parser.add_argument("--block", type=int, default=1024, help="rows per block or file")
     parser.add_argument("--held", type=int, default=1 << 16, help="rows that fit into memory")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)

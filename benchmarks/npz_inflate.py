@@ -1,10 +1,10 @@
-"""Compare a feed of compressed `.npz` files with plain decompression of the same members on all cores.
+"""Compare a feed of compressed `.npz` files with decompression of the same files on all cores.
 
     python benchmarks/npz_inflate.py [--files 24] [--turns 5] [--json FILE]
 
-The ceiling is one thread per core that decompresses member after member with isal and discards the bytes. The feed
-opens, decompresses, checks, gathers and hands off the rows. It decompresses them again in each epoch, because its
-memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn.
+The ceiling is one thread per core that decompresses one array after the other with isal and discards the bytes. The
+feed opens, decompresses, checks, gathers and hands off the rows. The feed decompresses all rows again in each epoch,
+because its memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from forebay.core.machine import Machine
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.zip_index import list_members
 
-EPOCHS = 6  # of the feed, which already decompresses for the next epoch; a single epoch would pay for that
+EPOCHS = 6  # per turn; the feed also begins to decompress a seventh epoch, which costs little compared with six
 CEILING = "isal on all cores"
-ROWS, ROW_SHAPE = 1024, (64, 64, 3)
-BUDGET_DIVISOR = 4  # divides the data; the budget is this part and a little more for headers
-RAW_DEFLATE = -15  # wbits of zlib for data without a header
+ROWS, ROW_SHAPE = 1024, (64, 64, 3)  # rows per file
+BUDGET_DIVISOR = 4  # the memory budget is the size of the data divided by this, plus 1 MiB for headers
+RAW_DEFLATE = -15  # value of `wbits` for zlib data without a header
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(folder: Path, nbytes: int, turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Return MB/s and CPU seconds per GB of each contender and turn."""
+    """Return the MB/s and the CPU seconds per GB of each contender in each turn."""
     contenders: dict[str, Callable[[], int]] = {
         CEILING: partial(inflate_all, folder),
         "np.load, one thread": partial(load_all, folder),
@@ -62,6 +62,7 @@ def measure(folder: Path, nbytes: int, turns: int) -> dict[str, list[tuple[float
 
 
 def inflate_all(folder: Path) -> int:
+    """Decompress all files in threads, and return the number of bytes."""
     with ThreadPoolExecutor(Machine.detect().cores) as pool:
         return sum(pool.map(inflate_file, sorted(folder.glob("*.npz"))))
 
@@ -69,8 +70,8 @@ def inflate_all(folder: Path) -> int:
 def inflate_file(path: Path) -> int:
     file, nbytes = MappedFile(path), 0
     for member in list_members(file):
-        packed = file.read(member.offset, member.stored_nbytes)
-        nbytes += len(isal_zlib.decompress(packed, wbits=RAW_DEFLATE, bufsize=member.nbytes))
+        compressed = file.read(member.offset, member.stored_nbytes)
+        nbytes += len(isal_zlib.decompress(compressed, wbits=RAW_DEFLATE, bufsize=member.nbytes))
     return nbytes
 
 
@@ -83,14 +84,15 @@ def load_all(folder: Path) -> int:
 
 
 def feed(folder: Path, nbytes: int, *, shuffled: bool) -> int:
+    """Run a feed for some epochs, and return the number of bytes in its batches."""
     pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=nbytes // BUDGET_DIVISOR + (1 << 20))
     pipeline = pipeline.shuffle(seed=0) if shuffled else pipeline
-    with pipeline.batch(128).feed("numpy") as running:
-        return sum(batch["image"].nbytes for batch in chain.from_iterable(running for _ in range(EPOCHS)))
+    with pipeline.batch(128).feed("numpy") as running_feed:
+        return sum(batch["image"].nbytes for batch in chain.from_iterable(running_feed for _ in range(EPOCHS)))
 
 
 def write_files(folder: Path, files: int) -> int:
-    """Write images of random walks, which compress to about 60 %, and return their uncompressed bytes."""
+    """Write images that compress to about 60 % of their size, and return their uncompressed bytes."""
     for number in range(files):
         steps = np.random.default_rng(number).integers(-2, 3, (ROWS, int(np.prod(ROW_SHAPE))), np.int8)
         image = np.cumsum(steps, axis=1, dtype=np.int8).view(np.uint8).reshape(ROWS, *ROW_SHAPE)
@@ -99,6 +101,7 @@ def write_files(folder: Path, files: int) -> int:
 
 
 def report(samples: dict[str, list[tuple[float, float]]], nbytes: int, path: str | None) -> None:
+    """Print the medians of each contender and its ratio to the ceiling; save all samples as JSON if `path` is set."""
     ceilings = [speed for speed, _ in samples[CEILING]]
     print(f"{Machine.detect().cores} cores, Python {platform.python_version()}, {nbytes >> 20} MiB; medians of turns")
     for name, turns in samples.items():

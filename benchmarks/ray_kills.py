@@ -1,8 +1,8 @@
-"""Check that an epoch on Ray has every row once and in order, although random workers are killed.
+"""Check that a feed on Ray yields every row once and in order while its workers are killed.
 
     python benchmarks/ray_kills.py [--kills 100] [--cpus 2] [--nodes 2] [--every 0.5]
 
-The script prints one JSON document. It exits with 1 if a row is lost, repeated, changed or moved.
+The script prints one JSON document. It exits with 1 if a row is lost, repeated, changed or out of order.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+# Ray workers import forebay from the same paths as this process.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path[1:]]))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -26,12 +27,12 @@ from ray.cluster_utils import Cluster
 
 import forebay as fb
 
-TASK_SECONDS, BATCH_ROWS = 0.05, 16
+TASK_SECONDS, BATCH_ROWS = 0.05, 16  # time of the map per batch; rows per batch
 
 
 def main() -> None:
     arguments = parse_arguments()
-    out, sys.stdout = sys.stdout, sys.stderr  # messages of Ray go to stderr
+    out, sys.stdout = sys.stdout, sys.stderr  # redirect the messages of Ray to stderr
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(arguments.nodes):
         cluster.add_node(num_cpus=arguments.cpus)
@@ -55,19 +56,21 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run an epoch on Ray while workers are killed, and compare it with an epoch in threads."""
     workers = arguments.cpus * arguments.nodes
+    # The epoch must take longer than all kills together, by a margin of 30 %.
     batches = int(1.3 * arguments.kills * arguments.every * workers / TASK_SECONDS)
     rows = {"number": np.arange(batches * BATCH_ROWS)}
     start = time.monotonic()
-    with make_feed(rows, "ray", slow) as ray_feed:
+    with make_feed(rows, "ray", add_noise_slowly) as ray_feed:
         killer = Killer(arguments.kills, arguments.every)
         killer.start()
-        digest, count = digest_of(ray_feed)
+        digest, count = hash_rows(ray_feed)
         killer.stopped.set()
         killer.join()
         ray_stats = ray_feed.stats()["ray"]
-    with make_feed(rows, "thread", plain) as thread_feed:
-        expected = digest_of(thread_feed)
+    with make_feed(rows, "thread", add_noise) as thread_feed:
+        expected = hash_rows(thread_feed)
     return {
         "same": (digest, count) == expected,
         "rows": count,
@@ -81,16 +84,17 @@ def make_feed(rows: dict[str, Any], where: str, function: Any) -> Any:
     return fb.from_arrays(rows).shuffle(seed=0).batch(BATCH_ROWS).map(function, where=where).feed()
 
 
-def slow(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
+def add_noise_slowly(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
     time.sleep(TASK_SECONDS)
-    return plain(batch, rng)
+    return add_noise(batch, rng)
 
 
-def plain(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
+def add_noise(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
     return {"number": batch["number"], "noise": rng.random(len(batch["number"]))}
 
 
-def digest_of(batches: Iterable[dict[str, Any]]) -> tuple[str, int]:
+def hash_rows(batches: Iterable[dict[str, Any]]) -> tuple[str, int]:
+    """Return a hash of all rows in order, and the number of rows."""
     digest, rows = hashlib.sha256(), 0
     for batch in batches:
         digest.update(np.ascontiguousarray(batch["number"]))
@@ -100,15 +104,15 @@ def digest_of(batches: Iterable[dict[str, Any]]) -> tuple[str, int]:
 
 
 class Killer(threading.Thread):
-    """Kills a random worker of the feed, on any node, at regular intervals."""
+    """Kills a random Ray worker, on any node, every `interval_seconds`."""
 
-    def __init__(self, kills: int, every: float) -> None:
+    def __init__(self, kills: int, interval_seconds: float) -> None:
         super().__init__(daemon=True)
         self.killed, self.stopped = 0, threading.Event()
-        self._kills, self._every, self._random = kills, every, random.Random(0)
+        self._kills, self._interval_seconds, self._random = kills, interval_seconds, random.Random(0)
 
     def run(self) -> None:
-        while self.killed < self._kills and not self.stopped.wait(self._every):
+        while self.killed < self._kills and not self.stopped.wait(self._interval_seconds):
             workers = [child for child in psutil.Process().children(recursive=True) if is_worker(child)]
             if workers:
                 self._random.choice(workers).kill()

@@ -1,16 +1,16 @@
-"""Compare a feed of S3 objects with parallel ranged downloads: moto on loopback, with 5 ms of added latency.
+"""Compare a feed of S3 objects with parallel downloads of their byte ranges.
 
     python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--rate 1000] [--bulk moto] [--json FILE]
 
-The server and the proxy that adds the latency run in their own processes. The proxy sends byte ranges from files with
-`sendfile`, because moto needs more time for them than any client. With `--bulk moto`, moto sends them.
+The S3 server (moto) and a proxy that adds 5 ms of latency run in their own processes on this machine. The proxy sends
+byte ranges itself, from files with `sendfile`, because moto is slower than any client; with `--bulk moto`, moto does.
 
-The downloads request the same ranges and discard the bytes: with the client of s3fs on its event loop, with botocore in
-threads, with the signed requests of the feed in threads, and with obstore in threads if it is installed. The fastest
-download is the ceiling. The contenders take turns.
+The downloads request the same byte ranges as the feed and discard the bytes. They use the client of s3fs on its event
+loop, and threads with botocore, with Forebay's own signed requests, and with obstore if it is installed. The fastest
+download is the ceiling. The contenders run in turn.
 
-Without `--rate`, the CPU limits all contenders. With it, the server sends at most this many MB/s over all connections,
-like a network.
+Without `--rate`, the CPU limits all contenders. With `--rate`, the proxy sends at most this many MB/s over all
+connections, like a network.
 """
 
 import argparse
@@ -47,12 +47,12 @@ from forebay.sources.objects.s3_signed_get import SignedGet
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)
 RANGE_NBYTES = 8 << 20
-EPOCHS = 8  # of the feed; it has begun one more epoch when the last one ends
-OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)
+EPOCHS = 8  # per turn; the feed also begins to read a ninth epoch, which costs little compared with eight
+OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)  # rows per object
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
-PACED_NBYTES = 256 << 10  # bytes per send if there is a rate
-MIN_SLEEP_SECONDS = 0.002  # shorter delays are added to the next one
+PACED_NBYTES = 256 << 10  # bytes per send if the rate is limited
+MIN_SLEEP_SECONDS = 0.002  # a shorter delay is not slept but added to the next one
 
 
 def main() -> None:
@@ -79,26 +79,24 @@ def main() -> None:
 
 
 def measure(port: int, keys: dict[str, int], turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Return MB/s and CPU seconds per GB of each contender in each turn."""
-    contenders = {
-        f"download, s3fs, {number} at a time": partial(download_s3fs, port, keys, number) for number in CONCURRENCIES
-    } | {f"download, {number} threads": partial(download_botocore, port, keys, number) for number in CONCURRENCIES}
-    contenders |= {
-        f"download, signed, {number}": partial(download_signed, port, keys, number) for number in CONCURRENCIES
-    }
+    """Return the MB/s and the CPU seconds per GB of each contender in each turn."""
+    downloads = {"s3fs": download_s3fs, "botocore": download_botocore, "signed requests": download_signed}
     if find_spec("obstore") is not None:
-        contenders |= {
-            f"download, obstore, {number}": partial(download_obstore, port, keys, number) for number in CONCURRENCIES
-        }
+        downloads["obstore"] = download_obstore
+    contenders: dict[str, Callable[[], tuple[float, float]]] = {
+        f"download, {name}, {concurrency} at a time": partial(download, port, keys, concurrency)
+        for name, download in downloads.items()
+        for concurrency in CONCURRENCIES
+    }
     contenders["feed in order"] = lambda: feed(port, shuffled=False)
     contenders["feed shuffled by block"] = lambda: feed(port, shuffled=True)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for turn in range(turns + 1):  # the first turn is a warm-up
         for name, contender in contenders.items():
-            measured = contender()
+            sample = contender()
             if turn:
-                found[name].append(measured)
-    return found
+                samples[name].append(sample)
+    return samples
 
 
 def download_s3fs(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
@@ -106,28 +104,28 @@ def download_s3fs(port: int, keys: dict[str, int], concurrency: int) -> tuple[fl
 
     async def read_all() -> None:
         await files.set_session()
-        client, places = await files.get_s3(BUCKET), asyncio.Semaphore(concurrency)
+        client, semaphore = await files.get_s3(BUCKET), asyncio.Semaphore(concurrency)
 
         async def read(key: str, start: int, stop: int) -> None:
-            async with places:
+            async with semaphore:
                 response = await client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={start}-{stop - 1}")
                 async with response["Body"] as body:
                     await body.read()
 
-        await asyncio.gather(*(read(*wanted) for wanted in ranges_of(keys)))
+        await asyncio.gather(*(read(*byte_range) for byte_range in split_into_ranges(keys)))
 
-    began = time.perf_counter(), time.process_time()
+    start_times = time.perf_counter(), time.process_time()
     sync(files.loop, read_all)
-    return figures(sum(keys.values()), *began)
+    return speed_and_cpu(sum(keys.values()), *start_times)
 
 
 def download_botocore(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    client, _ = client_of(port, concurrency)
+    client, _ = make_client(port, concurrency)
     return download_in_threads(keys, concurrency, lambda arguments: client.get_object(**arguments)["Body"].read())
 
 
 def download_signed(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
-    return download_in_threads(keys, concurrency, SignedGet(*client_of(port, concurrency)).get)
+    return download_in_threads(keys, concurrency, SignedGet(*make_client(port, concurrency)).get)
 
 
 def download_obstore(port: int, keys: dict[str, int], concurrency: int) -> tuple[float, float]:
@@ -152,21 +150,23 @@ def download_obstore(port: int, keys: dict[str, int], concurrency: int) -> tuple
     return download_in_threads(keys, concurrency, read)
 
 
-def client_of(port: int, concurrency: int) -> tuple[Any, Any]:
+def make_client(port: int, concurrency: int) -> tuple[Any, Any]:
     return make_blocking_client(s3fs.S3FileSystem(**options(port, concurrency), skip_instance_cache=True))
 
 
 def download_in_threads(
     keys: dict[str, int], concurrency: int, read: Callable[[dict[str, str]], Any]
 ) -> tuple[float, float]:
-    arguments = [{"Bucket": BUCKET, "Key": key, "Range": f"bytes={a}-{b - 1}"} for key, a, b in ranges_of(keys)]
-    began = time.perf_counter(), time.process_time()
+    ranges = split_into_ranges(keys)
+    arguments = [{"Bucket": BUCKET, "Key": key, "Range": f"bytes={start}-{stop - 1}"} for key, start, stop in ranges]
+    start_times = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(concurrency) as pool:
         assert all(pool.map(read, arguments))
-    return figures(sum(keys.values()), *began)
+    return speed_and_cpu(sum(keys.values()), *start_times)
 
 
-def ranges_of(keys: dict[str, int]) -> list[tuple[str, int, int]]:
+def split_into_ranges(keys: dict[str, int]) -> list[tuple[str, int, int]]:
+    """Return key, start and stop of each byte range; `keys` contains the size of each object."""
     return [
         (key, start, min(start + RANGE_NBYTES, nbytes))
         for key, nbytes in keys.items()
@@ -178,17 +178,18 @@ def feed(port: int, *, shuffled: bool) -> tuple[float, float]:
     pipeline = fb.from_files(f"s3://{BUCKET}/*.npy", storage_options=options(port, 16), connections=16)
     pipeline = pipeline.shuffle(seed=0, block=512) if shuffled else pipeline
     nbytes = 0
-    with pipeline.batch(256).feed("numpy") as running:
-        began = time.perf_counter(), time.process_time()
-        for batch in chain.from_iterable(running for _ in range(EPOCHS)):
+    with pipeline.batch(256).feed("numpy") as running_feed:
+        start_times = time.perf_counter(), time.process_time()
+        for batch in chain.from_iterable(running_feed for _ in range(EPOCHS)):
             nbytes += batch.nbytes
-        found = figures(nbytes, *began)
+        sample = speed_and_cpu(nbytes, *start_times)
     pipeline.source.close()
-    return found
+    return sample
 
 
-def figures(nbytes: int, began: float, used: float) -> tuple[float, float]:
-    return nbytes / (time.perf_counter() - began) / 1e6, (time.process_time() - used) / nbytes * 1e9
+def speed_and_cpu(nbytes: int, start: float, cpu_start: float) -> tuple[float, float]:
+    """Return MB/s and CPU seconds per GB since these clock readings."""
+    return nbytes / (time.perf_counter() - start) / 1e6, (time.process_time() - cpu_start) / nbytes * 1e9
 
 
 def options(port: int, connections: int) -> dict[str, object]:
@@ -197,7 +198,7 @@ def options(port: int, connections: int) -> dict[str, object]:
 
 
 def upload(port: int, folder: Path, objects: int) -> dict[str, int]:
-    """Write objects to the bucket and to a folder. Return the size of each."""
+    """Write objects to the bucket and to a folder, and return the size of each key."""
     client = boto3.client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{port}",
@@ -214,45 +215,42 @@ def upload(port: int, folder: Path, objects: int) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.glob("*.npy")}
 
 
-def report(found: dict[str, list[tuple[float, float]]], path: str | None) -> None:
-    downloads = [turns for name, turns in found.items() if name.startswith("download")]
-    ceilings = [
-        max(speed for speed, _ in turn) for turn in zip(*downloads, strict=True)
-    ]  # the fastest download of each turn
-    print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, s3fs {s3fs.__version__}; medians over all turns"
-    )
-    for name, turns in found.items():
-        speed, used = (statistics.median(column) for column in zip(*turns, strict=True))
+def report(samples: dict[str, list[tuple[float, float]]], path: str | None) -> None:
+    downloads = [turns for name, turns in samples.items() if name.startswith("download")]
+    ceilings = [max(speed for speed, _ in turn) for turn in zip(*downloads, strict=True)]  # one per turn
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, s3fs {s3fs.__version__}; medians of all turns")
+    for name, turns in samples.items():
+        speed, cpu_seconds = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))
         ratio = f"{statistics.median(ratios):.2f} x the fastest download ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        print(f"  {name:<29} {speed:6.1f} MB/s  {used:5.2f} s CPU per GB  {ratio}")
+        print(f"  {name:<39} {speed:6.1f} MB/s  {cpu_seconds:5.2f} CPU s per GB  {ratio}")
     if path is not None:
-        Path(path).write_text(json.dumps({"turns": found, "latency_seconds": LATENCY_SECONDS}, indent=1))
+        Path(path).write_text(json.dumps({"turns": samples, "latency_seconds": LATENCY_SECONDS}, indent=1))
 
 
 class RateLimit:
-    """Limits the bytes per second over all connections, if there is a rate."""
+    """Limits all connections together to `rate` MB/s, or does nothing without a rate."""
 
     def __init__(self, rate: float | None) -> None:
         self._seconds_per_byte = 1e-6 / rate if rate else 0.0
         self._lock = threading.Lock()
-        self._due = 0.0  # time at which the rate allows the next byte
+        self._next_send_at = 0.0  # time at which the rate allows the next byte
         self.max_send_nbytes = PACED_NBYTES if rate else 1 << 62
 
-    def add(self, nbytes: int) -> None:
+    def wait_after(self, nbytes: int) -> None:
+        """Sleep until the rate allows more bytes than the `nbytes` just sent."""
         with self._lock:
             now = time.perf_counter()
-            self._due = max(self._due, now) + nbytes * self._seconds_per_byte
-            ahead = self._due - now
-        if ahead > MIN_SLEEP_SECONDS:
-            time.sleep(ahead)
+            self._next_send_at = max(self._next_send_at, now) + nbytes * self._seconds_per_byte
+            delay = self._next_send_at - now
+        if delay > MIN_SLEEP_SECONDS:
+            time.sleep(delay)
 
 
 def serve_proxy(
     upstream_port: int, folder: str | None, rate: float | None, sender: "multiprocessing.connection.Connection"
 ) -> None:
-    """Relay responses after the latency. The kernel moves the bytes, because this process shares the cores."""
+    """Accept connections, and relay each one in its own thread."""
     limit = RateLimit(rate)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         sender.send(listening.getsockname()[1])
@@ -262,6 +260,8 @@ def serve_proxy(
 
 
 def relay(client: socket.socket, upstream_port: int, folder: str | None, limit: RateLimit) -> None:
+    """Answer each request after the latency: byte ranges from the folder, everything else from the server."""
+    # The kernel copies the bodies (sendfile, splice), so that the proxy takes little CPU time from the contenders.
     upstream = socket.create_connection(("127.0.0.1", upstream_port))
     source, target = os.pipe()
     while head := read_head(client):
@@ -271,18 +271,18 @@ def relay(client: socket.socket, upstream_port: int, folder: str | None, limit: 
             send_range(client, Path(folder) / f"{int(match[1])}.npy", int(match[2]), int(match[3]) + 1, limit)
             continue
         upstream.sendall(head)
-        answer = read_head(upstream)
-        client.sendall(answer)
-        left = 0 if head.startswith(b"HEAD") else length_after(answer)
-        while left > 0:
-            moved = os.splice(upstream.fileno(), target, min(left, 1 << 20))
-            left -= moved
-            while moved:
-                moved -= os.splice(source, client.fileno(), moved)
+        response = read_head(upstream)
+        client.sendall(response)
+        remaining = 0 if head.startswith(b"HEAD") else remaining_body_nbytes(response)
+        while remaining > 0:
+            in_pipe = os.splice(upstream.fileno(), target, min(remaining, 1 << 20))
+            remaining -= in_pipe
+            while in_pipe:
+                in_pipe -= os.splice(source, client.fileno(), in_pipe)
 
 
 def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: RateLimit) -> None:
-    """Send a range like S3. The `If-Match` condition is not checked, because the objects never change."""
+    """Send a byte range with the headers of S3, without checking `If-Match`: the objects never change."""
     with path.open("rb") as file:
         lines = [
             "HTTP/1.1 206 Partial Content",
@@ -295,24 +295,24 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: 
         while start < stop:
             sent = os.sendfile(client.fileno(), file.fileno(), start, min(stop - start, limit.max_send_nbytes))
             start += sent
-            limit.add(sent)
+            limit.wait_after(sent)
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """Return the head of a message with the first bytes of its body."""
+    """Return the head of a message, with the bytes of its body that have arrived; empty at the end."""
     head = b""
     while b"\r\n\r\n" not in head:
-        data = connection.recv(1 << 16)
-        if not data:
+        received = connection.recv(1 << 16)
+        if not received:
             return b""
-        head += data
+        head += received
     return head
 
 
-def length_after(answer: bytes) -> int:
-    head, _, begun = answer.partition(b"\r\n\r\n")
-    found = re.search(rb"(?i)content-length: (\d+)", head)
-    return int(found[1]) - len(begun) if found else 0
+def remaining_body_nbytes(response: bytes) -> int:
+    head, _, body_start = response.partition(b"\r\n\r\n")
+    match = re.search(rb"(?i)content-length: (\d+)", head)
+    return int(match[1]) - len(body_start) if match else 0
 
 
 def free_port() -> int:

@@ -1,13 +1,14 @@
-"""Compare the simulation of `forebay scale` with real feeds: predicted and measured steps in one table.
+"""Compare the step times that `forebay scale` predicts with those of real feeds.
 
     python benchmarks/scale_check.py [--turns 3] [--ray] [--only KIND] [--json FILE]
 
-The training loop sleeps instead of using a device. The inputs of the simulation are measured separately from the
-feeds: the map in a plain loop, the disk by plain reads, and the sleep itself. The time to send a batch to a worker and
-back comes from one configuration, which is marked and does not count. With Ray, the time of the trainer per batch comes
-from a map that does nothing: no feed is faster, however many workers there are. Every feed runs in its own process on a
-limited number of cores. A turn runs every configuration once. It takes half a minute, and more than a minute with
---ray, because each configuration starts a cluster.
+The training loop sleeps instead of using a device. Three inputs of the simulation are measured without a feed: the time
+of the map, the speed of the disk, and the time of the sleep. Two inputs come from calibration cases: the time to send a
+batch to a worker and back, and with Ray the time that the training process needs per batch, which is the step time of a
+map that returns its input. The table marks these cases, and they do not count as predictions.
+
+Every feed runs in its own process on a limited number of cores. A turn runs every case once. It takes half a minute, or
+more than a minute with --ray, because each case then starts a cluster.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from scale_feeds import ROW_NBYTES, WAIT_JITTER, WAIT_SECONDS, measure_disk_spee
 from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario, Training
 from forebay.measure.simulate.simulate import simulate
 
-SIMULATED_STEPS = 3000  # more than are measured, so that random delays average out
+SIMULATED_STEPS = 3000  # more than the measured steps, so that random delays average out
 
 
 @dataclass(frozen=True)
@@ -38,31 +39,30 @@ class FeedCase:
     kind: str  # process, waiting, uneven, disk, ray, ray waiting or ray empty
     workers: int = 1  # per node with Ray
     batch_rows: int = 64
-    loop_seconds: float = 0.0
+    loop_seconds: float = 0.0  # time that the training loop sleeps per step
     steps: int = 60  # with more, a feed would send several batches to a worker process at once
-    host_bytes: str = "256MiB"
-    nodes: int = 0
-    calibrates: bool = False  # whether the time to send a batch to a worker comes from this case
+    host_bytes: str = "256MiB"  # memory budget of the feed
+    nodes: int = 0  # Ray nodes; 0 means without Ray
+    calibrates: bool = False  # whether an input of the simulation comes from this case
 
 
 def main() -> None:
     arguments = parse_arguments()
-    chosen = [
-        case for case in cases(len(os.sched_getaffinity(0)), ray=arguments.ray) if case.kind.startswith(arguments.only)
-    ]
+    all_cases = make_cases(len(os.sched_getaffinity(0)), ray=arguments.ray)
+    cases = [case for case in all_cases if case.kind.startswith(arguments.only)]
     turns: list[list[dict[str, Any]]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
         write_rows(path)
         for _ in range(arguments.turns):
-            turns.append(run_turn(path, chosen))
+            turns.append(run_turn(path, cases))
             if arguments.json:
                 arguments.json.write_text(json.dumps(turns, indent=1) + "\n")
     report(turns)
 
 
-def cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
-    """Yield cases that fit the cores; of every kind, the feed limits some and the loop limits others."""
+def make_cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
+    """Yield cases for this number of cores. Each kind has cases with a slow feed and with a slow loop."""
     yield FeedCase("process map", "process", calibrates=True)
     yield FeedCase("process map, batch 160", "process", batch_rows=160)
     for workers in (workers for workers in (2, 4, 8) if workers <= cores):
@@ -73,40 +73,39 @@ def cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
     yield from (FeedCase("uneven map", "uneven", 1, 256, WAIT_SECONDS, 400, budget) for budget in ("256MiB", "9MiB"))
     yield from (FeedCase("cold disk", "disk", 1, 2048, loop, 120) for loop in (0.0, 0.002, 0.006))
     if ray:
-        yield from ray_cases(max(1, cores // 4))
+        yield from make_ray_cases(max(1, cores // 4))
 
 
-def ray_cases(workers: int) -> Iterator[FeedCase]:
-    """Yield cases for the trainer's time per batch, for one node, and for two nodes with a fast and a slow loop."""
-    yield FeedCase("ray, nothing done, 2 nodes", "ray empty", workers, nodes=2, calibrates=True)
+def make_ray_cases(workers: int) -> Iterator[FeedCase]:
+    """Yield the calibration cases on Ray, then cases on two nodes with a fast and a slow loop."""
+    yield FeedCase("ray, empty map, 2 nodes", "ray empty", workers, nodes=2, calibrates=True)
     for kind in ("ray", "ray waiting"):
         yield FeedCase(f"{kind} map, 1 node", kind, workers, nodes=1, calibrates=True)
         for loop in (0.0, 0.016):
             yield FeedCase(f"{kind} map, 2 nodes", kind, workers, loop_seconds=loop, nodes=2)
 
 
-def run_turn(path: Path, chosen: list[FeedCase]) -> list[dict[str, Any]]:
+def run_turn(path: Path, cases: list[FeedCase]) -> list[dict[str, Any]]:
     """Run every case once."""
-    transfer_seconds: dict[str, float] = {}
-    return [compare(case, path, transfer_seconds) for case in chosen]
+    transfer_seconds: dict[str, float] = {}  # kind -> time to send a batch to a worker and back, from calibration cases
+    return [compare(case, path, transfer_seconds) for case in cases]
 
 
 def compare(case: FeedCase, path: Path, transfer_seconds: dict[str, float]) -> dict[str, Any]:
-    """Measure a case, and predict it from the parts measured directly before and after it."""
+    """Measure a case, and predict its step time from inputs measured directly before and after."""
     before = measure_row_seconds(), measure_disk_speed(path)
     measured = measure_feed(case, path)
-    row, disk = (
-        statistics.mean(pair) for pair in zip(before, (measure_row_seconds(), measure_disk_speed(path)), strict=True)
-    )
-    map_seconds = {"process": row * case.batch_rows, "ray": row * case.batch_rows, "ray empty": 0.0}.get(
-        case.kind, measured["waited"]
-    )
+    after = measure_row_seconds(), measure_disk_speed(path)
+    row_seconds, disk_bytes_per_second = (statistics.mean(pair) for pair in zip(before, after, strict=True))
+    loop_seconds = row_seconds * case.batch_rows  # of the map that runs Python loops
+    map_seconds = {"process": loop_seconds, "ray": loop_seconds, "ray empty": 0.0}.get(case.kind, measured["waited"])
     if case.kind == "ray empty":
         transfer_seconds["trainer"] = measured["step"]
     elif case.calibrates:
         transfer_seconds[case.kind] = max(0.0, measured["step"] * measured["workers"] - map_seconds)
     transfer = transfer_seconds.get("waiting" if case.kind == "uneven" else case.kind, 0.0)
-    scenario = make_scenario(case, measured, map_seconds + transfer, disk, transfer_seconds.get("trainer", 0.0))
+    trainer_seconds = transfer_seconds.get("trainer", 0.0)
+    scenario = make_scenario(case, measured, map_seconds + transfer, disk_bytes_per_second, trainer_seconds)
     predicted = simulate(scenario, steps=SIMULATED_STEPS).step_seconds
     message = f"{case.name}, loop {case.loop_seconds * 1e3:.0f} ms: measured {measured['step'] * 1e3:.2f} ms"
     print(f"{message}, predicted {predicted * 1e3:.2f}", file=sys.stderr, flush=True)
@@ -115,18 +114,18 @@ def compare(case: FeedCase, path: Path, transfer_seconds: dict[str, float]) -> d
 
 def measure_feed(case: FeedCase, path: Path) -> dict[str, Any]:
     script = Path(__file__).with_name("scale_feeds.py")
-    child = [sys.executable, str(script), json.dumps(asdict(case) | {"path": str(path)})]
-    done = subprocess.run(child, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{case.name} could not be measured:\n{done.stderr}")
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, str(script), json.dumps(asdict(case) | {"path": str(path)})]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit(f"{case.name} could not be measured:\n{completed.stderr}")
+    measured: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return measured
 
 
 def make_scenario(
     case: FeedCase, measured: dict[str, Any], batch_seconds: float, disk_bytes_per_second: float, trainer_seconds: float
 ) -> Scenario:
-    """Describe the case for the simulation, with the slots and threads of the plan."""
+    """Return the scenario of a case, with the slots and threads of its plan."""
     training = Training(case.batch_rows, measured["slept"], prefetch=measured["slots"])
     data = Data(rows=case.batch_rows * case.steps, row_nbytes=ROW_NBYTES)
     if case.kind == "disk":
@@ -138,7 +137,7 @@ def make_scenario(
 
 
 def report(turns: list[list[dict[str, Any]]]) -> None:
-    """Print the fastest turn of each case, because other load can only slow a turn down."""
+    """Print the smallest measured and predicted time of each case, because other load can only slow a turn."""
     print("| feed | loop ms | workers | slots | measured ms | predicted ms | predicted / measured |")
     print("|---|---|---|---|---|---|---|")
     errors = []

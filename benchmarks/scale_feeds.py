@@ -1,6 +1,6 @@
-"""Feeds that `scale_check.py` measures, each in its own process, and the separate measurements of their parts.
+"""The feeds that `scale_check.py` measures, and measurements of the map and the disk without a feed.
 
-python benchmarks/scale_feeds.py '{"kind": "process", "workers": 2, ...}'     prints the measurements as JSON
+`scale_check.py` starts this script once per case, with the case as JSON. The script prints its measurements as JSON.
 """
 
 import json
@@ -20,17 +20,20 @@ import numpy as np
 import forebay as fb
 from forebay.measure.simulate.simulate import WARM_UP
 
-ROW_LOOPS = 2500  # Python loops per row
-WAIT_SECONDS = 0.004  # per batch, of a map that waits
-WAIT_JITTER = 0.5  # standard deviation of the wait as a share of its mean, for the uneven map
+ROW_LOOPS = 2500  # iterations of the Python loop per row
+WAIT_SECONDS = 0.004  # time per batch of a map that waits
+WAIT_JITTER = 0.5  # standard deviation of the wait of the uneven map, as a share of its mean
 ROW_NBYTES = 4096
-FILE_ROWS, BLOCK_ROWS = 1 << 18, 512
-READ_NBYTES, READERS = 1 << 20, 8
+FILE_ROWS, BLOCK_ROWS = 1 << 18, 512  # rows in the file; rows per block of the shuffle
+READ_NBYTES, READERS = 1 << 20, 8  # bytes per read and number of threads that measure the disk
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Measure the steps of one feed, and return them with numbers of its plan."""
-    if case["kind"] in ("process", "waiting", "uneven"):  # besides threads, the loop has its own core
+    """Measure a feed, and return the seconds per step with numbers of the plan.
+
+    "slept" is the measured sleep of the training loop, and "waited" the wait of a map that waits.
+    """
+    if case["kind"] in ("process", "waiting", "uneven"):  # one core per worker; with threads, one more for the loop
         cores = case["workers"] + (case["kind"] != "process")
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     slept = measure_sleep(lambda: time.sleep(case["loop_seconds"])) if case["loop_seconds"] else 0.0
@@ -38,15 +41,15 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
         ray_nodes(case["nodes"], case["workers"]),
         make_pipeline(case).feed("numpy", host_bytes=case["host_bytes"]) as feed,
     ):
-        plan, taken = feed.plan, []
+        plan, batch_times = feed.plan, []
         for _ in feed:
-            taken.append(time.perf_counter())
+            batch_times.append(time.perf_counter())
             if case["loop_seconds"]:
                 time.sleep(case["loop_seconds"])
     if plan.group_batches > 1:
         raise SystemExit(f"batches are in groups of {plan.group_batches}, but the prediction needs groups of 1")
-    warm_up = round(len(taken) * WARM_UP)
-    step = (taken[-1] - taken[warm_up - 1]) / (len(taken) - warm_up)
+    warm_up = round(len(batch_times) * WARM_UP)
+    step = (batch_times[-1] - batch_times[warm_up - 1]) / (len(batch_times) - warm_up)
     workers = case["nodes"] * case["workers"] or plan.processes or plan.threads
     planned = {"slots": plan.slots, "threads": plan.threads, "workers": workers}
     return planned | {"step": step, "slept": slept, "waited": measure_sleep(wait)}
@@ -54,7 +57,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def ray_nodes(count: int, workers: int) -> Iterator[None]:
-    """Start a Ray cluster with this many nodes on this machine; start none for 0."""
+    """Run a Ray cluster with this many nodes on this machine; with 0 nodes, do nothing."""
     if not count:
         yield
         return
@@ -114,17 +117,17 @@ _random = np.random.default_rng()
 
 
 def wait_unevenly(batch: Any) -> Any:
-    """Wait for a log-normal time, as in the simulation, but from a different generator."""
+    """Wait for a random time with the log-normal distribution of the simulation."""
     sigma = np.sqrt(np.log1p(WAIT_JITTER**2))
     time.sleep(WAIT_SECONDS * _random.lognormal(-(sigma**2) / 2, sigma))
     return batch
 
 
-# Separate measurements of the parts
+# Measurements without a feed
 
 
 def measure_row_seconds(batches: int = 60) -> float:
-    """Return the mean seconds per row of the map in a plain loop; other load slows it as it slows a feed."""
+    """Return the mean seconds per row of the map that runs Python loops."""
     batch = np.zeros((32, 1), np.uint8)
     start_time = time.perf_counter()
     for _ in range(batches):
@@ -178,7 +181,7 @@ def write_rows(path: Path) -> None:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Drop a file from the page cache."""
+    """Write a file to the disk, and drop it from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,9 +1,9 @@
-"""Compare the simulation of `forebay scale` with results of an H200: streamed images and training steps.
+"""Compare the simulation of `forebay scale` with the results of an H200.
 
     python benchmarks/scale_h200.py
 
-The inputs of the simulation are the peak of the link, measured in the same run as the images, and the step time on a
-batch that stays on the GPU.
+The script predicts streamed images and training steps. The inputs of the simulation are two measured results: the DMA
+peak of the link, and the time of a step on a batch that stays on the GPU.
 """
 
 import json
@@ -21,27 +21,32 @@ ROW_NBYTES, BATCH_ROWS = 224 * 224 * 3, 256
 def main() -> None:
     cases = {case["case"]["name"]: case["rows"] for case in json.loads(RESULTS.read_text())["cases"]}
     streamed = {row["label"]: medians(row) for row in cases["gpu-images"]}
-    peak = streamed["page-locked DMA peak"]["speed"] * 1e9
+    peak_bytes_per_second = streamed["page-locked DMA peak"]["speed"] * 1e9
     print("| case | measured ms | predicted ms | predicted / measured |\n|---|---|---|---|")
-    for name, measured, predicted in [*predict_streaming(streamed, peak), *predict_training(cases["gpu-step"], peak)]:
+    streaming = predict_streaming(streamed, peak_bytes_per_second)
+    for name, measured, predicted in [*streaming, *predict_training(cases["gpu-step"], peak_bytes_per_second)]:
         print(f"| {name} | {measured * 1e3:.3f} | {predicted * 1e3:.3f} | {predicted / measured:.2f} |")
 
 
-def predict_streaming(rows: dict[str, dict[str, float]], peak: float) -> Iterator[tuple[str, float, float]]:
-    """Yield measured and predicted seconds per batch without compute."""
+def predict_streaming(
+    rows: dict[str, dict[str, float]], link_bytes_per_second: float
+) -> Iterator[tuple[str, float, float]]:
+    """Yield the measured and the predicted seconds per batch of a loop that does not compute."""
+    predicted = predict_step_seconds(0.0, link_bytes_per_second)
     for label, row in rows.items():
         if label.startswith("forebay"):
-            yield f"a batch, {label}", BATCH_ROWS * ROW_NBYTES / (row["speed"] * 1e9), step_seconds(0.0, peak)
+            yield f"a batch, {label}", BATCH_ROWS * ROW_NBYTES / (row["speed"] * 1e9), predicted
 
 
-def predict_training(rows: list[dict[str, Any]], peak: float) -> Iterator[tuple[str, float, float]]:
-    """Yield measured and predicted seconds of a step that takes slightly longer than the copy of its batch."""
+def predict_training(rows: list[dict[str, Any]], link_bytes_per_second: float) -> Iterator[tuple[str, float, float]]:
+    """Yield the measured and the predicted seconds per step; compute takes slightly longer than the copy."""
     for row in rows:
         columns = medians(row)
-        yield f"a step, {row['label']}", columns["fed"] / 1e3, step_seconds(columns["alone"] / 1e3, peak)
+        predicted = predict_step_seconds(columns["alone"] / 1e3, link_bytes_per_second)
+        yield f"a step, {row['label']}", columns["fed"] / 1e3, predicted
 
 
-def step_seconds(compute_seconds: float, link_bytes_per_second: float) -> float:
+def predict_step_seconds(compute_seconds: float, link_bytes_per_second: float) -> float:
     data = Data(rows=28_672, row_nbytes=ROW_NBYTES)
     host = Host(link_bytes_per_second=link_bytes_per_second)
     return simulate(Scenario(data, Training(BATCH_ROWS, compute_seconds), host=host)).step_seconds
