@@ -5,9 +5,9 @@
 The S3 server (moto) and a proxy that adds 5 ms of latency run in their own processes on this machine. The proxy sends
 byte ranges itself, from files with `sendfile`, because moto is slower than any client; with `--bulk moto`, moto does.
 
-The downloads request the same byte ranges as the feed and discard the bytes. They use the client of s3fs on its event
-loop, and threads with botocore, with Forebay's own signed requests, and with obstore if it is installed. The fastest
-download is the ceiling. The contenders run in turn.
+All downloads request the same byte ranges and discard the bytes. They use the client of s3fs on its event loop, and
+threads with botocore (`download, N threads`), with Forebay's own signed requests (`signed`), and with obstore if it is
+installed. The fastest download is the ceiling. The contenders run in turn.
 
 Without `--rate`, the CPU limits all contenders. With `--rate`, the proxy sends at most this many MB/s over all
 connections, like a network.
@@ -80,12 +80,12 @@ def main() -> None:
 
 def measure(port: int, keys: dict[str, int], turns: int) -> dict[str, list[tuple[float, float]]]:
     """Return the MB/s and the CPU seconds per GB of each contender in each turn."""
-    downloads = {"s3fs": download_s3fs, "botocore": download_botocore, "signed requests": download_signed}
+    downloads = {"s3fs, {} at a time": download_s3fs, "{} threads": download_botocore, "signed, {}": download_signed}
     if find_spec("obstore") is not None:
-        downloads["obstore"] = download_obstore
+        downloads["obstore, {}"] = download_obstore
     contenders: dict[str, Callable[[], tuple[float, float]]] = {
-        f"download, {name}, {concurrency} at a time": partial(download, port, keys, concurrency)
-        for name, download in downloads.items()
+        f"download, {label.format(concurrency)}": partial(download, port, keys, concurrency)
+        for label, download in downloads.items()
         for concurrency in CONCURRENCIES
     }
     contenders["feed in order"] = lambda: feed(port, shuffled=False)
@@ -223,7 +223,7 @@ def report(samples: dict[str, list[tuple[float, float]]], path: str | None) -> N
         speed, cpu_seconds = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(speed / ceiling for (speed, _), ceiling in zip(turns, ceilings, strict=True))
         ratio = f"{statistics.median(ratios):.2f} x the fastest download ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        print(f"  {name:<39} {speed:6.1f} MB/s  {cpu_seconds:5.2f} CPU s per GB  {ratio}")
+        print(f"  {name:<29} {speed:6.1f} MB/s  {cpu_seconds:5.2f} CPU s per GB  {ratio}")
     if path is not None:
         Path(path).write_text(json.dumps({"turns": samples, "latency_seconds": LATENCY_SECONDS}, indent=1))
 
