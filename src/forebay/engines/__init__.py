@@ -1,4 +1,4 @@
-"""Engines that allocate slots and fill them, on the host or a CUDA device.
+"""Engines: memory of slots, and copies, on the host or on a CUDA device.
 
 `forebay.core.engine` defines the protocol.
 """

@@ -1,4 +1,4 @@
-"""The host engine: the consumer reads batches from the memory they were gathered into."""
+"""The host engine. The consumer reads a batch in the slot that was filled, without a copy."""
 
 import mmap
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["HostEngine", "HostMemory"]
 
 
 class HostMemory:
-    """Page-aligned anonymous memory. Worker processes share it if they fill slots."""
+    """The memory of one slot. It is page-aligned, and shared with worker processes if they fill slots."""
 
     __slots__ = ("block", "host")
 
@@ -30,7 +30,7 @@ class HostMemory:
 
 
 class HostEngine:
-    """An engine without copies. The operating system frees a slot when its last view is gone."""
+    """An engine without copies. The memory of a slot is freed when the last array that uses it is gone."""
 
     name = "cpu"
     alignment = HOST_ALIGNMENT
@@ -59,7 +59,7 @@ class HostEngine:
         """Do nothing; every thread may read the slot."""
 
     def reclaim(self, memories: Sequence[HostMemory]) -> bool:
-        """Return True: a consumer on the host has finished with a batch when it drops its reference."""
+        """Return True: a consumer on the host has finished its work with a batch when it drops the batch."""
         return True
 
     def close_slot(self, memory: HostMemory) -> None:

@@ -62,7 +62,7 @@ class RowIndex:
         parts = [self._part((epoch, group.base, number), group.start, stop) for number in numbers]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def computed(self, group: Group) -> ComputedRows | None:
+    def device_computed_rows(self, group: Group) -> ComputedRows | None:
         """Return how a device computes the row numbers; None if it cannot."""
         params = self._permutation_params(self._schedule.order_epoch(group.cursor))
         if params is None:
@@ -150,5 +150,5 @@ class GroupRows:
             self._numbers = self._index.rows_of(self._group)
         return self._numbers
 
-    def computed(self) -> ComputedRows | None:
-        return self._index.computed(self._group)
+    def device_computed_rows(self) -> ComputedRows | None:
+        return self._index.device_computed_rows(self._group)

@@ -177,7 +177,7 @@ def test_a_run_of_rows_arrives_at_its_destination(mover, gap, boundaries, rows):
 def test_a_contiguous_run_of_rows_is_one_copy(mover):
     source, target = np.arange(24, dtype=np.int64).reshape(12, 2), np.zeros((12, 2), np.int64)
     mover.upload_run(None, over(source), slice(2, 9), Destination(target.ctypes.data, 4, 64, 16), NO_BOUNDARIES)
-    assert mover._copies.copied == [(target.ctypes.data, source.ctypes.data + 32, 7 * 16)]
+    assert mover._batch_copy.copied == [(target.ctypes.data, source.ctypes.data + 32, 7 * 16)]
 
 
 def test_a_run_over_two_files_is_one_copy_for_each_file(mover):
@@ -186,7 +186,7 @@ def test_a_run_over_two_files_is_one_copy_for_each_file(mover):
     rows, target = RowExtents.from_table(np.array(table, np.int64), row_nbytes=16, rows=8), np.zeros((8, 2))
     mover.upload_run(None, rows, slice(1, 7), Destination(target.ctypes.data, 8, 128, 16), NO_BOUNDARIES)
     assert np.array_equal(target[:6], np.concatenate(parts)[1:7])
-    assert [nbytes for _, _, nbytes in mover._copies.copied] == [32, 64]
+    assert [nbytes for _, _, nbytes in mover._batch_copy.copied] == [32, 64]
 
 
 def test_each_selected_row_is_one_copy(mover):
@@ -195,4 +195,4 @@ def test_each_selected_row_is_one_copy(mover):
     place = Destination(target.ctypes.data, 3, 48, 16)
     mover.upload_rows(None, over(source).addresses(chosen), place.addresses(np.arange(3)), np.full(3, 16, np.uint64))
     assert np.array_equal(target, source[chosen])
-    assert len(mover._copies.copied) == 3
+    assert len(mover._batch_copy.copied) == 3

@@ -1,1 +1,1 @@
-"""The CUDA engine. It calls only the CUDA driver, so it works with or without any framework."""
+"""The CUDA engine. It calls only the CUDA driver, so it needs no framework."""

@@ -1,4 +1,4 @@
-"""Many copies to the device in one driver call."""
+"""Many host-to-device copies in one driver call."""
 
 import ctypes
 from typing import Any
@@ -8,17 +8,17 @@ from forebay.engines.cuda.driver_calls import cuda_error
 
 __all__ = ["BatchCopy"]
 
-ANY_ORDER = 3  # CU_MEMCPY_SRC_ACCESS_ORDER_ANY: sources do not change until the copies are done
+ANY_ORDER = 3  # CU_MEMCPY_SRC_ACCESS_ORDER_ANY: the host does not change the sources until the copies are done
 
 
 class BatchCopy:
-    """Host-to-device copies: one DMA per row, many rows per driver call, no kernel."""
+    """Host-to-device copies by DMA, without a kernel: many rows in one driver call."""
 
     def __init__(self) -> None:
-        # Drivers from CUDA 13 on have this call. With older drivers, Forebay makes one call per copy.
+        # CUDA 13 added this driver call. With older drivers, Forebay makes one call per copy.
         self._call = getattr(ctypes.CDLL("libcuda.so.1"), "cuMemcpyBatchAsync_v2", None)
         self._attributes = _CopyAttributes(ANY_ORDER)
-        self._first = ctypes.c_size_t(0)
+        self._first_copy = ctypes.c_size_t(0)  # `_attributes` apply to this copy and to all later ones
 
     @property
     def is_single_call(self) -> bool:
@@ -26,7 +26,7 @@ class BatchCopy:
         return self._call is not None
 
     def upload(self, stream: Stream, targets: Any, sources: Any, nbytes: Any) -> None:
-        """Queue copies on the stream. Addresses and lengths are uint64 arrays."""
+        """Queue copies on the stream. `targets`, `sources` (addresses) and `nbytes` are uint64 arrays."""
         if self._call is None:
             for copy in zip(targets.tolist(), sources.tolist(), nbytes.tolist(), strict=True):
                 stream.upload(*copy)
@@ -37,7 +37,7 @@ class BatchCopy:
             ctypes.c_void_p(address_of(nbytes)),
             ctypes.c_size_t(len(targets)),
             ctypes.byref(self._attributes),
-            ctypes.byref(self._first),
+            ctypes.byref(self._first_copy),
             ctypes.c_size_t(1),
             ctypes.c_void_p(stream.handle),
         )
@@ -46,7 +46,7 @@ class BatchCopy:
 
 
 class _CopyAttributes(ctypes.Structure):
-    """CUmemcpyAttributes: source access order, location hints (none given) and flags (none)."""
+    """The C struct CUmemcpyAttributes. Forebay sets only the access order, no location hints and no flags."""
 
     _fields_ = (
         ("order", ctypes.c_int),

@@ -1,4 +1,4 @@
-"""Pure functions that plan copies: addresses of rows, and the fewest copies between them."""
+"""Plans of host-to-device copies: addresses of rows, and the fewest copies for them. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,13 @@ __all__ = ["Destination", "RowExtents", "join_adjacent", "plan_run_copies", "spl
 class RowExtents:
     """The addresses of all rows of one leaf.
 
-    From row `first[i]` up to the next extent, row number `row` begins at `base[i] + row * stride[i]`.
+    Each extent has the columns `first`, `base` and `stride`. From row `first` up to the `first` of the next extent, row
+    number `row` begins at address `base + row * stride`.
     """
 
-    table: Any  # int64, one line per extent: first, base, stride
+    table: Any  # int64 array, one line per extent: first, base, stride
     row_nbytes: int
-    rows: int
+    rows: int  # number of rows of all extents
     is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
     on_device: bool = False  # whether every row is in device memory
 
@@ -26,8 +27,8 @@ class RowExtents:
         table = self.table
         if len(table) == 1:
             return (rows * table[0, 2] + table[0, 1]).view(np.uint64)
-        which = np.searchsorted(table[:, 0], rows, side="right") - 1
-        return (table[which, 1] + rows * table[which, 2]).view(np.uint64)
+        extents = np.searchsorted(table[:, 0], rows, side="right") - 1
+        return (table[extents, 1] + rows * table[extents, 2]).view(np.uint64)
 
     @classmethod
     def from_table(cls, table: Any, *, row_nbytes: int, rows: int, on_device: bool = False) -> "RowExtents":
@@ -37,34 +38,37 @@ class RowExtents:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one leaf of a group goes.
+    """The device memory that receives one leaf of a group.
 
-    Row i goes to `pointer + (i // batch_rows) * batch_stride + (i % batch_rows) * row_nbytes`.
+    Row `i` of the group is copied to `pointer + (i // batch_rows) * batch_stride + (i % batch_rows) * row_nbytes`.
     """
 
     pointer: int
     batch_rows: int
-    batch_stride: int
+    batch_stride: int  # bytes from one batch to the next
     row_nbytes: int
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether no gap lies between batches."""
+        """Whether batches follow each other without gaps."""
         return self.batch_stride == self.batch_rows * self.row_nbytes
 
-    def addresses(self, numbers: Any) -> Any:
-        """Return the address to which each row of the group goes."""
+    def addresses(self, positions: Any) -> Any:
+        """Return the target addresses of the rows at these positions of the group."""
         if self.is_contiguous:
-            return (numbers * self.row_nbytes + self.pointer).astype(np.uint64)
-        batch, row = np.divmod(numbers, self.batch_rows)
+            return (positions * self.row_nbytes + self.pointer).astype(np.uint64)
+        batch, row = np.divmod(positions, self.batch_rows)
         return (batch * self.batch_stride + row * self.row_nbytes + self.pointer).astype(np.uint64)
 
 
 def plan_run_copies(extents: RowExtents, rows: slice, destination: Destination) -> tuple[Any, Any, Any]:
-    """Plan one copy for each extent of a run of rows. Source and destination have no gaps."""
-    firsts = extents.table[:, 0]
-    inner = firsts[(firsts > rows.start) & (firsts < rows.stop)]
-    starts = np.concatenate(([rows.start], inner)).astype(np.int64)
+    """Return sources, targets and lengths of the copies for consecutive rows, one copy per extent.
+
+    Neither the extents nor the destination may have gaps.
+    """
+    first_rows = extents.table[:, 0]
+    inner_starts = first_rows[(first_rows > rows.start) & (first_rows < rows.stop)]
+    starts = np.concatenate(([rows.start], inner_starts)).astype(np.int64)
     counts = np.diff(np.concatenate((starts, [rows.stop])))
     sources, targets = extents.addresses(starts), destination.addresses(starts - rows.start)
     return sources, targets, (counts * extents.row_nbytes).astype(np.uint64)
@@ -74,40 +78,41 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
     """Join copies that are adjacent in the source and in the target."""
     if len(sources) < 2:
         return sources, targets, lengths
-    apart = (sources[1:] != sources[:-1] + lengths[:-1]) | (targets[1:] != targets[:-1] + lengths[:-1])
-    if apart.all():
+    has_gap = (sources[1:] != sources[:-1] + lengths[:-1]) | (targets[1:] != targets[:-1] + lengths[:-1])
+    if has_gap.all():
         return sources, targets, lengths
-    starts = np.concatenate(([0], np.flatnonzero(apart) + 1))
+    starts = np.concatenate(([0], np.flatnonzero(has_gap) + 1))
     return sources[starts], targets[starts], np.add.reduceat(lengths, starts)
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies at the boundaries of page-locks. The driver refuses a copy across a boundary."""
+    """Split copies at the boundaries of page-locks, because the driver refuses a copy across a boundary."""
     if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths
-    following = np.searchsorted(boundaries, sources, side="right")
-    next_boundaries = boundaries[np.minimum(following, len(boundaries) - 1)]
-    crossing = np.flatnonzero((following < len(boundaries)) & (next_boundaries < ends))
+    next_index = np.searchsorted(boundaries, sources, side="right")
+    next_boundaries = boundaries[np.minimum(next_index, len(boundaries) - 1)]
+    crossing = np.flatnonzero((next_index < len(boundaries)) & (next_boundaries < ends))
     if not len(crossing):
         return sources, targets, lengths
     parts: list[tuple[int, int, int]] = []
     for copy in crossing.tolist():
-        edges = boundaries[following[copy] : np.searchsorted(boundaries, ends[copy], side="left")]
-        parts += _split_copy(int(sources[copy]), int(targets[copy]), [*edges.tolist(), int(ends[copy])])
-    whole = np.ones(len(sources), bool)
-    whole[crossing] = False
-    extra = np.array(parts, np.uint64).T
+        crossed = boundaries[next_index[copy] : np.searchsorted(boundaries, ends[copy], side="left")]
+        parts += _split_copy(int(sources[copy]), int(targets[copy]), [*crossed.tolist(), int(ends[copy])])
+    is_whole = np.ones(len(sources), bool)
+    is_whole[crossing] = False
+    part_sources, part_targets, part_lengths = np.array(parts, np.uint64).T
     return (
-        np.concatenate((sources[whole], extra[0])),
-        np.concatenate((targets[whole], extra[1])),
-        np.concatenate((lengths[whole], extra[2])),
+        np.concatenate((sources[is_whole], part_sources)),
+        np.concatenate((targets[is_whole], part_targets)),
+        np.concatenate((lengths[is_whole], part_lengths)),
     )
 
 
-def _split_copy(source: int, target: int, edges: list[int]) -> list[tuple[int, int, int]]:
+def _split_copy(source: int, target: int, ends: list[int]) -> list[tuple[int, int, int]]:
+    """Return source, target and length of the parts of a copy. `ends` are the source addresses where they end."""
     parts = []
-    for edge in edges:
-        parts.append((source, target, edge - source))
-        source, target = edge, target + edge - source
+    for end in ends:
+        parts.append((source, target, end - source))
+        source, target = end, target + end - source
     return parts

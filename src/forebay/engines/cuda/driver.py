@@ -1,8 +1,8 @@
-"""Devices, streams, events and kernels of the CUDA driver. Every call is checked.
+"""Devices, streams, events and kernels of the CUDA driver. An error of the driver raises `DeviceError`.
 
-The caller may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context current
-and sets the thread's capture mode to relaxed; it restores both at the end. In any other capture mode, a query of an
-event would invalidate a capture in progress.
+The user's code may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context
+current and sets the thread's capture mode to relaxed; it restores both at the end. In any other capture mode, a query
+of an event would invalidate a capture in progress.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from forebay.errors import DeviceError
 
 __all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "compile_kernels", "is_capturing", "make_stream_wait"]
 
-RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+RELAXED_CAPTURE = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _EVENT_FLAGS = int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING) | int(cu.CUevent_flags.CU_EVENT_BLOCKING_SYNC)
 _PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
 _AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ: a cyclic comparison, so the counter may wrap around
@@ -30,7 +30,10 @@ _CAPTURE_IMPLICIT = int(cu.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 
 
 class Device:
-    """One GPU and its primary context, which all frameworks share. Use it inside `with device:`."""
+    """One GPU and its primary context, which all frameworks share.
+
+    Use streams, events and kernels of the device inside `with device:`.
+    """
 
     def __init__(self, index: int = 0) -> None:
         check_result(cu.cuInit(0), "starting the driver")
@@ -41,30 +44,30 @@ class Device:
         self._device = check_result(cu.cuDeviceGet(index), f"opening device {index}")
         context = check_result(cu.cuDevicePrimaryCtxRetain(self._device), f"opening device {index}")
         self._context, self._calls = int(context), fast_driver_calls()
-        self._inside = threading.local()
+        self._thread_state = threading.local()  # nesting depth of `with device:`, and C variables for the driver
 
     def __enter__(self) -> "Device":
-        inside = self._inside.__dict__
-        depth = inside.get("depth", 0)
+        state = self._thread_state.__dict__
+        depth = state.get("depth", 0)
         if depth == 0:
-            self._calls.push(self._context)
-            mode = inside.setdefault("mode", ctypes.c_int())
-            mode.value = RELAXED
-            self._calls.exchange_mode(ctypes.addressof(mode))  # `mode` now holds the previous mode
-        inside["depth"] = depth + 1
+            self._calls.push_context(self._context)
+            mode = state.setdefault("mode", ctypes.c_int())
+            mode.value = RELAXED_CAPTURE
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))  # stores the previous mode in `mode`
+        state["depth"] = depth + 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        inside = self._inside.__dict__
-        inside["depth"] -= 1
-        if inside["depth"] == 0:
-            self._calls.exchange_mode(ctypes.addressof(inside["mode"]))
-            self._calls.pop(ctypes.addressof(inside.setdefault("popped", ctypes.c_void_p())))
+        state = self._thread_state.__dict__
+        state["depth"] -= 1
+        if state["depth"] == 0:
+            self._calls.exchange_capture_mode(ctypes.addressof(state["mode"]))
+            self._calls.pop_context(ctypes.addressof(state.setdefault("popped", ctypes.c_void_p())))
 
     def make_current(self) -> None:
-        """Enter the context for the lifetime of a Forebay thread. Later `with device:` blocks cost nothing."""
+        """Enter `with device:` on a thread of Forebay and never leave it. Later `with device:` blocks are fast."""
         self.__enter__()
 
     @property
@@ -75,12 +78,12 @@ class Device:
 
     def attribute(self, name: str) -> int:
         """Return a device attribute. Pass its name without the prefix, such as "MULTIPROCESSOR_COUNT"."""
-        which = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(check_result(cu.cuDeviceGetAttribute(which, self._device), f"reading {name}"))
+        attribute = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check_result(cu.cuDeviceGetAttribute(attribute, self._device), f"reading {name}"))
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Return the compute capability: (9, 0) is Hopper."""
+        """The compute capability, such as (9, 0) for Hopper."""
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
 
     def memory(self) -> tuple[int, int]:
@@ -108,21 +111,21 @@ class Device:
             check_result(cu.cuMemHostUnregister(address), "releasing a page-lock")
 
     def check_owns(self, pointer: int) -> None:
-        """Raise an error if another device owns the memory, because frameworks number devices differently."""
-        ordinal = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        found = int(check_result(cu.cuPointerGetAttribute(ordinal, pointer), "finding the device of an address"))
-        if found != self.index:
+        """Raise DeviceError if memory is on another device, because a framework may number devices differently."""
+        attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        owner = int(check_result(cu.cuPointerGetAttribute(attribute, pointer), "finding the device of an address"))
+        if owner != self.index:
             raise DeviceError(
-                f"the framework's device {self.index} is cuda:{found} for the driver. Pass device='cuda:{found}', or "
+                f"the framework's device {self.index} is cuda:{owner} for the driver. Pass device='cuda:{owner}', or "
                 "set CUDA_VISIBLE_DEVICES so that both agree."
             )
 
     def is_page_locked(self, address: int) -> bool:
-        """Whether the memory at this address is page-locked, by Forebay or by other code."""
-        kind = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        """Return whether Forebay or other code has page-locked the memory at this address."""
+        attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         with self:
-            code, found = cu.cuPointerGetAttribute(kind, address)
-        return bool(code == _SUCCESS and int(found) == int(cu.CUmemorytype.CU_MEMORYTYPE_HOST))
+            code, memory_type = cu.cuPointerGetAttribute(attribute, address)
+        return bool(code == _SUCCESS and int(memory_type) == int(cu.CUmemorytype.CU_MEMORYTYPE_HOST))
 
     @cache  # noqa: B019  # a device object lives as long as the process
     def kernel(self, name: str, source: str = "gather.cu") -> "Kernel":
@@ -147,11 +150,11 @@ class Kernel:
         self._name, self._calls = name, fast_driver_calls()
 
     def launch(self, stream: "Stream | int", job: ctypes.Structure, *, blocks: int, threads: int) -> None:
-        """Queue the kernel. The driver copies the struct before this returns."""
-        pointers = ctypes.c_void_p(ctypes.addressof(job))
+        """Queue the kernel on a stream. The driver copies the struct `job` before this method returns."""
+        arguments = ctypes.c_void_p(ctypes.addressof(job))
         handle = stream if isinstance(stream, int) else stream.handle
-        code = self._calls.launch(
-            self._function, blocks, 1, 1, threads, 1, 1, 0, handle, ctypes.addressof(pointers), None
+        code = self._calls.launch_kernel(
+            self._function, blocks, 1, 1, threads, 1, 1, 0, handle, ctypes.addressof(arguments), None
         )
         if code:
             raise cuda_error(code, f"launching {self._name}")
@@ -166,13 +169,13 @@ class Event:
             self.handle = int(check_result(cu.cuEventCreate(_EVENT_FLAGS), "creating an event"))
 
     def record(self, stream: "Stream | int") -> None:
-        code = self._calls.record(self.handle, stream if isinstance(stream, int) else stream.handle)
+        code = self._calls.record_event(self.handle, stream if isinstance(stream, int) else stream.handle)
         if code:
             raise cuda_error(code, "recording an event")
 
     @property
     def has_fired(self) -> bool:
-        code = self._calls.query(self.handle)
+        code = self._calls.query_event(self.handle)
         if code not in (0, _NOT_READY):
             raise cuda_error(code, "in work queued earlier")
         return bool(code == 0)
@@ -206,7 +209,10 @@ class Stream:
             raise cuda_error(code, "ordering streams")
 
     def wait_for_value(self, pointer: int, value: int) -> None:
-        """Hold the stream until the 32-bit counter at `pointer` reaches `value`. The counter may wrap around."""
+        """Make the stream wait until the 32-bit counter at `pointer` reaches `value`.
+
+        The counter may wrap around.
+        """
         code = self._calls.wait_value(self.handle, pointer, value, _AT_LEAST)
         if code:
             raise cuda_error(code, "ordering streams")
@@ -217,7 +223,7 @@ class Stream:
             raise cuda_error(code, f"copying {nbytes} bytes to the device")
 
     def upload_pageable(self, target: int, source: int, nbytes: int) -> None:
-        """Copy from memory that is not page-locked. The driver may block, so this releases the GIL."""
+        """Queue a copy from memory that is not page-locked. The driver may block, so this releases the GIL."""
         check_result(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
 
     def download(self, target: int, source: int, nbytes: int) -> None:
@@ -226,7 +232,7 @@ class Stream:
             raise cuda_error(code, f"copying {nbytes} bytes from the device")
 
     def clear(self, pointer: int, nbytes: int) -> None:
-        code = self._calls.fill(pointer, 0, nbytes, self.handle)
+        code = self._calls.fill_memory(pointer, 0, nbytes, self.handle)
         if code:
             raise cuda_error(code, "clearing memory")
 
@@ -240,7 +246,7 @@ class Stream:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether a stream that Forebay does not own is capturing a CUDA graph."""
+    """Return whether a stream that Forebay does not own is capturing a CUDA graph."""
     status = ctypes.c_int()
     code = fast_driver_calls().is_capturing(stream, ctypes.addressof(status))
     if code == _CAPTURE_IMPLICIT:  # the default stream must not be used while another stream captures
@@ -251,7 +257,10 @@ def is_capturing(stream: int) -> bool:
 
 
 def make_stream_wait(stream: int, event: Event) -> bool:
-    """Make a stream that Forebay does not own wait for the event. Return False if it is capturing."""
+    """Make a stream that Forebay does not own wait for the event.
+
+    Return False, and do nothing, if the stream is capturing a CUDA graph.
+    """
     if is_capturing(stream):
         return False
     code = fast_driver_calls().wait_event(stream, event.handle, 0)

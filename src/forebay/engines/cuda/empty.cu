@@ -1,4 +1,4 @@
-// An empty kernel, to measure the cost of a launch.
+// An empty kernel, to measure the time of a launch.
 
 struct EmptyJob {
     int unused;

@@ -1,8 +1,8 @@
-"""The CUDA engine: orders copies and consumer work with events and stream markers.
+"""The CUDA engine: uses events and stream markers to order copies and the consumer's work.
 
-    fill        the slot's stream waits for the work that the consumer queued before it released the slot, then copies
+    fill        the slot's stream waits for the work that the consumer queued before it dropped the slot, then copies
     hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         a framework with `syncs_on_import` may queue work for at most one group more than the device has done
+    use         a consumer with `syncs_on_import` may queue work for at most one group more than the device has done
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 
@@ -25,22 +25,22 @@ from forebay.engines.cuda.page_locks import PageLocks
 
 __all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]
 
-STREAMS = 2  # slots use them in turn, so queueing the copies of one slot overlaps the copies of another
+STREAMS = 2  # slots use the streams in turn, so the device copies one slot while a thread queues copies of another
 
-_process_locks: dict[str, PageLocks] = {}  # at most one entry; a dict, because `setdefault` is atomic
+_process_locks: dict[str, PageLocks] = {}  # at most one entry; a dict, because `setdefault` is thread-safe
 
 
 @cache
 def device_at(index: int) -> Device:
-    """Return the `Device` of a GPU. All callers share it, so kernels compile once."""
+    """Return the `Device` of a GPU. All callers share it, so kernels are compiled once."""
     return Device(index)
 
 
 def process_page_locks(device: Device) -> PageLocks:
-    """Return the page-locks of this process. The first call creates them on `device`.
+    """Return the registry of this process's page-locks. The first call creates it, with `device`.
 
-    A page-lock is valid for every device, so any open device can take it. Forebay does not open a device only to lock
-    pages: the new context would take device memory, and its creation would fail if no memory is free.
+    A page-lock is valid for every device, so the registry uses the first device that the process opens. Opening a
+    device only to lock pages would need device memory for the context, and would fail if none is free.
     """
     return _process_locks.setdefault("page locks", PageLocks(device))
 
@@ -59,7 +59,7 @@ class CudaEngine:
         self._next_stream = itertools.cycle(self._streams)
         self._upload_stream: Stream | None = None
         self._run_ahead: RunAheadLimit | None = None
-        self._marker: StreamMarker | None = None  # the latest marker; the next `_limit_run_ahead` consumes it
+        self._marker: StreamMarker | None = None  # set by `reclaim`, used and reset by the next `_limit_run_ahead`
         self._mutex = threading.Lock()
 
     def enter_worker_thread(self) -> None:
@@ -71,20 +71,20 @@ class CudaEngine:
     def open_slot(self, nbytes: int, *, shared: bool = False) -> CudaMemory:
         with self._mutex:
             stream = next(self._next_stream)
-        # `with self.device` sets the relaxed capture mode. Otherwise the framework's allocator could not call
-        # cuMemAlloc while the consumer captures a graph.
+        # `with self.device` sets the relaxed capture mode. In another mode, the framework's allocator could not call
+        # cuMemAlloc while the consumer captures a CUDA graph.
         with self.device:
             pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
             self.device.check_owns(pointer)
             memory = CudaMemory(self.device, stream, nbytes, pointer, owner, shared=shared)
-            # The pool may reuse memory that the framework's queued work still reads or writes.
+            # The pool may have returned memory that the framework's queued work still reads or writes.
             self._order_behind_consumer([memory], [self.device_handoff.stream()])
         return memory
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Allocate device memory from the framework's pool; return address and owner.
+        """Allocate device memory from the framework's pool; return its address and its owner.
 
-        This blocks until work that the framework queued earlier no longer uses the memory.
+        This method blocks until work that the framework queued earlier no longer uses the memory.
         """
         with self.device, closing(Event(self.device)) as event:
             pointer, owner = self.device_handoff.allocate(align(nbytes, self.alignment))
@@ -99,14 +99,14 @@ class CudaEngine:
         return pointer, owner
 
     def wait_host_free(self, memory: CudaMemory) -> None:
-        """Wait until no copy reads the slot's host buffer."""
+        """Block until no copy reads the slot's host buffer."""
         if memory.in_flight:
             with self.device:
                 memory.arrival_event.wait()
             memory.in_flight = False
 
     def send(self, memory: CudaMemory, parts: Sequence[tuple[int, int]] | None = None) -> None:
-        """Queue the upload of parts of the host buffer, given as (offset, nbytes), or all."""
+        """Queue the upload of the host buffer, or of its `parts` (offset, nbytes)."""
         with self.fill_scope(memory):
             for offset, nbytes in parts if parts is not None else [(0, memory.nbytes)]:
                 memory.stream.upload(memory.pointer + offset, memory.host_address + offset, nbytes)
@@ -114,24 +114,24 @@ class CudaEngine:
     def fill_scope(self, memory: CudaMemory, *, is_serial: bool = False) -> "_FillScope":
         """Return the context manager for code that queues copies into a slot on `memory.stream`.
 
-        Serial fills of all slots share one stream, so they run one after the other. The caller must make sure that
-        the previous fill of this slot is done.
+        With `is_serial`, the fills of all slots use the same stream, so they run one after the other. The caller must
+        make sure that the previous fill of this slot is done.
         """
         memory.stream = self._streams[0] if is_serial else memory.own_stream
         return _FillScope(self.device, memory)
 
     def upload_stream(self) -> Stream:
-        """Return the stream for copies that are not urgent."""
+        """Return the low-priority stream for uploads in the background."""
         with self._mutex:
             if self._upload_stream is None:
                 self._upload_stream = Stream(self.device)
             return self._upload_stream
 
     def await_arrival(self, memory: CudaMemory) -> None:
-        """Block until the rows arrive, if the framework cannot wait on its own stream.
+        """Block until the rows have arrived, unless the framework waits for them itself.
 
-        If the framework exposes its stream, that stream waits in `hand_out`. A framework with `syncs_on_import` waits
-        when it imports the arrays, so this method only limits the queued work.
+        If the framework exposes its stream, `hand_out` makes that stream wait. A framework with `syncs_on_import` waits
+        when it imports the arrays, so this method only limits how far the consumer runs ahead.
         """
         memory.consumer_streams = {}
         if self.device_handoff.stream() is not None:
@@ -142,9 +142,9 @@ class CudaEngine:
             memory.wait_for_arrival()
 
     def _limit_run_ahead(self) -> None:
-        """Block the consumer until the device has finished all groups except the latest.
+        """Block the consumer until the device has finished the work for all groups except the latest.
 
-        The consumer queues work without waiting, and queued work holds its batches. Without a limit, the feed would
+        The consumer queues work without waiting, and queued work keeps its batches. Without a limit, the feed would
         allocate a new slot for every queued group.
         """
         with self.device:
@@ -154,10 +154,10 @@ class CudaEngine:
             self._run_ahead.step(marker)
 
     def hand_out(self, memory: CudaMemory) -> None:
-        """Make the calling thread's stream wait for the rows; store the stream for `reclaim`.
+        """Make the calling thread's stream wait for the rows, and remember the stream for `reclaim`.
 
-        The feed may have closed the slot, if other threads took many batches since the hand-off. Then all rows have
-        arrived.
+        The feed may have closed the slot already, if other threads took many batches since the hand-off. In that case
+        all rows have arrived.
         """
         stream = self.device_handoff.stream()
         if stream is None or stream in memory.consumer_streams:
@@ -169,13 +169,13 @@ class CudaEngine:
     def reclaim(self, memories: Sequence[CudaMemory]) -> bool:
         """Make the next fill of these slots wait until the consumer's queued work is done.
 
-        Return False, and change nothing, while the consumer captures a CUDA graph.
+        Return False, and do nothing, while the consumer captures a CUDA graph.
         """
         streams = {stream for memory in memories for stream in memory.consumer_streams} | {self.device_handoff.stream()}
         with self.device:
             if any(stream is not None and is_capturing(stream) for stream in streams):
                 return False
-        # `key=str`, because a stream is None if the framework hides it, and an integer otherwise.
+        # `key=str`, because None (a stream that the framework hides) cannot be compared with an integer.
         self._marker = self._order_behind_consumer(memories, sorted(streams, key=str))
         for memory in memories:
             memory.consumer_streams = {}
@@ -184,7 +184,7 @@ class CudaEngine:
     def _order_behind_consumer(
         self, memories: Sequence[CudaMemory], streams: Sequence[int | None]
     ) -> StreamMarker | None:
-        """Record the events or the marker that the next fill of these slots waits for.
+        """Record the events, or queue the marker, for which the next fill of these slots waits.
 
         Return the marker, or None if the framework exposes its streams.
         """
@@ -199,7 +199,7 @@ class CudaEngine:
         return None
 
     def drain(self) -> None:
-        """Wait until all work on the engine's streams is done."""
+        """Block until all work on the engine's streams is done."""
         with self.device:
             for stream in self._all_streams():
                 stream.wait()
@@ -221,8 +221,8 @@ class CudaEngine:
 class _FillScope:
     """The context manager around the fill of one slot.
 
-    On entry, the slot's stream waits for the work that the last consumer queued. On exit, even after an error, the
-    stream records the arrival event.
+    On entry, it makes the slot's stream wait for the work that the consumer queued before it dropped the slot. On exit,
+    even after an error, it records the arrival event on the stream.
     """
 
     __slots__ = ("_device", "_memory")
@@ -259,9 +259,9 @@ class RunAheadLimit:
         self._closed = False
 
     def step(self, marker: StreamMarker) -> None:
-        """Wait until the device passes the marker of the previous call.
+        """Block until the device has passed the marker of the previous call.
 
-        `marker` follows all work that the consumer has queued so far. The next call waits for it.
+        `marker` is behind all work that the consumer has queued so far. The next call waits for it.
         """
         with self._close_lock:
             if self._closed:

@@ -1,14 +1,14 @@
 // Kernels that gather rows from host or device memory into a slot. NVRTC compiles them for the user's GPU.
 //
-// A team of neighbouring threads (a warp, or fewer threads for short rows) copies one row. A few blocks are enough to
-// saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly wait. The rest of the GPU
-// stays free.
+// A row is copied in pieces. A team of neighbouring threads (a warp, or fewer threads for short rows) copies one piece.
+// A few blocks are enough to saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly
+// wait. The other multiprocessors of the GPU stay free.
 
 typedef unsigned char byte;
 typedef unsigned int uint;
 typedef unsigned long long ulong64;
 
-// From row `first` on, a row begins at `base + row * stride`, in host or device memory.
+// From row `first` up to the `first` of the next extent, a row begins at `base + row * stride`, in host or device memory.
 struct Extent {
     long long first;
     const byte* base;
@@ -16,27 +16,29 @@ struct Extent {
 };
 
 struct GatherJob {
-    const void* rows;         // row numbers, `needs_int64` ? 8 : 4 bytes each
-    const uint* order;        // order in which to read the rows; null: as listed
-    const Extent* extents;    // sorted by their first rows
-    byte* out;                // row i goes to out + (i / batch_rows) * batch_stride + (i % batch_rows) * row_nbytes
+    const void* rows;         // the row numbers of the group: int64 if `needs_int64`, else int32
+    const uint* order;        // indices into `rows`, in the order of reading; null: read rows as listed
+    const Extent* extents;    // sorted by `first`
+    byte* out;                // row i is written to out + (i / batch_rows) * batch_stride + (i % batch_rows) * row_nbytes
     long long row_nbytes;
-    long long batch_stride;
+    long long batch_stride;   // bytes from one batch to the next
     uint batch_rows;
-    uint count;
+    uint count;               // number of rows of the group
     uint extent_count;
     uint needs_int64;
     uint lanes;               // threads of a team: a power of two, at most 32
-    uint pieces;              // pieces of a row; each piece has its own team
-    uint piece_nbytes;        // a multiple of 16 if rows are
+    uint pieces;              // pieces per row
+    uint piece_nbytes;        // bytes of all pieces of a row but the last; a multiple of 16
 };
+
+// The functions below take `i`, the index of a row in `job.rows`.
 
 __device__ __forceinline__ long long row_at(const GatherJob& job, uint i) {
     return job.needs_int64 ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i];
 }
 
 __device__ __forceinline__ const byte* address_of(const GatherJob& job, long long row) {
-    uint low = 0, high = job.extent_count;
+    uint low = 0, high = job.extent_count;  // binary search for the extent of the row
     while (high - low > 1) {
         uint middle = (low + high) / 2;
         if (job.extents[middle].first <= row) low = middle; else high = middle;
@@ -48,8 +50,9 @@ __device__ __forceinline__ byte* target_of(const GatherJob& job, uint i) {
     return job.out + (long long)(i / job.batch_rows) * job.batch_stride + (long long)(i % job.batch_rows) * job.row_nbytes;
 }
 
-// Copies any length between any addresses. It writes whole words of the target, each built from two words of the source.
-// It reads a word only if it needs a byte of it, so it never touches a page outside the row.
+// Copies any number of bytes between any addresses. The team writes aligned 4-byte words of the target, each built from
+// two words of the source, and single bytes before and after them. It reads a word only if it needs a byte of that word,
+// so it never reads a page outside the row.
 __device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
     long long head = (4 - ((ulong64)to & 3)) & 3;
     if (head > nbytes) head = nbytes;
@@ -73,50 +76,54 @@ struct Piece {
     long long nbytes;
 };
 
-__device__ __forceinline__ Piece piece_at(const GatherJob& job, uint turn) {
-    uint position = turn / job.pieces;
-    long long start = (long long)(turn % job.pieces) * job.piece_nbytes;
+// Returns piece `number` of the job. Pieces are numbered row by row, in the order of reading.
+__device__ __forceinline__ Piece piece_at(const GatherJob& job, uint number) {
+    uint position = number / job.pieces;
+    long long start = (long long)(number % job.pieces) * job.piece_nbytes;
     uint i = job.order ? job.order[position] : position;
     return {address_of(job, row_at(job, i)) + start, target_of(job, i) + start,
             min((long long)job.piece_nbytes, job.row_nbytes - start)};
 }
 
-// Each thread copies 16 bytes at a time: all addresses and lengths are multiples of 16. A read over the link takes one
-// microsecond or more, so a team reads several pieces at once to hide that latency.
+// Gathers rows whose addresses and lengths are multiples of 16: each thread copies units of 16 bytes. A read over the link
+// takes one microsecond or more, so a team reads several pieces at a time to hide that latency.
 const uint PIECES_IN_FLIGHT = 8;
 
 extern "C" __global__ void gather_aligned(GatherJob job) {
-    uint lane = threadIdx.x % job.lanes, own = blockDim.x / job.lanes;
-    uint teams = gridDim.x * own, turns = job.count * job.pieces;
-    for (uint turn = blockIdx.x * own + threadIdx.x / job.lanes; turn < turns; turn += teams * PIECES_IN_FLIGHT) {
+    uint lane = threadIdx.x % job.lanes, block_teams = blockDim.x / job.lanes;
+    uint teams = gridDim.x * block_teams, team = blockIdx.x * block_teams + threadIdx.x / job.lanes;
+    uint pieces = job.count * job.pieces;
+    for (uint number = team; number < pieces; number += teams * PIECES_IN_FLIGHT) {
         const uint4* from[PIECES_IN_FLIGHT];
         uint4* to[PIECES_IN_FLIGHT];
-        uint units[PIECES_IN_FLIGHT], most = 0;
+        uint units[PIECES_IN_FLIGHT], max_units = 0;
         #pragma unroll
         for (uint k = 0; k < PIECES_IN_FLIGHT; k++) {
             units[k] = 0;
-            if (turn + k * teams >= turns) continue;
-            Piece piece = piece_at(job, turn + k * teams);
+            if (number + k * teams >= pieces) continue;
+            Piece piece = piece_at(job, number + k * teams);
             from[k] = (const uint4*)piece.from;
             to[k] = (uint4*)piece.to;
             units[k] = (uint)(piece.nbytes / 16);
-            most = max(most, units[k]);
+            max_units = max(max_units, units[k]);
         }
-        for (uint unit = lane; unit < most; unit += job.lanes) {
-            uint4 held[PIECES_IN_FLIGHT];
+        for (uint unit = lane; unit < max_units; unit += job.lanes) {
+            uint4 values[PIECES_IN_FLIGHT];
             #pragma unroll
-            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) held[k] = from[k][unit];
+            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) values[k] = from[k][unit];
             #pragma unroll
-            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) to[k][unit] = held[k];
+            for (uint k = 0; k < PIECES_IN_FLIGHT; k++) if (unit < units[k]) to[k][unit] = values[k];
         }
     }
 }
 
+// Gathers rows with any addresses and lengths.
 extern "C" __global__ void gather_unaligned(GatherJob job) {
-    uint lane = threadIdx.x % job.lanes, own = blockDim.x / job.lanes;
-    uint teams = gridDim.x * own, turns = job.count * job.pieces;
-    for (uint turn = blockIdx.x * own + threadIdx.x / job.lanes; turn < turns; turn += teams) {
-        Piece piece = piece_at(job, turn);
+    uint lane = threadIdx.x % job.lanes, block_teams = blockDim.x / job.lanes;
+    uint teams = gridDim.x * block_teams, team = blockIdx.x * block_teams + threadIdx.x / job.lanes;
+    uint pieces = job.count * job.pieces;
+    for (uint number = team; number < pieces; number += teams) {
+        Piece piece = piece_at(job, number);
         copy_unaligned(piece.to, piece.from, piece.nbytes, lane, job.lanes);
     }
 }
@@ -124,9 +131,12 @@ extern "C" __global__ void gather_unaligned(GatherJob job) {
 // Gathers long rows inside device memory with Hopper's bulk copies, which pass through shared memory and not through
 // registers. One thread per block keeps a few copies in flight, so the multiprocessors stay free for the consumer's
 // kernels. All addresses and lengths are multiples of 16.
+//
+// A stage is a part of shared memory that holds one piece. Pieces use the stages in turn: a bulk copy reads a piece into
+// its stage, and a second bulk copy writes it to the slot.
 #if __CUDA_ARCH__ >= 900
 
-const uint STAGES = 4, STAGE_NBYTES = 8192;   // the maximum size of a piece
+const uint STAGES = 4, STAGE_NBYTES = 8192;   // bytes; the maximum size of a piece
 
 __device__ __forceinline__ uint in_shared(const void* pointer) { return (uint)__cvta_generic_to_shared(pointer); }
 
@@ -154,34 +164,34 @@ extern "C" __global__ void gather_bulk(GatherJob job) {
     if (threadIdx.x) return;
     for (uint k = 0; k < STAGES; k++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(in_shared(&arrivals[k])));
     asm volatile("fence.proxy.async.shared::cta;");
-    uint turns = job.count * job.pieces, next = blockIdx.x, read = 0, written = 0;
-    for (; read < STAGES - 1 && next < turns; read++, next += gridDim.x)
-        begin_read(piece_at(job, next), stages[read], &arrivals[read]);
-    for (uint turn = blockIdx.x; turn < turns; turn += gridDim.x, written++) {
-        uint k = written % STAGES;
-        wait_for_read(&arrivals[k], written / STAGES % 2);
-        begin_write(piece_at(job, turn), stages[k]);
-        if (next >= turns) continue;
-        // The next read goes into the stage of the write one turn ago. Wait until all writes but the last have read theirs.
+    uint pieces = job.count * job.pieces, next = blockIdx.x, reads = 0, writes = 0;  // `next`: the next piece to read
+    for (; reads < STAGES - 1 && next < pieces; reads++, next += gridDim.x)
+        begin_read(piece_at(job, next), stages[reads], &arrivals[reads]);
+    for (uint number = blockIdx.x; number < pieces; number += gridDim.x, writes++) {
+        uint k = writes % STAGES;
+        wait_for_read(&arrivals[k], writes / STAGES % 2);
+        begin_write(piece_at(job, number), stages[k]);
+        if (next >= pieces) continue;
+        // The next read uses the stage of the previous write. Wait until all writes but the latest have emptied their stages.
         asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-        begin_read(piece_at(job, next), stages[read % STAGES], &arrivals[read % STAGES]);
-        read++, next += gridDim.x;
+        begin_read(piece_at(job, next), stages[reads % STAGES], &arrivals[reads % STAGES]);
+        reads++, next += gridDim.x;
     }
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 #endif
 
-// Converts contiguous 64-bit numbers to 32 bits, from a separate buffer into the slot, for frameworks that hold 32 bits.
-// Integers keep their lower 32 bits, as in NumPy.
+// Converts contiguous 64-bit numbers to 32 bits, from a separate buffer into the slot, for frameworks that hold them in
+// 32 bits. Integers keep their lower 32 bits, as in NumPy.
 
 struct NarrowJob {
     const ulong64* source;
-    byte* out;                // number i goes to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
-    long long batch_stride;
-    ulong64 batch_numbers;
-    ulong64 count;
-    uint is_float;            // float64, else int64
+    byte* out;                // number i is written to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
+    long long batch_stride;   // bytes from one batch to the next
+    ulong64 batch_numbers;    // numbers per batch
+    ulong64 count;            // of all numbers
+    uint is_float;            // whether numbers are float64; otherwise they are 64-bit integers
 };
 
 extern "C" __global__ void narrow_numbers(NarrowJob job) {
@@ -192,17 +202,18 @@ extern "C" __global__ void narrow_numbers(NarrowJob job) {
     }
 }
 
-// Computes the row numbers of a shuffled order, so that the host need not upload them. The order is a pure function of
-// the position.
+// Computes the row numbers of a shuffled order, so that the host need not upload them. `order/permutation.py` has the same
+// permutation for the host.
 
 const uint ROUNDS = 5;
 
 struct PermuteJob {
-    void* rows;             // out
-    ulong64 first, step;    // positions: first, first + step, ...
-    ulong64 length, mask, term, factors[ROUNDS];
-    uint shift;
-    uint count;
+    void* rows;             // output: the row numbers, int64 if `needs_int64`, else int32
+    ulong64 first, step;    // the positions in the order are first, first + step, ...
+    ulong64 length;         // number of rows of the order
+    ulong64 mask, term, factors[ROUNDS];  // parameters of the permutation
+    uint shift;             // parameter of the permutation
+    uint count;             // number of row numbers to compute
     uint needs_int64;
 };
 
@@ -222,60 +233,64 @@ extern "C" __global__ void permute_rows(PermuteJob job) {
 }
 
 // Sorts rows coarsely by address, because random reads over the host link are slow. A bucket is a part of the source; the
-// gather kernel reads all rows of a bucket together. Sorting changes when a row is read, not where it is written.
+// gather kernel reads all rows of a bucket together. Sorting changes when a row is read, not where it is written. Three
+// kernels run one after the other: `count_buckets`, `start_buckets` and `order_rows`.
 
 const uint MAX_BUCKETS = 4096;
 
 struct SortJob {
-    const void* rows;
-    uint* order;        // out: indices into `rows`, bucket by bucket
+    const void* rows;   // row numbers, int64 if `needs_int64`, else int32
+    uint* order;        // output: indices into `rows`, bucket by bucket
     uint* starts;       // MAX_BUCKETS counters, zero before the first kernel
-    uint count;
+    uint count;         // number of row numbers
     uint needs_int64;
     uint shift;         // a bucket has 2^shift rows of the source
-    uint buckets;
+    uint buckets;       // number of buckets
 };
 
 __device__ __forceinline__ uint bucket_of(const SortJob& job, uint i) {
     return (uint)((job.needs_int64 ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i]) >> job.shift);
 }
 
+// Stores the number of rows of each bucket in `starts`.
 extern "C" __global__ void count_buckets(SortJob job) {
     __shared__ uint counts[MAX_BUCKETS];
-    for (uint s = threadIdx.x; s < job.buckets; s += blockDim.x) counts[s] = 0;
+    for (uint bucket = threadIdx.x; bucket < job.buckets; bucket += blockDim.x) counts[bucket] = 0;
     __syncthreads();
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x)
         atomicAdd(&counts[bucket_of(job, i)], 1u);
     __syncthreads();
-    for (uint s = threadIdx.x; s < job.buckets; s += blockDim.x)
-        if (counts[s]) atomicAdd(&job.starts[s], counts[s]);
+    for (uint bucket = threadIdx.x; bucket < job.buckets; bucket += blockDim.x)
+        if (counts[bucket]) atomicAdd(&job.starts[bucket], counts[bucket]);
 }
 
-// One block of 1024 threads turns the counts into the index where each bucket starts.
+// Replaces each count in `starts` by the index in `order` where the bucket starts. Runs with one block of 1024 threads.
 extern "C" __global__ void start_buckets(SortJob job) {
     __shared__ uint sums[1024];
-    uint t = threadIdx.x, each = MAX_BUCKETS / 1024, own[MAX_BUCKETS / 1024], total = 0;
-    for (uint k = 0; k < each; k++) {
-        uint s = t * each + k;
-        own[k] = s < job.buckets ? job.starts[s] : 0;
-        total += own[k];
+    const uint thread_buckets = MAX_BUCKETS / 1024;  // buckets per thread
+    uint thread = threadIdx.x, counts[thread_buckets], total = 0;
+    for (uint k = 0; k < thread_buckets; k++) {
+        uint bucket = thread * thread_buckets + k;
+        counts[k] = bucket < job.buckets ? job.starts[bucket] : 0;
+        total += counts[k];
     }
-    sums[t] = total;
+    sums[thread] = total;
     __syncthreads();
-    for (uint step = 1; step < 1024; step *= 2) {
-        uint before = t >= step ? sums[t - step] : 0;
+    for (uint distance = 1; distance < 1024; distance *= 2) {  // prefix sums over all threads
+        uint addend = thread >= distance ? sums[thread - distance] : 0;
         __syncthreads();
-        sums[t] += before;
+        sums[thread] += addend;
         __syncthreads();
     }
-    uint start = sums[t] - total;
-    for (uint k = 0; k < each; k++) {
-        uint s = t * each + k;
-        if (s < job.buckets) job.starts[s] = start;
-        start += own[k];
+    uint start = sums[thread] - total;
+    for (uint k = 0; k < thread_buckets; k++) {
+        uint bucket = thread * thread_buckets + k;
+        if (bucket < job.buckets) job.starts[bucket] = start;
+        start += counts[k];
     }
 }
 
+// Stores the index of each row in `order`. Afterwards, `starts` has the index where each bucket ends.
 extern "C" __global__ void order_rows(SortJob job) {
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x)
         job.order[atomicAdd(&job.starts[bucket_of(job, i)], 1u)] = i;

@@ -1,10 +1,10 @@
 """The memory of one slot: device memory, and page-locked host memory if rows are staged.
 
 The framework's pool provides the device memory. Forebay hands a slot off as a DLPack capsule that NumPy exports from a
-shadow array: reserved address space of the slot's size, which takes no memory because no code touches it. Before other
-code sees the capsule, Forebay replaces its data pointer by the device pointer. This has three effects. NumPy's
-reference counts show the leases on device memory, as they do on the host. NumPy's exporter releases the references on
-any thread, even at interpreter exit. Every framework accepts the capsule.
+shadow array. A shadow array is reserved address space of the slot's size; it uses no memory, because no code accesses
+it. Before any framework sees the capsule, Forebay replaces its data pointer with the device pointer. This has three
+advantages. NumPy's reference counts show the leases on device memory, as they do on the host. NumPy releases the
+references on any thread, even at interpreter exit. Every framework accepts the capsule.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ _TensorHead = ctypes.c_uint64 * 2
 
 
 class ShadowArray(mmap.mmap):
-    """Address space in place of device memory. It keeps the owner of that memory alive."""
+    """Reserved address space that stands for device memory. It keeps the owner of that memory alive."""
 
     owner: Any
 
@@ -45,7 +45,7 @@ class ShadowArray(mmap.mmap):
 
 
 class PageLockedMemory:
-    """Page-locked host memory of Forebay. Worker processes share it if they fill slots."""
+    """Page-locked host memory that Forebay allocates. With `shared`, worker processes can map it."""
 
     def __init__(self, device: Device, nbytes: int, *, shared: bool = False) -> None:
         self.block = SharedBlock(nbytes) if shared else None
@@ -53,9 +53,10 @@ class PageLockedMemory:
         self._view = memoryview(self.buffer)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
         device.page_lock(self.address, nbytes)
-        # The page-lock would outlive freed memory, and code would take the next array at that address for locked.
+        # Without this finalizer, the address would stay page-locked after the memory is freed, and the driver would
+        # treat the next array at that address as page-locked.
         self._unlock = weakref.finalize(self, device.page_unlock, self.address)
-        self._unlock.atexit = False  # finalizers run before feeds are closed, while copies may still read the memory
+        self._unlock.atexit = False  # at exit, finalizers run before feeds are closed, and copies may still be running
 
     def close(self) -> None:
         """Release the memory. All copies must be done."""
@@ -65,35 +66,38 @@ class PageLockedMemory:
 
 
 class DeviceRoot:
-    """One leaf of one batch on the device. Every framework can import it by DLPack."""
+    """One leaf of one batch on the device. Every framework can import it by DLPack.
 
-    __slots__ = ("_delta", "_memory", "shadow")
+    `shadow` is a view of the shadow array. Its address plus `device_offset` is the device pointer.
+    """
 
-    def __init__(self, memory: "CudaMemory", shadow: Array, delta: int) -> None:
-        self._memory, self.shadow, self._delta = memory, shadow, delta
+    __slots__ = ("_device_offset", "_memory", "shadow")
+
+    def __init__(self, memory: "CudaMemory", shadow: Array, device_offset: int) -> None:
+        self._memory, self.shadow, self._device_offset = memory, shadow, device_offset
 
     def __getitem__(self, rows: slice) -> "DeviceRoot":
-        return DeviceRoot(self._memory, self.shadow[rows], self._delta)
+        return DeviceRoot(self._memory, self.shadow[rows], self._device_offset)
 
     @property
     def pointer(self) -> int:
-        return address_of(self.shadow) + self._delta
+        return address_of(self.shadow) + self._device_offset
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the rows are known to have arrived. `__dlpack__` with a stream updates this."""
+        """Whether Forebay knows that the rows have arrived. `__dlpack__` with a stream updates this."""
         return self._memory.has_arrived
 
     def capsule(self) -> Any:
         """Return a DLPack capsule without a version, the only form that every framework accepts."""
         capsule = self.shadow.__dlpack__()
         head = _TensorHead.from_address(_capsule_pointer(capsule, _CAPSULE_NAME))
-        head[0] += self._delta
+        head[0] += self._device_offset
         head[1] = DLPACK_CUDA | self._memory.device.index << 32
         return capsule
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """Return a capsule. If a stream is given, that stream waits for the rows."""
+        """Return a capsule, and make the stream, if there is one, wait for the rows."""
         if stream is not None and int(stream) >= 0:
             self._memory.make_stream_wait_for_arrival(int(stream))
         return self.capsule()
@@ -103,31 +107,32 @@ class DeviceRoot:
 
 
 class CudaMemory:
-    """Device memory and host buffer of one slot, with the events that order their use."""
+    """Device memory and host buffer of one slot, with the events that order fills and the consumer's work."""
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self.own_stream = self.stream = stream  # `stream` is that of the current fill, or of the last one
+        self.own_stream = self.stream = stream  # `stream` is the stream of the current or the last fill
         self._shadow: ShadowArray | None = ShadowArray(nbytes, owner)
         self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
         self._shared = shared
-        self._locked: PageLockedMemory | None = None
+        self._locked: PageLockedMemory | None = None  # the host buffer; None until `host` is used
         self.arrival_event = Event(device)  # recorded at the end of every fill
         self.in_flight = False  # whether a copy may still read the host buffer
-        self.has_arrived = False  # cached: a query of the event takes longer than the rest of a hand-off
+        self.has_arrived = False  # cached, because a query of the event takes longer than all other work of a hand-off
         self.consumer_streams: dict[int, Any] = {}  # streams that took batches of this slot since its last fill
-        self.close_lock = threading.RLock()  # a thread may take a batch while the feed is closed
-        self.release_marker: StreamMarker | None = None  # the next fill waits for this marker, or
-        self._release_events: list[Event] = []  # for the first `_release_count` of these events
+        self.close_lock = threading.RLock()  # a thread may take a batch while another thread closes the feed
+        # The next fill waits for the marker, or for the first `_release_count` events.
+        self.release_marker: StreamMarker | None = None
+        self._release_events: list[Event] = []
         self._release_count = 0
-        self.workspace: Any = None  # the KernelWorkspace of this slot
-        self.narrowing_buffers: dict[int, tuple[int, Any]] = {}  # leaf -> pointer and owner of its 64-bit rows
-        self.copy_targets: dict[int, tuple[Any, Any]] = {}  # leaf -> target address and length of every row
+        self.workspace: Any = None  # the KernelWorkspace of this slot; None until a kernel needs it
+        self.narrowing_buffers: dict[int, tuple[int, Any]] = {}  # leaf: pointer and owner of its 64-bit rows
+        self.copy_targets: dict[int, tuple[Any, Any]] = {}  # leaf: target addresses and lengths of all rows
 
     @property
     def host(self) -> Any:
-        """The host buffer, allocated at first use. A slot that the device fills by itself needs none."""
+        """The host buffer, allocated at first use. A slot into which the device pulls rows needs none."""
         return self._host.buffer
 
     @property
@@ -152,7 +157,10 @@ class CudaMemory:
 
     @property
     def owner(self) -> Any:
-        """The owner of the device memory. It lives as long as any batch of the slot, also after `close()`."""
+        """The owner of the device memory. It lives as long as any batch of the slot, even after `close()`.
+
+        None if no batch refers to the slot after `close()`.
+        """
         shadow = self._shadow_ref()
         return None if shadow is None else shadow.owner
 
@@ -161,7 +169,10 @@ class CudaMemory:
         return self._shadow is None
 
     def make_stream_wait_for_arrival(self, stream: int) -> None:
-        """Make a consumer's stream wait for the rows. If it captures a graph, this thread waits instead."""
+        """Make a consumer's stream wait for the rows.
+
+        If the stream captures a CUDA graph, the calling thread waits instead.
+        """
         if self.has_arrived:
             return
         with self.close_lock, self.device:
@@ -170,13 +181,16 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows arrive. Rows of a closed slot have arrived."""
+        """Block this thread until the rows have arrived. In a closed slot, they have."""
         with self.close_lock, self.device:
             if not self.closed:
                 self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Record that the consumer dropped the slot. Queued work of these streams may still read it."""
+        """Record an event on each stream of the consumer, whose queued work may still read the slot.
+
+        The next fill waits for these events.
+        """
         while len(self._release_events) < len(streams):
             self._release_events.append(Event(self.device))
         for event, stream in zip(self._release_events, streams, strict=False):
@@ -184,7 +198,7 @@ class CudaMemory:
         self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Make the slot's stream wait for the work that the last consumer queued."""
+        """Make the slot's stream wait for the work that the consumer queued before it dropped the slot."""
         if self.release_marker is not None:
             self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
         for event in self._release_events[: self._release_count]:
@@ -192,7 +206,7 @@ class CudaMemory:
         self.release_marker, self._release_count = None, 0
 
     def close(self) -> None:
-        """Release the host buffer and the events. The device memory lives as long as its last batch."""
+        """Release the host buffer and the events. The device memory stays allocated until the last batch is gone."""
         if self.in_flight:
             with self.device:
                 self.arrival_event.wait()

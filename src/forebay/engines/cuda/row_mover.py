@@ -1,12 +1,12 @@
-"""The ways to move rows into a slot: DMA copies and kernels.
+"""`RowMover` moves rows into a slot, by DMA or by a kernel.
 
-    upload_run      a DMA for each contiguous part of consecutive rows
-    upload_rows     a DMA per row, many in one driver call: for large rows; it uses no kernel
-    gather_rows     a kernel: a few blocks read short rows from page-locked host memory; many blocks read rows that are
-                    on the device, or bulk copies if those rows are long
-    narrow_rows     a kernel after one of these, for 64-bit numbers that the framework holds in 32 bits
+    upload_run      consecutive rows: one DMA for each contiguous part
+    upload_rows     large rows in any order: one DMA per row, many rows in one driver call
+    gather_rows     rows in any order: a kernel of a few blocks reads rows from page-locked host memory, and a kernel of
+                    many blocks reads rows from device memory
+    narrow_rows     after one of these: a kernel converts 64-bit numbers that the framework holds in 32 bits
 
-All methods queue work on the slot's stream inside `engine.fill_scope(memory)` and return at once.
+All methods queue work on a stream and return at once. Call them inside `engine.fill_scope(memory)`.
 """
 
 import ctypes
@@ -28,27 +28,27 @@ from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
 
 __all__ = ["LeafGather", "PermutedRows", "RowMover"]
 
-# Blocks of a kernel that reads host memory. These numbers saturate the host link; more blocks only take SMs from the
-# consumer's kernels.
+# Thread blocks of a kernel that reads host memory. These numbers saturate the host link. More blocks would not be
+# faster, and would take multiprocessors from the consumer's kernels.
 HOST_READ_BLOCKS = 4
-HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because a short row seldom gives each thread of a team 16 bytes to read
-HOST_READ_BLOCKS_UNALIGNED = 16  # rows of odd length or address are read in smaller steps
-DEVICE_READ_BLOCKS = 528  # the whole GPU, because the kernel reads the GPU's own memory
+HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because in short rows some threads of a team have nothing to read
+HOST_READ_BLOCKS_UNALIGNED = 16  # more, because threads read unaligned rows 4 bytes at a time
+DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kernel reads fast device memory
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
-BULK_THREADS = 32  # one warp, of which one thread works
+BULK_THREADS = 32  # one warp; only its first thread works
 MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with any number of blocks
 BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
-THREADS = 512
+THREADS = 512  # per block of the other kernels
 SORT_BLOCKS = 64
-ROUNDS = 5  # the same as in gather.cu
-PIECE_NBYTES = 8192  # part of a row that one team of threads copies
-BUCKET_NBYTES = 1 << 20  # rows of one bucket, a part of the source, are read together
+ROUNDS = 5  # of the permutation; the same as in gather.cu
+PIECE_NBYTES = 8192  # bytes of a row that one team of threads copies
+BUCKET_NBYTES = 1 << 20  # bytes of the source whose rows a sorted kernel reads together
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
-MIN_SORTED_ROWS = 4096  # sorting fewer rows costs more time than it saves
+MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves
 
 
 class _GatherJob(ctypes.Structure):
-    """The struct of the same fields in gather.cu."""
+    """The struct `GatherJob` of gather.cu, where the fields are documented."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -68,7 +68,7 @@ class _GatherJob(ctypes.Structure):
 
 
 class _PermuteJob(ctypes.Structure):
-    """The struct of the same fields in gather.cu."""
+    """The struct `PermuteJob` of gather.cu, where the fields are documented."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -85,7 +85,7 @@ class _PermuteJob(ctypes.Structure):
 
 
 class _NarrowJob(ctypes.Structure):
-    """The struct of the same fields in gather.cu."""
+    """The struct `NarrowJob` of gather.cu, where the fields are documented."""
 
     _fields_ = (
         ("source", ctypes.c_void_p),
@@ -98,7 +98,7 @@ class _NarrowJob(ctypes.Structure):
 
 
 class _SortJob(ctypes.Structure):
-    """The struct of the same fields in gather.cu."""
+    """The struct `SortJob` of gather.cu, where the fields are documented."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -112,11 +112,11 @@ class _SortJob(ctypes.Structure):
 
 
 class PermutedRows(Protocol):
-    """Rows of a permutation that the device can compute: those at positions first, first + step, ..."""
+    """Row numbers that the device can compute: a permutation at positions first, first + step, ..."""
 
     @property
     def permutation_params(self) -> Any:
-        """Term, factors, mask, shift and length of the permutation."""
+        """The parameters of the permutation: term, factors, mask, shift and length."""
         ...
 
     @property
@@ -137,11 +137,11 @@ class LeafGather:
 
 
 class RowMover:
-    """Moves rows on one device. Several threads may use it, each for another slot."""
+    """Moves rows into slots of one device. Several threads may use it, each for another slot."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._copies = BatchCopy()
+        self._batch_copy = BatchCopy()
         self._gather_aligned = device.kernel("gather_aligned")
         self._gather_unaligned = device.kernel("gather_unaligned")
         self._gather_bulk = device.kernel("gather_bulk") if device.capability >= BULK_CAPABILITY else None
@@ -151,28 +151,31 @@ class RowMover:
 
     @property
     def can_batch_copies(self) -> bool:
-        """Whether one DMA per row is fast enough. The driver must accept many in one call."""
-        return self._copies.is_single_call
+        """Whether the driver accepts many DMAs in one call. Otherwise one DMA per row is slow."""
+        return self._batch_copy.is_single_call
 
     def upload_run(
         self, stream: Stream, extents: RowExtents, rows: slice, destination: Destination, boundaries: Any
     ) -> None:
-        """Copy consecutive rows with one DMA for each part that is contiguous in source and slot."""
+        """Copy consecutive rows with one DMA for each part that is contiguous in source and destination.
+
+        `boundaries` are addresses of page-lock boundaries, which no copy may cross.
+        """
         if destination.is_contiguous and (extents.table[:, 2] == extents.row_nbytes).all():
-            runs = plan_run_copies(extents, rows, destination)
+            copies = plan_run_copies(extents, rows, destination)
         else:
             sources = extents.addresses(np.arange(rows.start, rows.stop))
             lengths = np.full(len(sources), extents.row_nbytes, np.uint64)
-            runs = join_adjacent(sources, destination.addresses(np.arange(len(sources))), lengths)
-        sources, targets, lengths = split_at_boundaries(boundaries, *runs)
-        self._copies.upload(stream, targets, sources, lengths)
+            copies = join_adjacent(sources, destination.addresses(np.arange(len(sources))), lengths)
+        sources, targets, lengths = split_at_boundaries(boundaries, *copies)
+        self._batch_copy.upload(stream, targets, sources, lengths)
 
     def upload_rows(self, stream: Stream, sources: Any, targets: Any, lengths: Any) -> None:
         """Copy rows with one DMA each, all in one driver call."""
-        self._copies.upload(stream, targets, sources, lengths)
+        self._batch_copy.upload(stream, targets, sources, lengths)
 
     def permute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: PermutedRows) -> None:
-        """Compute row numbers on the device."""
+        """Compute row numbers on the device, into `workspace.rows`."""
         params = rows.permutation_params
         factors = (ctypes.c_ulonglong * ROUNDS)(*params.factors)
         job = _PermuteJob(
@@ -190,7 +193,11 @@ class RowMover:
         self._permute.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
 
     def sort_rows(self, stream: Stream, workspace: KernelWorkspace, *, count: int, rows: int, row_nbytes: int) -> None:
-        """Group reads by buckets of the source. The destination of each row stays the same."""
+        """Compute the order in which a kernel reads the rows, bucket by bucket, into `workspace.order`.
+
+        `count` is the number of rows in `workspace.rows`, `rows` the number of rows in the source. Sorting does not
+        change where a row is written.
+        """
         shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
         while (rows >> shift) + 1 > MAX_BUCKETS:
             shift += 1
@@ -205,9 +212,12 @@ class RowMover:
     def gather_rows(
         self, stream: Stream, workspace: KernelWorkspace, gather: LeafGather, *, count: int, ordered: bool
     ) -> None:
-        """Gather rows of one leaf with a kernel, from host or device memory."""
+        """Gather rows of one leaf with a kernel, from host or device memory.
+
+        With `ordered`, the kernel reads the rows in the order of `workspace.order`.
+        """
         extents, destination = gather.extents, gather.destination
-        units = max(1, extents.row_nbytes // 16)
+        units = max(1, extents.row_nbytes // 16)  # a thread copies 16 bytes at a time
         job = _GatherJob(
             workspace.rows,
             workspace.order if ordered else None,
@@ -223,33 +233,33 @@ class RowMover:
             -(-extents.row_nbytes // PIECE_NBYTES),
             PIECE_NBYTES,
         )
-        aligned = extents.is_16_byte_aligned and destination.pointer % 16 == 0 and destination.batch_stride % 16 == 0
-        if self._gather_bulk and aligned and extents.on_device and extents.row_nbytes >= MIN_BULK_ROW_NBYTES:
+        is_aligned = extents.is_16_byte_aligned and destination.pointer % 16 == 0 and destination.batch_stride % 16 == 0
+        if self._gather_bulk and is_aligned and extents.on_device and extents.row_nbytes >= MIN_BULK_ROW_NBYTES:
             self._gather_bulk.launch(stream, job, blocks=BULK_BLOCKS, threads=BULK_THREADS)
         else:
-            kernel = self._gather_aligned if aligned else self._gather_unaligned
-            kernel.launch(stream, job, blocks=_gather_blocks(extents, aligned), threads=THREADS)
+            kernel = self._gather_aligned if is_aligned else self._gather_unaligned
+            kernel.launch(stream, job, blocks=_gather_block_count(extents, is_aligned), threads=THREADS)
 
     def narrow_rows(
         self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
     ) -> None:
-        """Convert contiguous rows of 64-bit numbers to 32 bits, into the slot."""
-        numbers = destination.row_nbytes // 4
+        """Convert contiguous rows of 64-bit numbers in the buffer `arrived` to 32 bits, into the slot."""
+        row_numbers = destination.row_nbytes // 4  # numbers per row
         job = _NarrowJob(
             arrived.pointer,
             destination.pointer,
             destination.batch_stride,
-            destination.batch_rows * numbers,
-            count * numbers,
+            destination.batch_rows * row_numbers,
+            count * row_numbers,
             is_float,
         )
-        blocks = min(DEVICE_READ_BLOCKS, -(-count * numbers // THREADS))
+        blocks = min(DEVICE_READ_BLOCKS, -(-count * row_numbers // THREADS))
         self._narrow.launch(stream, job, blocks=blocks, threads=THREADS)
 
 
-def _gather_blocks(extents: RowExtents, aligned: bool) -> int:
+def _gather_block_count(extents: RowExtents, is_aligned: bool) -> int:
     if extents.on_device:
         return DEVICE_READ_BLOCKS
-    if not aligned:
+    if not is_aligned:
         return HOST_READ_BLOCKS_UNALIGNED
     return HOST_READ_BLOCKS if extents.row_nbytes >= MIN_UNSORTED_ROW_NBYTES else HOST_READ_BLOCKS_SHORT_ROWS

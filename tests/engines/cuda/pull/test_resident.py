@@ -194,15 +194,15 @@ def bytes_anywhere(draw):
 def test_an_unchanged_array_is_reported_as_unchanged(array):
     sample = sample_of(array)
     array[...] = array.copy()
-    assert not sample.changed()
+    assert not sample.has_changed()
 
 
 @given(array=bytes_anywhere())
 def test_a_change_is_noticed_at_every_call(array):
     sample = sample_of(array)
     array += 1
-    assert sample.changed()
-    assert sample.changed()
+    assert sample.has_changed()
+    assert sample.has_changed()
 
 
 @given(array=bytes_anywhere())
@@ -210,7 +210,7 @@ def test_an_array_that_was_changed_back_is_unchanged(array):
     sample = sample_of(array)
     array += 1
     array -= 1
-    assert not sample.changed()
+    assert not sample.has_changed()
 
 
 @given(nbytes=st.integers(1, 7), offset=st.integers(0, 7), place=st.integers(0, 6))
@@ -218,20 +218,20 @@ def test_every_byte_of_a_tiny_array_is_sampled(nbytes, offset, place):
     array = np.zeros(32, np.uint8)[offset : offset + nbytes]
     sample = sample_of(array)
     array[place % nbytes] += 1
-    assert sample.changed()
+    assert sample.has_changed()
 
 
 def test_a_change_of_every_tenth_row_of_a_large_array_is_noticed():
     array = np.zeros((10_000, 64), np.float32)
     sample = sample_of(array)
     array[::10] += 1
-    assert sample.changed()
+    assert sample.has_changed()
 
 
 def test_nan_values_are_not_a_change():
     array = np.full((100, 3), np.nan)
     sample = sample_of(array)
-    assert not sample.changed()
+    assert not sample.has_changed()
 
 
 @pytest.mark.parametrize("which", range(10))
@@ -240,14 +240,14 @@ def test_every_array_is_sampled(monkeypatch, which):
     arrays = [np.zeros((3, 2), np.uint8) for _ in range(10)]
     sample = sample_of(*arrays)
     arrays[which] += 1
-    assert sample.changed()
+    assert sample.has_changed()
 
 
 def test_read_only_arrays_are_not_sampled():
     array = np.zeros((3, 2))
     array.flags.writeable = False
     assert sample_of(array)._rows == []
-    assert not sample_of(array).changed()
+    assert not sample_of(array).has_changed()
 
 
 def test_no_byte_outside_the_array_is_sampled():
@@ -256,18 +256,18 @@ def test_no_byte_outside_the_array_is_sampled():
     sample = ChangeSample([MemoryExtent(0, 8, room.ctypes.data + start + 3, 3, writable=True, own_pages=False)], 3)
     room[: start + 3] += 1
     room[start + 3 + 24 :] += 1
-    assert not sample.changed()
+    assert not sample.has_changed()
 
 
 def test_a_changed_column_of_a_wide_table_is_noticed():
     column = np.zeros((100, 10_000))[:, 0]
     sample = sample_of(column)
     column += 1
-    assert sample.changed()
+    assert sample.has_changed()
 
 
 def test_a_change_between_the_rows_of_an_array_is_ignored():
     table = np.zeros((100, 10))
     sample = sample_of(table[:, 0])
     table[:, 1:] += 1
-    assert not sample.changed()
+    assert not sample.has_changed()

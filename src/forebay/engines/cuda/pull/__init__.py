@@ -1,1 +1,1 @@
-"""Pull: the device reads rows from host memory by itself, or keeps them resident."""
+"""Pull: the device reads rows from host memory, or from resident copies in device memory."""

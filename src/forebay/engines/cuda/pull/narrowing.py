@@ -1,8 +1,8 @@
-"""Conversion of 64-bit rows to 32 bits on the device.
+"""Narrowing: conversion of 64-bit numbers to 32 bits on the device.
 
-A framework may store 64-bit numbers in 32 bits, as JAX does unless x64 is enabled. The 64-bit rows then arrive in an
-extra device buffer of the slot, and a kernel converts them into the slot. If the device has no memory for that buffer,
-Forebay stages the rows and converts them on the host.
+A framework may hold 64-bit numbers in 32 bits, as JAX does unless x64 is enabled. In that case the device pulls the
+64-bit rows into an additional device buffer, and a kernel converts them into the slot. If the device has no memory for
+the buffer, Forebay stages the rows and converts them on the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ __all__ = ["Narrowing"]
 @dataclass(frozen=True, slots=True)
 class _NarrowedLeaf:
     number: int  # position of the leaf in a row
-    spec: ArraySpec  # 64-bit spec, before the conversion
+    spec: ArraySpec  # before the conversion
 
     @property
     def is_float(self) -> bool:
-        """Whether the kernel converts floats. It treats a complex number as two floats."""
+        """Whether the numbers are floats. The kernel treats a complex number as two floats."""
         return self.spec.dtype.kind in "fc"
 
 
 class Narrowing:
-    """Converts the leaves of a feed that need 32 bits. Most feeds have none."""
+    """Converts the leaves of a feed that the framework holds in 32 bits. Most feeds have no such leaf."""
 
     def __init__(
         self,
@@ -48,25 +48,26 @@ class Narrowing:
             for number, (spec, output) in pairs
             if spec.dtype != output.dtype and spec.nbytes
         ]
-        self._no_memory = False
+        self._is_out_of_memory = False
 
     def is_ready(self, memory: CudaMemory) -> bool:
-        """Whether the slot has its 64-bit buffers, or needs none."""
+        """Return whether the slot has its 64-bit buffers, or needs none."""
         return not self._leaves or bool(memory.narrowing_buffers)
 
     def allocate_buffers(self, memory: CudaMemory, layout: Layout) -> bool:
-        """Allocate the 64-bit buffers of a slot, unless it has them; this may block.
+        """Allocate the 64-bit buffers of a slot, unless it has them or needs none. This may block.
 
-        Return False if the device has no memory for them. Forebay reports the fallback and does not try again.
+        Return False if the device has no memory for them. The first failure is reported as a fallback. After it, this
+        method does not try again.
         """
-        if self.is_ready(memory) or self._no_memory:
+        if self.is_ready(memory) or self._is_out_of_memory:
             return self.is_ready(memory)
         rows = layout.batch_rows * layout.batches
         starts = [0, *accumulate(align(rows * leaf.spec.nbytes, DEVICE_ALIGNMENT) for leaf in self._leaves)]
         try:
             pointer, owner = self._engine.allocate(starts[-1])
         except DeviceMemoryError as error:
-            self._no_memory = True
+            self._is_out_of_memory = True
             why = f"the device has no memory for the 64-bit rows, so the CPU stages them: {error}"
             self._report("narrowed", "on the host", why)
             return False
@@ -78,20 +79,26 @@ class Narrowing:
     def arrival_destination(
         self, memory: CudaMemory, layout: Layout, number: int, spec: ArraySpec
     ) -> Destination | None:
-        """Return the 64-bit buffer of a leaf, or None if rows arrive in the slot."""
+        """Return the 64-bit buffer of a leaf, or None if its rows are pulled straight into the slot."""
         if number not in memory.narrowing_buffers:
             return None
         pointer, _ = memory.narrowing_buffers[number]
         return Destination(pointer, layout.batch_rows, layout.batch_rows * spec.nbytes, spec.nbytes)
 
     def queue_conversion(
-        self, mover: RowMover, memory: CudaMemory, layout: Layout, count: int, slot_of: Callable[[int], Destination]
+        self,
+        mover: RowMover,
+        memory: CudaMemory,
+        layout: Layout,
+        count: int,
+        slot_destination: Callable[[int], Destination],
     ) -> None:
         """Queue the kernels that convert `count` rows from the buffers into the slot.
 
-        `slot_of` returns the destination of a leaf in the slot.
+        `slot_destination` returns the destination of a leaf in the slot.
         """
         for leaf in self._leaves:
-            arrived = self.arrival_destination(memory, layout, leaf.number, leaf.spec)
-            assert arrived is not None
-            mover.narrow_rows(memory.stream, arrived, slot_of(leaf.number), count=count, is_float=leaf.is_float)
+            buffer = self.arrival_destination(memory, layout, leaf.number, leaf.spec)
+            assert buffer is not None
+            target = slot_destination(leaf.number)
+            mover.narrow_rows(memory.stream, buffer, target, count=count, is_float=leaf.is_float)

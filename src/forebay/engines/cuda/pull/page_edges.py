@@ -1,8 +1,8 @@
-"""Page-locked copies of the rows on the first and last page of an array.
+"""Page-locked copies of the rows at the edges of an array: on its first and its last memory page.
 
-Other data may share these pages, so Forebay cannot page-lock them. It copies their rows to its own page-locked memory,
-again before every fill, because the user may have changed them. These rows are few, unless the array is so small that
-it has no other rows.
+Other data may be on the same pages, so Forebay does not page-lock them. Before every fill, Forebay copies the rows on
+these pages to its own page-locked memory, because the user may have changed them. There are few such rows, except in
+arrays of a few pages.
 """
 
 import ctypes
@@ -21,16 +21,16 @@ __all__ = ["ExtentPart", "UnlockableEdges", "locked_span"]
 
 @dataclass(frozen=True, slots=True)
 class ExtentPart:
-    """A part of an extent. A part at an edge also has the offset of its copy."""
+    """A part of a memory extent: an edge, or the rows between the edges."""
 
     extent: MemoryExtent
-    copy_offset: int | None = None
+    copy_offset: int | None = None  # for an edge, the offset in bytes of its copy
 
 
 @dataclass(frozen=True, slots=True)
 class _EdgeCopy:
-    source: int
-    offset: int
+    source: int  # address of the first row
+    offset: int  # of the copy, in bytes
     nbytes: int
 
 
@@ -44,26 +44,33 @@ class UnlockableEdges:
         self._memory: PageLockedMemory | None = None
 
     def split(self, extent: MemoryExtent, row_nbytes: int) -> list[ExtentPart]:
-        """Split an extent into up to three parts: both edges, which are copied, and the rest."""
-        start, stop = locked_span(extent, row_nbytes)
-        head = min(extent.rows, max(0, -(-(start - extent.address) // extent.stride)))
-        tail = min(extent.rows, max(head, (stop - row_nbytes - extent.address) // extent.stride + 1))
-        parts = [(0, head, True), (head, tail, False), (tail, extent.rows, True)]
-        return [self._part(extent, row_nbytes, *part) for part in parts if part[0] < part[1]]
+        """Split an extent into up to three parts: the first edge, the rows between, and the last edge.
 
-    def _part(self, extent: MemoryExtent, row_nbytes: int, first: int, stop: int, is_edge: bool) -> ExtentPart:
+        Forebay copies the edges.
+        """
+        start, stop = locked_span(extent, row_nbytes)
+        first_locked = min(extent.rows, max(0, -(-(start - extent.address) // extent.stride)))
+        end_locked = min(extent.rows, max(first_locked, (stop - row_nbytes - extent.address) // extent.stride + 1))
+        parts = [(0, first_locked, True), (first_locked, end_locked, False), (end_locked, extent.rows, True)]
+        return [self._make_part(extent, row_nbytes, *part) for part in parts if part[0] < part[1]]
+
+    def _make_part(self, extent: MemoryExtent, row_nbytes: int, first: int, stop: int, is_edge: bool) -> ExtentPart:
+        """Return the part with the rows `first` to `stop - 1` of an extent, and plan the copy of an edge."""
         address = extent.address + first * extent.stride
         part = replace(extent, first=extent.first + first, rows=stop - first, address=address)
         if not is_edge:
             return ExtentPart(part)
         nbytes = (stop - first - 1) * extent.stride + row_nbytes
-        offset = self._nbytes + (address - self._nbytes) % 16  # keeps the address modulo 16, and so the alignment
+        offset = self._nbytes + (address - self._nbytes) % 16  # the copy has the same 16-byte alignment as the rows
         self._copies.append(_EdgeCopy(address, offset, nbytes))
         self._nbytes = offset + nbytes
         return ExtentPart(part, offset)
 
     def locate(self, parts: Sequence[ExtentPart]) -> list[MemoryExtent]:
-        """Return the extents that the device reads, with copies for edges. Call `split` for all extents first."""
+        """Return the extents that the device reads. For edges, these are extents of their copies.
+
+        Call `split` for all extents before.
+        """
         if self._memory is None and self._nbytes:
             pages = -(-self._nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
             self._memory = PageLockedMemory(self._device, pages)
@@ -75,12 +82,12 @@ class UnlockableEdges:
         ]
 
     def contains(self, addresses: Array) -> Array:
-        """Return for each address whether it lies in the copies."""
+        """Return for each address whether it is in the memory of the copies."""
         base, nbytes = (self._memory.address, self._nbytes) if self._memory else (0, 0)
         return (addresses >= base) & (addresses < base + nbytes)
 
     def refresh(self) -> None:
-        """Copy the rows again."""
+        """Copy the rows of all edges again."""
         if self._memory is not None:
             for copy in self._copies:
                 ctypes.memmove(self._memory.address + copy.offset, copy.source, copy.nbytes)
@@ -91,7 +98,7 @@ class UnlockableEdges:
 
 
 def locked_span(extent: MemoryExtent, row_nbytes: int) -> tuple[int, int]:
-    """Return start and end of the pages to lock: those that hold only data of this extent."""
+    """Return start and end of the pages to lock, which contain only data of this extent."""
     nbytes = (extent.rows - 1) * extent.stride + row_nbytes
     if not extent.own_pages:
         return whole_pages(extent.address, nbytes)

@@ -1,8 +1,9 @@
 """Resident rows, which Forebay uploads in the background while the feed returns batches.
 
-Resident rows are a copy. At the start of each epoch, Forebay compares a sample of the array's bytes to notice changes.
-After a change, the device pulls the rows from the host again, and `explain()` reports this. A change outside the sample
-stays unnoticed: users who change single rows between epochs must pass resident="never".
+Resident rows are a copy of the user's array. At the start of each pass, Forebay compares a sample of the array's bytes
+with the bytes at the time of the upload. If they differ, the device pulls the rows from the host again, and `explain()`
+reports this. Forebay does not notice a change outside the sample, so users who change single rows between epochs must
+pass resident="never".
 """
 
 import ctypes
@@ -19,9 +20,9 @@ from forebay.engines.cuda.row_mover import RowMover
 
 __all__ = ["ChangeSample", "ResidentRows"]
 
-STEP_NBYTES = 256 << 20  # bytes uploaded per step; after each step, the device may read the new rows
-STEP_ROWS = 1 << 22  # rows per step; rows with gaps need one copy each, and the list of copies takes host memory
-SAMPLE_NBYTES = 4096
+STEP_NBYTES = 256 << 20  # bytes per upload step; after each step, fills use the uploaded rows
+STEP_ROWS = 1 << 22  # rows per upload step; rows with gaps need one copy each, and the list of copies needs host memory
+SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares
 
 
 class ResidentRows:
@@ -39,7 +40,10 @@ class ResidentRows:
         publish: Callable[[RowExtents], None],
         is_stopped: Callable[[], bool],
     ) -> None:
-        """Upload in steps. After each step, publish the extents from which the device now reads all rows."""
+        """Upload the rows in steps. After each step, call `publish` with the new addresses of all rows.
+
+        Stop early if `is_stopped` returns True.
+        """
         stream, row_nbytes = self._engine.upload_stream(), self._host_extents.row_nbytes
         step = max(1, min(STEP_NBYTES // row_nbytes, STEP_ROWS))
         for start in range(0, self._rows, step):
@@ -58,26 +62,27 @@ class ResidentRows:
         resident = np.array([[0, self._pointer, host.row_nbytes]], np.int64)
         if rows >= host.rows:
             return RowExtents.from_table(resident, row_nbytes=host.row_nbytes, rows=host.rows, on_device=True)
-        rest = host.table[max(0, int(np.searchsorted(host.table[:, 0], rows, side="right")) - 1) :].copy()
-        rest[0, 0] = max(rest[0, 0], rows)
-        return RowExtents.from_table(np.concatenate((resident, rest)), row_nbytes=host.row_nbytes, rows=host.rows)
+        others = host.table[max(0, int(np.searchsorted(host.table[:, 0], rows, side="right")) - 1) :].copy()
+        others[0, 0] = max(others[0, 0], rows)
+        return RowExtents.from_table(np.concatenate((resident, others)), row_nbytes=host.row_nbytes, rows=host.rows)
 
 
 class ChangeSample:
-    """Random bytes of an array's rows, to notice that the array was changed."""
+    """Random bytes of an array's rows, to notice a change of the array. Read-only arrays are not sampled."""
 
     def __init__(self, extents: Sequence[MemoryExtent], row_nbytes: int) -> None:
         self._rows = [_row_bytes(extent, row_nbytes) for extent in extents if extent.writable]
-        each = max(1, SAMPLE_NBYTES // max(1, len(self._rows)))
+        count = max(1, SAMPLE_NBYTES // max(1, len(self._rows)))  # bytes per extent
         rng = np.random.default_rng(0)
-        self._chosen = [(rng.integers(0, len(rows), each), rng.integers(0, row_nbytes, each)) for rows in self._rows]
-        self._before = self._read()
+        self._indices = [(rng.integers(0, len(rows), count), rng.integers(0, row_nbytes, count)) for rows in self._rows]
+        self._first_values = self._read()
 
-    def changed(self) -> bool:
-        return not all(map(np.array_equal, self._before, self._read()))
+    def has_changed(self) -> bool:
+        """Return whether the sampled bytes differ from those at the creation of the sample."""
+        return not all(map(np.array_equal, self._first_values, self._read()))
 
     def _read(self) -> list[Any]:
-        return [rows[chosen] for rows, chosen in zip(self._rows, self._chosen, strict=True)]
+        return [rows[indices] for rows, indices in zip(self._rows, self._indices, strict=True)]
 
 
 def _row_bytes(extent: MemoryExtent, row_nbytes: int) -> Any:

@@ -1,8 +1,8 @@
-"""The places from which the device reads the rows of a source.
+"""The memory from which the device reads the rows of a source.
 
-A row is in page-locked host memory, in a copy of an array edge, or in device memory. While the feed stages the first
-batches, a background thread page-locks the source step by step. Then, while the feed returns batches, the thread
-uploads the rows that the plan makes resident.
+A row is in page-locked host memory, in a page-locked copy of an array edge, or in device memory. While the feed stages
+the first batches, a background thread page-locks the source step by step. Then, while the feed returns batches, the
+thread uploads the rows that the plan makes resident.
 """
 
 import logging
@@ -32,7 +32,7 @@ NO_EXTENTS = RowExtents.from_table(np.empty((0, 3), np.int64), row_nbytes=0, row
 
 
 class PullPlan(Protocol):
-    """What the planner decided for a pull."""
+    """The part of a plan that a pull needs."""
 
     @property
     def pull_methods(self) -> Sequence[str]:
@@ -41,7 +41,7 @@ class PullPlan(Protocol):
 
     @property
     def resident_rows(self) -> int:
-        """How many of the first rows stay on the device."""
+        """Number of rows, from row 0 on, that stay on the device."""
         ...
 
     @property
@@ -50,22 +50,23 @@ class PullPlan(Protocol):
 
 @dataclass(slots=True)
 class LeafLocation:
-    """One leaf of the source, and where its rows are at the moment."""
+    """One leaf of the source, and the addresses of its rows."""
 
-    number: int
+    number: int  # position of the leaf in a row
     spec: ArraySpec
     method: str  # "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
-    host_extents: RowExtents = NO_EXTENTS  # page-locked host memory of all rows
-    extents: RowExtents = NO_EXTENTS  # from where the device reads now: the host, or the device after the upload
-    sample: ChangeSample | None = None  # of the uploaded array
-    row_addresses: Any = None  # only for "dma": the host address of every row,
-    crosses_boundary: Any = None  # whether it crosses a boundary of page-locks,
-    in_edge_copy: Any = None  # and whether it lies in the copies of array edges
+    host_extents: RowExtents = NO_EXTENTS  # addresses of all rows in page-locked host memory
+    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads; after an upload, in device memory
+    sample: ChangeSample | None = None  # of the array, taken before its upload
+    # Arrays with one entry per row, only for "dma".
+    row_addresses: Any = None  # host address
+    crosses_boundary: Any = None  # whether the row crosses a boundary of page-locks
+    in_edge_copy: Any = None  # whether the row is in the copy of an array edge
 
 
 class RowLocations:
-    """The leaves of a source. A background thread updates where their rows are."""
+    """The leaves of a source. A background thread updates the addresses of their rows."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class RowLocations:
         ]
         self.edges = UnlockableEdges(engine.device)
         self.boundaries: Any = np.empty(0, np.uint64)  # boundaries of page-locks, which no copy may cross
-        self.mover: RowMover | None = None  # set as soon as the whole source is page-locked
+        self.mover: RowMover | None = None  # None until the whole source is page-locked
         self._locks = PageLockSet(process_page_locks(engine.device))
         self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
@@ -90,7 +91,10 @@ class RowLocations:
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
-        """Start the thread if it was never started. Queue the first fill before, because both lock pages."""
+        """Start the background thread, unless it was started before.
+
+        Call this after the first fill is queued: the fill and the thread both lock pages, and the fill is urgent.
+        """
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
 
@@ -98,7 +102,7 @@ class RowLocations:
         """Stop using resident rows of arrays that have changed since their upload."""
         for leaf in self.leaves:
             with self._publish_lock:
-                if leaf.sample is None or not leaf.sample.changed():
+                if leaf.sample is None or not leaf.sample.has_changed():
                     continue
                 _drop_resident(leaf)
             why = "the array was changed since its upload, so the device pulls its rows from the host again"
@@ -115,7 +119,7 @@ class RowLocations:
         _log.warning("%s %s: %s", name, choice, why)
 
     def stop(self) -> None:
-        """Stop the thread and wait for it."""
+        """Stop the background thread and wait until it ends."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -152,18 +156,18 @@ class RowLocations:
                 self._make_resident(mover, leaf)
 
     def _lock_pages(self) -> bool:
-        """Page-lock the source step by step. Return False if the feed was closed meanwhile."""
+        """Page-lock the source step by step. Return False if `stop` was called meanwhile."""
         for leaf, extents in zip(self.leaves, self._extents, strict=True):
             for extent in extents:
                 start, stop = locked_span(extent, leaf.spec.nbytes)
-                for begin in range(start, stop, LOCK_STEP_NBYTES):
+                for address in range(start, stop, LOCK_STEP_NBYTES):
                     if self._stop.is_set():
                         return False
-                    self._locks.add(begin, min(LOCK_STEP_NBYTES, stop - begin), read_only=not extent.writable)
+                    self._locks.add(address, min(LOCK_STEP_NBYTES, stop - address), read_only=not extent.writable)
         return True
 
     def _find_extents(self) -> None:
-        """Set the host extents of every leaf. Edges of arrays are in copies."""
+        """Set the host extents of every leaf. For edges of arrays, these are the addresses of copies."""
         parts_by_leaf = [
             [part for extent in extents for part in self.edges.split(extent, leaf.spec.nbytes)]
             for leaf, extents in zip(self.leaves, self._extents, strict=True)
@@ -177,9 +181,9 @@ class RowLocations:
                 leaf.in_edge_copy = self.edges.contains(leaf.row_addresses)
 
     def _make_resident(self, mover: RowMover, leaf: LeafLocation) -> None:
-        """Upload a leaf while the feed returns batches. Give up if the array changes meanwhile."""
+        """Upload the resident rows of a leaf. Stop if `begin_pass` notices that the array has changed."""
         sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
-        self.edges.refresh()  # only now, so that the sample shows any change during the upload
+        self.edges.refresh()  # after the sample, so that the sample notices every later change
 
         def publish(extents: RowExtents) -> None:
             with self._publish_lock:
@@ -211,6 +215,6 @@ def _row_extents(extents: Sequence[MemoryExtent], spec: ArraySpec, rows: int) ->
 
 
 def _crosses_boundary(addresses: Any, row_nbytes: int, boundaries: Any) -> Any:
-    """Return for each row whether it begins in one page-lock and ends in another."""
+    """Return for each row whether a boundary of page-locks is inside the row."""
     ends = addresses + np.uint64(row_nbytes)
     return np.searchsorted(boundaries, addresses, side="right") != np.searchsorted(boundaries, ends, side="left")

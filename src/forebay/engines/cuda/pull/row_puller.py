@@ -1,6 +1,6 @@
-"""Slot fills by the device: it pulls rows from page-locked memory or gathers resident rows.
+"""`RowPuller` fills slots: the device pulls rows from page-locked host memory, or gathers resident rows.
 
-Until the source is page-locked (`row_locations.py`), the CPU stages the rows of the first batches.
+A background thread page-locks the source (`row_locations.py`). Until then, the CPU stages the rows.
 """
 
 import threading
@@ -43,8 +43,8 @@ class RowSet(Protocol):
         """Return the row numbers, computed on the host."""
         ...
 
-    def computed(self) -> PermutedRows | None:
-        """Return how the device computes the row numbers, or None if it cannot."""
+    def device_computed_rows(self) -> PermutedRows | None:
+        """Return the parameters with which the device computes the row numbers, or None if it cannot."""
         ...
 
 
@@ -64,10 +64,10 @@ class RowPuller:
         self._locations = RowLocations(engine, source, extents, plan, recorder)
         self._narrowing = Narrowing(engine, source.specs, output_specs, report=self._locations.report)
         self._staged = StagedRows(engine.device, source, threads=plan.threads)
-        self._issue_lock = threading.Lock()
+        self._copy_lock = threading.Lock()
 
     def begin_pass(self) -> None:
-        """Check for changed rows at the start of a pass."""
+        """Stop using resident rows of arrays that have changed. The feed calls this at the start of a pass."""
         self._locations.begin_pass()
 
     @property
@@ -76,21 +76,24 @@ class RowPuller:
         return self._locations.all_resident
 
     def only_enqueues(self, memory: CudaMemory) -> bool:
-        """Whether a fill of this slot only launches kernels, without allocation or staging."""
+        """Return whether a fill of this slot only queues kernels, without allocation, staging or DMA."""
         if self._locations.mover is None or memory.workspace is None or not self._narrowing.is_ready(memory):
             return False
         leaves = [leaf for leaf in self._locations.leaves if leaf.spec.nbytes]
         return all(leaf.method == "kernel" or leaf.resident_rows for leaf in leaves)
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        """Queue the work that brings these rows into the slot. The slot's arrival event fires when they are in it."""
+        """Queue the work that brings these rows into the slot.
+
+        The arrival event of the slot fires when the rows are in the slot.
+        """
         began = time.perf_counter()
         mover = self._locations.mover
         if mover is not None and not self._narrowing.allocate_buffers(memory, layout):
             mover = None
-        # A gather inside device memory takes all memory bandwidth, and a DMA takes the whole link, so two at a time
-        # slow each other down. A kernel that reads over the link leaves the link idle while it sorts rows, so two at a
-        # time fill that gap.
+        # A gather in device memory uses all memory bandwidth, and a DMA uses the whole link. Two such fills at a time
+        # would slow each other down, so they are serial. A kernel that reads over the link leaves the link idle while
+        # it sorts rows, so a second fill at the same time uses the link meanwhile.
         is_serial = mover is not None and (
             self.all_resident or any(_uses_dma(mover, leaf) for leaf in self._locations.leaves)
         )
@@ -105,7 +108,7 @@ class RowPuller:
         self._locations.start()
 
     def close(self) -> None:
-        """Wait for queued fills and release everything. No fill may begin after this."""
+        """Wait for queued fills, then release memory and page-locks. No fill may begin after this."""
         self._locations.stop()
         with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
             stack.callback(self._locations.close)
@@ -126,11 +129,11 @@ class RowPuller:
             self._copy(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
             self._gather(mover, memory, layout, rows, by_kernel)
-        slot_of = partial(_slot_destination, memory, layout)
-        self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_of)
+        slot_destination = partial(_slot_destination, memory, layout)
+        self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_destination)
 
     def _arrival_destination(self, memory: CudaMemory, layout: Layout, leaf: LeafLocation) -> Destination:
-        """Return where rows of a leaf arrive: the slot, or a buffer before narrowing."""
+        """Return the memory into which rows of a leaf are pulled: the slot, or the buffer for narrowing."""
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
         return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
 
@@ -140,15 +143,15 @@ class RowPuller:
             mover.upload_run(memory.stream, leaf.extents, rows, destination, self._locations.boundaries)
             return
         if leaf.number not in memory.copy_targets:
-            every = np.arange(layout.batch_rows * layout.batches)
-            lengths = np.full(len(every), leaf.spec.nbytes, np.uint64)
-            targets = self._arrival_destination(memory, layout, leaf).addresses(every)
+            positions = np.arange(layout.batch_rows * layout.batches)
+            lengths = np.full(len(positions), leaf.spec.nbytes, np.uint64)
+            targets = self._arrival_destination(memory, layout, leaf).addresses(positions)
             memory.copy_targets[leaf.number] = targets, lengths
         targets, lengths = memory.copy_targets[leaf.number]
         copies = leaf.row_addresses[rows], targets[: len(rows)], lengths[: len(rows)]
         if leaf.crosses_boundary[rows].any():
             copies = split_at_boundaries(self._locations.boundaries, *copies)
-        with self._issue_lock:  # a second thread inside the driver would only spin
+        with self._copy_lock:  # a second thread inside the driver would only spin
             mover.upload_rows(memory.stream, *copies)
 
     def _gather(
@@ -161,17 +164,17 @@ class RowPuller:
     ) -> None:
         stream, workspace = memory.stream, self._workspace(memory, layout)
         workspace.load_tables(stream, {leaf.number: extents.table for leaf, extents in leaves})
-        computed = rows.computed()
-        if computed is None:
+        permuted_rows = rows.device_computed_rows()
+        if permuted_rows is None:
             workspace.load_rows(stream, rows.numbers())
         else:
-            mover.permute_rows(stream, workspace, computed)
+            mover.permute_rows(stream, workspace, permuted_rows)
         host_row_nbytes = [extents.row_nbytes for _, extents in leaves if not extents.on_device]
         has_short_rows = bool(host_row_nbytes) and min(host_row_nbytes) < MIN_UNSORTED_ROW_NBYTES
         ordered = has_short_rows and rows.count >= MIN_SORTED_ROWS
         if ordered:
-            max_nbytes = max(host_row_nbytes)
-            mover.sort_rows(stream, workspace, count=rows.count, rows=len(self._source), row_nbytes=max_nbytes)
+            row_nbytes = max(host_row_nbytes)
+            mover.sort_rows(stream, workspace, count=rows.count, rows=len(self._source), row_nbytes=row_nbytes)
         for leaf, extents in leaves:
             gather = LeafGather(leaf.number, extents, self._arrival_destination(memory, layout, leaf))
             mover.gather_rows(stream, workspace, gather, count=rows.count, ordered=ordered)
@@ -180,7 +183,7 @@ class RowPuller:
         """Return the workspace of a slot, allocated at first use."""
         if memory.workspace is None:
             rows = layout.batch_rows * layout.batches
-            # Edges split an extent into three parts at most. Resident rows add one extent.
+            # `UnlockableEdges` splits an extent into at most three. Resident rows are one more extent.
             max_extents = [3 * len(extents) + 1 for extents in self._extents]
             pointer, owner = self._engine.allocate(KernelWorkspace.nbytes(rows, max_extents))
             memory.workspace = KernelWorkspace(
@@ -196,7 +199,7 @@ class RowPuller:
 
 
 def _uses_dma(mover: RowMover, leaf: LeafLocation) -> bool:
-    """Whether the device copies each row of the leaf by one DMA."""
+    """Return whether the device copies each row of the leaf by one DMA."""
     return leaf.method == "dma" and not leaf.resident_rows and mover.can_batch_copies
 
 

@@ -1,4 +1,4 @@
-"""Staging: the CPU gathers rows into page-locked buffers, and the device copies them."""
+"""Staging: the CPU gathers rows into page-locked buffers, and the device copies the buffers into slots."""
 
 import threading
 from collections import deque
@@ -16,7 +16,7 @@ from forebay.engines.cuda.memory import PageLockedMemory
 
 __all__ = ["StagedRows", "StagingBuffers"]
 
-STAGING_STEP_NBYTES = 8 << 20  # bytes gathered into one buffer
+STAGING_STEP_NBYTES = 8 << 20  # bytes per buffer; larger only if a single row is larger
 
 
 class StagedRows:
@@ -25,19 +25,19 @@ class StagedRows:
     def __init__(self, device: Device, source: Source, *, threads: int) -> None:
         self._source = source
         self._row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in source.specs)
-        # Two buffers per thread: the thread fills one while the device copies the other.
+        # Two buffers per thread (and two for the consumer): the thread fills one while the device copies the other.
         nbytes = max(STAGING_STEP_NBYTES, self._row_nbytes)
         self._buffers = StagingBuffers(device, max_buffers=2 * threads + 2, nbytes=nbytes)
 
     def upload(
         self, stream: Stream, destinations: Sequence[Destination], output_specs: Sequence[ArraySpec], rows: Rows
     ) -> None:
-        """Queue the rows on the stream, in the framework's dtypes. Return when all are gathered."""
-        for start, step in _steps(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
+        """Gather the rows, and queue their upload in the framework's dtypes on the stream."""
+        for start, part in _split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()
             try:
-                gathered = _buffer_views(buffer[0].buffer, self._source.specs, row_count(step))
-                self._source.gather(step, gathered)
+                gathered = _buffer_views(buffer[0].buffer, self._source.specs, row_count(part))
+                self._source.gather(part, gathered)
                 for leaf, destination, spec in zip(gathered, destinations, output_specs, strict=True):
                     _upload_leaf(stream, _narrow_in_place(leaf, spec), destination, start)
             finally:
@@ -49,7 +49,7 @@ class StagedRows:
 
 
 class StagingBuffers:
-    """Page-locked buffers for reuse. A buffer is written again only after the copy from it is done."""
+    """A pool of page-locked buffers. Each has an event that fires when the copy from the buffer is done."""
 
     def __init__(self, device: Device, *, max_buffers: int, nbytes: int) -> None:
         self._device, self._max_buffers, self.nbytes = device, max_buffers, nbytes
@@ -58,7 +58,10 @@ class StagingBuffers:
         self._returned = threading.Condition()
 
     def take(self) -> tuple[PageLockedMemory, Event]:
-        """Return a buffer to write to. Call `give_back` after the copy from it was queued."""
+        """Return a buffer to write to. This blocks until a buffer is free and the copy from it is done.
+
+        Call `give_back` after the copy from the buffer is queued.
+        """
         with self._returned:
             if not self._free and len(self._allocated) < self._max_buffers:
                 allocated = (PageLockedMemory(self._device, self.nbytes), Event(self._device))
@@ -66,24 +69,24 @@ class StagingBuffers:
                 return allocated
             while not self._free:
                 self._returned.wait()
-            taken = self._free.popleft()
+            buffer = self._free.popleft()
         try:
             with self._device:
-                taken[1].wait()
+                buffer[1].wait()
         except BaseException:
-            self._put(taken)
+            self._put_back(buffer)
             raise
-        return taken
+        return buffer
 
     def give_back(self, buffer: tuple[PageLockedMemory, Event], stream: Stream) -> None:
+        """Return a buffer to the pool. `stream` is the stream on which the copy from the buffer is queued."""
         try:
             with self._device:
                 buffer[1].record(stream)
-        finally:
-            self._put(buffer)
+        finally:  # also after a device error; otherwise the next thread would wait forever
+            self._put_back(buffer)
 
-    def _put(self, buffer: tuple[PageLockedMemory, Event]) -> None:
-        """Return a buffer, even after a device error. Otherwise the next thread would hang."""
+    def _put_back(self, buffer: tuple[PageLockedMemory, Event]) -> None:
         with self._returned:
             self._free.append(buffer)
             self._returned.notify()
@@ -96,7 +99,8 @@ class StagingBuffers:
         self._allocated, self._free = [], deque()
 
 
-def _steps(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
+def _split_rows(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
+    """Yield parts of at most `max_rows` rows, each with the position of its first row."""
     for start in range(0, row_count(rows), max_rows):
         if isinstance(rows, slice):
             yield start, slice(rows.start + start, min(rows.start + start + max_rows, rows.stop))
@@ -105,6 +109,7 @@ def _steps(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
 
 
 def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
+    """Return one array per leaf, one after the other in the buffer."""
     views, offset = [], 0
     for spec in specs:
         views.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
@@ -113,22 +118,28 @@ def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Ar
 
 
 def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
-    """Convert numbers to the framework's dtype, in the same memory. Overflow gives the same values as on the device."""
+    """Convert numbers to the framework's dtype, in the same memory.
+
+    Numbers that overflow become the same values as on the device, without a warning.
+    """
     if leaf.dtype == spec.dtype:
         return leaf
-    narrow: Array = leaf.reshape(-1).view(spec.dtype)[: leaf.size].reshape(leaf.shape)
+    narrowed: Array = leaf.reshape(-1).view(spec.dtype)[: leaf.size].reshape(leaf.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow[...] = leaf
-    return narrow
+        narrowed[...] = leaf
+    return narrowed
 
 
 def _upload_leaf(stream: Stream, leaf: Array, destination: Destination, start: int) -> None:
-    """Copy contiguous rows to the device. If batches have gaps between them, make one copy per batch."""
-    address, rows, row_nbytes = address_of(leaf), len(leaf), destination.row_nbytes
-    at = start
-    while row_nbytes and at < start + rows:
-        batch_end = (at // destination.batch_rows + 1) * destination.batch_rows
-        stop = start + rows if destination.is_contiguous else min(start + rows, batch_end)
-        (pointer,) = destination.addresses(np.array([at]))
-        stream.upload(int(pointer), address + (at - start) * row_nbytes, (stop - at) * row_nbytes)
-        at = stop
+    """Queue the upload of rows that belong at position `start` of the group.
+
+    This is one copy, or one copy per batch if the destination has gaps between batches.
+    """
+    address, end, row_nbytes = address_of(leaf), start + len(leaf), destination.row_nbytes
+    position = start
+    while row_nbytes and position < end:
+        batch_end = (position // destination.batch_rows + 1) * destination.batch_rows
+        stop = end if destination.is_contiguous else min(end, batch_end)
+        (pointer,) = destination.addresses(np.array([position]))
+        stream.upload(int(pointer), address + (position - start) * row_nbytes, (stop - position) * row_nbytes)
+        position = stop
