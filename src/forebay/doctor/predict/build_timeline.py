@@ -33,7 +33,10 @@ _MATRIX_PRODUCTS = re.compile("gemm|gemv|cutlass|nvjet|matmul|conv|dot|flash|att
 
 
 def build_timeline(view: CaptureView) -> Timeline | None:
-    """Build the timeline. Return None if the capture has no steps, or a GPU without a record."""
+    """Build the timeline of a capture.
+
+    Return None if the capture has no steps, or if it has a GPU but no device record.
+    """
     if view.device is not None:
         return _device_timeline(view.device)
     return None if view.has_gpu or view.steps is None else _host_timeline(view)
@@ -71,9 +74,10 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
 
 
 def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers: dict[int, int]) -> dict[int, int]:
-    """Map operations of omitted steps to the matching operations of the previous step in the timeline.
+    """Map operations of omitted steps to the matching operations of the timeline.
 
-    The simulation repeats the timeline, so the last step precedes the first.
+    The match is in the previous step of the timeline. The simulation repeats the timeline, so the last step precedes
+    the first.
     """
     step_of = np.searchsorted(device_view.edges, loop_calls.queue_times, "right") - 1
     order = np.lexsort((device_view.operations["start"], loop_calls.queue_times))

@@ -42,7 +42,7 @@ SiteKey = tuple[str, int]  # kind and line
 
 @dataclass(frozen=True, slots=True)
 class CalibratedTimeline:
-    """A timeline at the pace of unprofiled steps, with its errors as shares of a step."""
+    """A timeline at the pace of unprofiled steps. Errors are shares of a step."""
 
     timeline: Timeline
     measured: float  # seconds per step
@@ -80,7 +80,7 @@ def _relative_error(value: float, expected: float) -> float:
 
 
 def _error_outside_measured(seconds: float, view: CaptureView) -> float:
-    """Return the distance of a step time to the range of measured steps, as a share of a step.
+    """Return how far a step time is outside the measured range, as a share.
 
     The range covers the middle half of the profiled steps and of the unprofiled steps. The two differ by the cost of
     the hooks and by the drift of the machine's speed.
@@ -122,7 +122,7 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
 
 
 def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[int]) -> dict[SiteKey, float]:
-    """Return for each kind and line the median over all steps of its seconds per step."""
+    """Return the median seconds per step, by kind and line."""
     inside = [event for event in events if event.thread == thread and event.end > edges[0] and event.start < edges[-1]]
     steps: list[dict[SiteKey, float]] = []
     for start, end in pairwise(edges):
@@ -150,7 +150,7 @@ def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
 
 
 def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
-    """Return the ratio of the uploads on the line of a copy, or else of its compiled calls."""
+    """Return the ratio of the uploads on the copy's line, or else of compiled calls."""
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 

@@ -43,7 +43,7 @@ class CudaCall:
 
 @dataclass(slots=True)
 class LoopCalls:
-    """The CUDA calls of the loop in order of time, and when each operation was queued.
+    """The CUDA calls of the loop in order of time, with the queueing times.
 
     Before some copies, another thread prepares the data. Such a preparation counts as an operation. Its index is the
     index of the copy plus the number of operations in the device view. All times are in nanoseconds.
@@ -56,7 +56,7 @@ class LoopCalls:
     preparation_ns: dict[int, int] = field(default_factory=dict)  # duration of the preparation, by index of the copy
 
     def first_queue_time(self, call: CudaCall) -> int:
-        """Return when a call queued its first operation, or the end of a call that queued none."""
+        """Return when a call queued its first operation; its end if it queued none."""
         count = len(self.queue_times)
         times = (int(self.queue_times[index]) for index in call.queued_operations if index < count)
         return max(call.start, min(times, default=call.end))

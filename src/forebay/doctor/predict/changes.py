@@ -45,7 +45,7 @@ def chain(changes: Iterable[Change]) -> Change:
 
 
 def remove_calls(line: int, kinds: Collection[str]) -> Change:
-    """Remove calls of these kinds on a line, as if they ran once before the loop."""
+    """Remove calls of these kinds on a line, as if they ran before the loop."""
 
     def change(timeline: Timeline) -> Timeline:
         removed = {index for index, action in enumerate(timeline.actions) if is_call_of(action, kinds, line)}
@@ -126,7 +126,7 @@ def _move_compiled_calls(
 
 
 def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]:
-    """Yield the indices of the moves of these lines, and of the CPU work before the data moves back.
+    """Yield the indices of moves, and of the CPU work before the data moves back.
 
     The work counts only up to the next launch, because later work may serve another purpose.
     """
@@ -141,9 +141,9 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Make batches during the step. The loop waits only if a batch takes longer than a step.
+    """Let producers make batches during the step.
 
-    `producer_seconds` is the time to make one batch.
+    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step.
     """
 
     def change(timeline: Timeline) -> Timeline:

@@ -69,9 +69,10 @@ def _replace_copies(operations: list[DeviceOperation], copies: Collection[int], 
 
 
 def _work_after_read_backs(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the indices of the host work after each read-back, and the share that is surely the check.
+    """Yield the host work after each read-back, and the share that is surely the check.
 
-    The simulation repeats the timeline, so the first actions follow the last read-back.
+    The host work is a list of action indices. The simulation repeats the timeline, so the first actions follow the last
+    read-back.
     """
     actions = timeline.actions
     read_backs = [index for index, action in enumerate(actions) if is_call_of(action, READ_BACK_KINDS, line)]
@@ -107,7 +108,7 @@ def _is_host_work(action: HostAction) -> bool:
 
 
 def _is_copy_by_other_thread(timeline: Timeline, action: HostAction) -> bool:
-    """Whether another thread queued the copies of this action: it takes no time of the loop."""
+    """Whether the action has only copies and no time, because another thread makes the copies."""
     has_only_copies = all(
         timeline.operations[operation_index].engine != "compute" for operation_index in action.queued_operations
     )

@@ -55,7 +55,7 @@ def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Cha
 
 
 def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
-    """Keep the data on the device. The loop may or may not wait for the row indices."""
+    """Keep the data on the device, with and without a wait for the row indices."""
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(
@@ -216,7 +216,7 @@ def move_to_device(view: CaptureView, *sites: CallSite) -> Changes:
 
 
 def compile_step(view: CaptureView, framework: str, *, other_seconds: float = 0.0) -> Changes:
-    """Compile the step into one call: a graph of the same operations, or a fused program.
+    """Compile the step into one call: a graph of its operations, or a fused program.
 
     `other_seconds` is the host time per step of operations that cannot be compiled.
     """

@@ -1,4 +1,4 @@
-"""Why an operation started late: it waited for an operation of another stream, or for its launch.
+"""Why an operation started late: it waited for another stream, or for its launch.
 
 A read-back copies computed data. It therefore waits for the last operation that had not ended when the copy was queued.
 Any other operation depends on another stream if it starts soon after an operation of that stream ends.

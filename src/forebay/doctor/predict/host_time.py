@@ -55,7 +55,7 @@ def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: 
 
 
 def _close_intervals(closed: list[HostInterval], stack: list[HostInterval], now: int, until: int) -> int:
-    """Append the intervals from `now` to `until` to `closed`, and pop ended events off the stack.
+    """Append the intervals from `now` to `until` to `closed`, and pop ended events.
 
     Return the new current time.
     """

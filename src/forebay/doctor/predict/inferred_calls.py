@@ -22,9 +22,10 @@ SHORTEST_PREPARATION_NS = 50_000
 
 
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
-    """Return start times in nanoseconds as if the device did not lag: evenly spread over each step.
+    """Return start times in nanoseconds that are evenly spread over each step.
 
-    `count` is the number of operations, and `period` the number of operations per step.
+    These stand for the recorded start times if the device lags behind. `count` is the number of operations, and
+    `period` the number of operations per step.
     """
     step, position = np.divmod(np.arange(count), period)
     edges = np.array([[intervals[0].start, intervals[-1].end] for intervals in steps], np.int64)

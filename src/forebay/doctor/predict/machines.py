@@ -1,4 +1,4 @@
-"""Speeds of machines for predictions: probed on this machine, or known by the name of the GPU.
+"""Speeds of machines for predictions: probed, or known by the name of the GPU.
 
 `DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only their ratios. `LINKS` has the speeds of
 16 lanes. PCIe 5 was measured on an H200; the other links follow from their rate per lane. A copy by the CPU limits
@@ -90,7 +90,7 @@ class MachineSpeeds:
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
-    """Return the speeds of a GPU: from a probe of the same GPU, else by its name."""
+    """Return the speeds of a GPU, from its probe or else by its name."""
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
@@ -116,7 +116,10 @@ def machine_speeds(view: CaptureView) -> MachineSpeeds:
 
 
 def find_gpu(gpu: str) -> str | None:
-    """Return the key of DEVICES for a driver name: a100 for `NVIDIA A100-SXM4-80GB`; None if unknown."""
+    """Return the key of DEVICES for a driver name, or None.
+
+    For example, `NVIDIA A100-SXM4-80GB` has the key a100.
+    """
     normalized = gpu.lower().replace(" ", "").replace("geforce", "")
     return next((name for name in DEVICES if name.replace("-", "") in normalized.replace("-", "")), None)
 

@@ -1,4 +1,4 @@
-"""The calls of the loop that queue each operation, and the operations that each call waits for.
+"""The CUDA calls of the loop, with the operations that they queue and wait for.
 
 Recorded CUDA calls show both. If another thread makes a copy for an event of the loop, that event counts as the call
 that queued the copy. Calls without a record are inferred. If an event reads a value and no wait was recorded in it, the
@@ -85,7 +85,7 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
 
 
 def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indices: list[int]) -> None:
-    """Delay queueing times so that, on each stream, they follow the order in which operations ran."""
+    """Delay queueing times so that they follow the order of execution on each stream."""
     indices, streams = np.array(operation_indices, np.int64), device_view.operations["stream"]
     for stream in np.unique(streams[indices]):
         own = indices[streams[indices] == stream]
@@ -139,7 +139,7 @@ class _OperationsByStream:
         self._queue_times = queue_times
 
     def last_queued(self, before: int, stream: int | None) -> list[int]:
-        """Return the last operation that was queued before a time on a stream, or on each stream."""
+        """Return the last operation queued before a time on a stream, or on each stream."""
         last = []
         for indices in self._indices.values() if stream is None else [self._indices.get(stream, [])]:
             position = int(np.searchsorted(self._queue_times[indices], before)) - 1 if len(indices) else -1

@@ -34,7 +34,10 @@ def remove_uploads(line: int, *, share: float = 1.0) -> Change:
 
 
 def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
-    """Copy from page-locked memory. The call only queues the copy, which runs at the link's speed."""
+    """Copy from page-locked memory, at the speed of the link.
+
+    The call only queues the copy and does not wait.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
@@ -54,7 +57,10 @@ def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
 
 
 def overlap_copies(line: int) -> Change:
-    """Run the copies of a line one step early, on their own stream. Nothing waits for them."""
+    """Run the copies of a line one step early, on their own stream.
+
+    Nothing waits for these copies.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         copies = set(_copies_of(timeline, line))
@@ -103,7 +109,7 @@ def prefetch_uploads(
 
 
 def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
-    """Let other threads make the next batch during the step; its upload stays in the loop.
+    """Let other threads make the next batch during the step; the loop uploads it.
 
     The loop makes batches at `making_bytes_per_second`, the other threads at `producer_bytes_per_second`.
     """
@@ -191,7 +197,7 @@ def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
 def gather_on_device(
     line: int, *, gather_bytes_per_second: float, making_bytes_per_second: float = 0.0, waits: bool = False
 ) -> Change:
-    """Keep the data on the device and select rows there; the loop uploads only row indices.
+    """Keep the data on the device; the loop uploads only row indices.
 
     With `waits`, the loop waits for the indices as it waits for the rows now. If the loop makes its batches at
     `making_bytes_per_second`, the change removes that time too.

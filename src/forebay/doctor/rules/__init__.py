@@ -1,1 +1,1 @@
-"""The rules of the doctor: `examine(view)` of a rule module yields the findings of one cause."""
+"""The rules of the doctor: `examine(view)` of each rule yields findings of one cause."""

@@ -28,7 +28,7 @@ FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a site in the loop takes a reportable share of a step for synchronous conversions."""
+    """Whether synchronous conversions of the site take a reportable share of a step."""
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     converts = site.in_loop and is_copy(site) and not is_asynchronous
     return converts and cost_of(view, site.events) >= LEAST_SHARE * view.step_seconds

@@ -37,7 +37,7 @@ BASIS = (
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if uploads that no kernel overlaps take a reportable share of a step."""
+    """Yield a finding if uploads without overlap take a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
@@ -61,7 +61,7 @@ def _unexplained_copies(view: CaptureView, device_view: DeviceView) -> Any:
 
 
 def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
-    """Return a mask of the copies that a kernel waited for: it starts right after the copy."""
+    """Return a mask of the copies that a kernel follows immediately."""
     starts = np.sort(device_view.kernels["start"].astype(np.int64))
     ends = device_view.operations["end"].astype(np.int64)
     next_starts = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
@@ -69,7 +69,10 @@ def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
 
 
 def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
-    """Return the intervals of the copies and of preparing their data. The device waits for both."""
+    """Return the intervals of the copies and of preparing their data.
+
+    The device waits for both.
+    """
     preparations = [
         device_view.upload_preparations[line]
         for line in np.unique(device_view.lines[copies]).tolist()

@@ -109,7 +109,7 @@ def gain_basis(sites: Sequence[CallSite]) -> str:
 
 
 def _least_gain(view: CaptureView, calling: float) -> float:
-    """Return half of the calling time, or 0.0 if an unrecorded GPU may limit the step."""
+    """Return half of the calling time; 0.0 if an unrecorded GPU may limit steps."""
     return 0.0 if view.has_gpu and view.device is None else calling / 2
 
 
@@ -118,7 +118,7 @@ def _total_seconds(sites: Iterable[CallSite]) -> float:
 
 
 def _fast_core_seconds(view: CaptureView, site: CallSite) -> float:
-    """Return the seconds per step that calling the operations of a site takes on a fast core."""
+    """Return the seconds per step of operation calls on a fast core."""
     return operations_per_step(site) * _call_seconds(view, site)
 
 
@@ -178,7 +178,10 @@ def _top_level_seconds(sites: Sequence[CallSite]) -> float:
 
 
 def _transform_line(view: CaptureView) -> Line | None:
-    """Return the line of a function transform, such as a gradient: that function is the step to compile."""
+    """Return the line that transforms a function, for example into its gradient.
+
+    The transformed function is the step to compile.
+    """
     return next((site.line for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
 
 

@@ -83,9 +83,10 @@ def _finding(view: CaptureView, device_view: DeviceView, low: float, high: float
 
 
 def _break_even(view: CaptureView, count: float, numbers: float) -> str:
-    """Return the numbers per operation at which the device becomes faster than a slow and a fast core.
+    """Return the numbers per operation from which the device is faster than a core.
 
-    `count` is the number of operations per step, and `numbers` their present size.
+    The range covers a slow and a fast core. `count` is the number of operations per step, and `numbers` their present
+    size.
     """
     operation_seconds = view.step_seconds / count
     sizes = [
@@ -96,7 +97,7 @@ def _break_even(view: CaptureView, count: float, numbers: float) -> str:
 
 
 def _format_rounded(number: float) -> str:
-    """Format a number with one significant digit, since the speed of a core is an estimate."""
+    """Format a number with one significant digit, because it is an estimate."""
     digits = len(str(int(number))) - 1
     return f"{round(number, -digits):,.0f}"
 

@@ -1,4 +1,4 @@
-"""The rule for data that every epoch uploads again, although all of it fits on the device."""
+"""The rule for data that every epoch uploads again, although it fits on the device."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
-    """Return the size of all data that the line uploads; 0 if the data does not repeat.
+    """Return the bytes of all data that the line uploads; 0 without repetition.
 
     The fingerprints of the uploads show repeated data. Otherwise the largest pipeline that the script builds is the
     data, if the script uploads more than its bytes.
@@ -73,7 +73,10 @@ def _data_nbytes(view: CaptureView, site: CallSite) -> int:
 
 
 def _uploads(view: CaptureView, site: CallSite) -> list[LedgerEvent]:
-    """Return all uploads of the line, also outside the profiled steps, which may cover only part of an epoch."""
+    """Return all uploads of the line, also outside the profiled steps.
+
+    The profiled steps may cover only part of an epoch.
+    """
     lines = {event.line for event in site.events}
     return [event for event in view.events_of(EventKind.UPLOAD) if event.line in lines and event.api == site.api]
 

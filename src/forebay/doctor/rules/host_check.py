@@ -1,4 +1,4 @@
-"""The rule for large results that the loop reads back only to check or measure them."""
+"""The rule for large results that the loop reads back in order to check them."""
 
 from collections.abc import Iterator
 
@@ -93,7 +93,7 @@ def _bounds(view: CaptureView, site: CallSite, cost: float) -> tuple[float, floa
 
 
 def _computing_seconds(view: CaptureView, device_view: DeviceView, site: CallSite) -> float:
-    """Return the seconds per step in which the device computed while the loop waited at the site."""
+    """Return the seconds per step of device computation during the read-backs of the site."""
     line = site.events[0].line
     read_backs = [event for event in device_view.events if (event.kind, event.line) == (site.kind, line)]
     waits = Intervals([event.start for event in read_backs], [event.end for event in read_backs])

@@ -1,4 +1,4 @@
-"""The rule for loops that wait for their next batch. It names the slowest stage of the input.
+"""The rule for loops that wait for their input. It names the slowest stage.
 
 The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceML uses 10 % and 20 %.
 """
@@ -41,7 +41,7 @@ _STAGE_REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop waits at the site for at least a moderate share of a step."""
+    """Whether the loop waits at the site for a moderate share of a step."""
     return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
 
 
@@ -130,7 +130,10 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
 
 
 def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:
-    """Yield cures for a slow loader. If the loader already prefetches, a prefetching thread gains nothing."""
+    """Yield cures for a slow loader.
+
+    If the loader already prefetches, a prefetching thread gains nothing.
+    """
     if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
         code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)

@@ -24,7 +24,7 @@ HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at 
 
 @dataclass(frozen=True, slots=True)
 class InputStage:
-    """A stage of the input: Python code, a serial tf.data map, the workers or the loader."""
+    """A stage of the input: Python code, a serial map, workers or the loader."""
 
     name: str  # "row", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
     seconds: float  # per step
@@ -70,7 +70,7 @@ def count_cores(view: CaptureView) -> int:
 
 
 def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
-    """Return the least and the largest gain with one worker per core, in seconds per step.
+    """Return the least and largest gain with one worker per core, in seconds.
 
     Without producers, the loop makes the batch itself, so a batch takes as long as the wait. With producers, each
     producer is busy for the whole step. A step cannot be shorter than the time of a batch divided by the number of

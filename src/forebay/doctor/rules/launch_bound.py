@@ -71,7 +71,10 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _step_line(view: CaptureView) -> Line | None:
-    """Return the line that marks the end of a step. The launches come from many lines of the step."""
+    """Return the line that marks the end of a step.
+
+    The launches come from many lines of the step.
+    """
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 

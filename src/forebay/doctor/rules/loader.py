@@ -153,7 +153,10 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
 
 
 def _shuffle_buffer_findings(view: CaptureView) -> Iterator[Finding]:
-    """Yield a warning for each line that makes a large shuffle buffer, which takes memory, not time."""
+    """Yield a warning for each line that makes a large shuffle buffer.
+
+    A shuffle buffer takes memory, not time.
+    """
     memory_nbytes, row_nbytes = view.capture.machine.get("memory_nbytes") or 0, _row_nbytes(view)
     builds = {(event.api, event.line): event for event in view.events_of(EventKind.BUILD) if view.steps}
     for event in builds.values():
@@ -179,7 +182,7 @@ def _row_nbytes(view: CaptureView) -> float:
 
 
 def _loader_line(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the only line that builds the loader, or else the line that waits for a batch."""
+    """Return the only line that builds the loader, or else the waiting line."""
     names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
     lines = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
     return (view.line(lines.pop()) if len(lines) == 1 else None) or site.line

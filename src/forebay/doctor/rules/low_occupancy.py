@@ -32,7 +32,7 @@ BASIS = "between nothing and 15/16 of the time, if the work of these kernels can
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if the device runs only such kernels for a reportable share of a step."""
+    """Yield a finding if only such kernels run for a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return

@@ -50,7 +50,7 @@ def _loop_events(view: CaptureView) -> Iterator[LedgerEvent]:
 
 
 def _python_gaps(view: CaptureView, site: CallSite, events: list[LedgerEvent], ends: list[int]) -> list[LedgerEvent]:
-    """Return the interval before each upload of a site in which only Python can run, as PREPARE events.
+    """Return the intervals before uploads in which only Python runs, as PREPARE events.
 
     `events` are in order of their `ends`.
     """
@@ -70,12 +70,15 @@ def _python_gaps(view: CaptureView, site: CallSite, events: list[LedgerEvent], e
 
 
 def _operation_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in operations, which may run in a gap and are therefore subtracted."""
+    """Return the seconds per step in operations, which may run inside a gap."""
     return sum(site.seconds for site in view.sites_of(EventKind.OPS))
 
 
 def _idle_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in which the device is idle; the whole step without a device record."""
+    """Return the seconds per step in which the device is idle.
+
+    Without a device record, this is the whole step.
+    """
     if view.device is None:
         return view.step_seconds
     return view.step_parts.get(PYTHON, 0.0) + view.step_parts.get(IDLE, 0.0)

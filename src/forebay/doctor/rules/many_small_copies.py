@@ -1,4 +1,4 @@
-"""The rule for many small uploads from one line in every step, instead of one large upload."""
+"""The rule for lines that make many small uploads per step instead of one."""
 
 from collections.abc import Iterator
 

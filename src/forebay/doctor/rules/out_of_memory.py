@@ -1,4 +1,4 @@
-"""The rule for memory that is nearly full or grows with every step. It only warns."""
+"""The rule that warns about memory that is nearly full or grows with every step."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _levels_at_end(view: CaptureView) -> Iterator[MemoryLevel]:
-    """Yield memory levels from the end of the run, for captures without readings in the loop."""
+    """Yield memory levels from the end of the run, for captures without readings."""
     for name, facts in view.frameworks.items():
         if facts.get("gpus"):
             yield MemoryLevel("The device", name, None, None, facts.get("peak_nbytes"), facts.get("total_nbytes"), 0.0)

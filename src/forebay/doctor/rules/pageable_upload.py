@@ -1,4 +1,7 @@
-"""The rule for large uploads from pageable memory, which the CPU must copy while Python waits."""
+"""The rule for large uploads from pageable memory.
+
+The CPU must copy pageable memory first, while Python waits.
+"""
 
 from collections.abc import Iterator
 

@@ -34,7 +34,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
-    """Build the finding. The first move of a step is the cause; the others follow from it."""
+    """Build the finding for the moves between two devices.
+
+    The first move of a step is the cause; the other moves follow from it.
+    """
     first, events = sites[0], [event for site in sites for event in site.events]
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
     cost = max(cost_of(view, events), _estimate_seconds(view, untimed))

@@ -40,7 +40,10 @@ _sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = Weak
 
 
 def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
-    """Return the sites of a rule, most time first. Calls of one kind on one line are one site."""
+    """Return the sites of a rule, most time first.
+
+    Calls of one kind on one line are one site. Without `kinds`, all kinds count.
+    """
     if view not in _sites_by_rule:
         _sites_by_rule[view] = _assign_sites(view)
     sites = [site for site in _sites_by_rule[view].get(rule, []) if not kinds or site.kind in kinds]
@@ -59,7 +62,10 @@ def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
 
 
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
-    """Yield the sites with the events of the loop's thread only. Other threads do not delay the loop."""
+    """Yield the sites of the loop's thread, without events of other threads.
+
+    Other threads do not delay the loop.
+    """
     if not view.steps or not view.step_seconds:
         return
     for site in view.sites:

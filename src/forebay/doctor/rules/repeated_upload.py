@@ -91,7 +91,10 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
 
 
 def _upload_once_code(view: CaptureView, site: CallSite) -> str:
-    """Return code with `upload_once`, with the names of the line if the line is only a conversion."""
+    """Return code with `upload_once`.
+
+    If the line is only a conversion, the code uses the names of the line.
+    """
     match = _CONVERSION.fullmatch(source_text(site.line, ""))
     name, array = match.groups() if match else ("x", "array")
     return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{array_framework(view, site.api)}")'

@@ -1,4 +1,4 @@
-"""The rule for batches so small that fixed costs (Python and launches) take most of a step."""
+"""The rule for batches so small that Python and launches take most of a step."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -63,12 +63,15 @@ def _shortest_step(view: CaptureView) -> float:
 
 
 def _compiled_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in compiled calls. With few rows, most of it is call overhead."""
+    """Return the seconds per step in compiled calls.
+
+    With few rows, most of this time is call overhead.
+    """
     return cost_of(view, [event for site in view.sites_of(EventKind.RUN) for event in site.events])
 
 
 def _nbytes_per_step(view: CaptureView) -> float:
-    """Return the bytes of data in a step: of its input or of its uploads, whichever is larger.
+    """Return the bytes of the input or of the uploads per step, whichever is larger.
 
     The sum would count data twice that the step receives as input and then uploads.
     """

@@ -45,7 +45,7 @@ class SlowProducts:
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per kind of slow product that takes a reportable share of a step."""
+    """Yield a finding for each kind of product that takes a reportable share."""
     device_view = view.device
     if (
         device_view is None

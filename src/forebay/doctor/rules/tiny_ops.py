@@ -1,4 +1,4 @@
-"""The rule for many tiny operations from one line, such as a Python loop over elements."""
+"""The rule for many tiny operations from one line, such as a loop over elements."""
 
 from collections.abc import Iterator
 

@@ -42,7 +42,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: int) -> tuple[Cure, ...]:
-    """Return the cures. `excess` is the part of the cost for bytes that are not needed."""
+    """Return the cures. `excess` is the cost of the unneeded bytes, in seconds."""
     low, high = gain_by_overlap(view, cost - excess)
     narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
@@ -71,7 +71,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
 
 
 def _bits(site: CallSite) -> tuple[int, int] | None:
-    """Return the present and the sufficient width of a number in bits; None if no upload is too wide."""
+    """Return the present and the sufficient bits per number; None if equal."""
     for event in site.events:
         detail = event.detail or {}
         before, after = dtype_bits(detail.get("from_dtype")), dtype_bits(detail.get("dtype"))

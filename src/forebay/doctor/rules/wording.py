@@ -40,7 +40,7 @@ def calls_per_step(site: CallSite) -> float:
 
 
 def frequency(site: CallSite) -> str:
-    """Return a phrase such as "3 times per step", "every step" or "in 40 % of steps"."""
+    """Return a phrase such as "3 times per step" or "in 40 % of steps"."""
     count = calls_per_step(site)
     if count >= 1.5:
         return f"{count:.0f} times per step"
@@ -67,7 +67,7 @@ def source_text(line: Line | None, default: str) -> str:
 
 
 def location(view: CaptureView, line: Line | None, default: str) -> str:
-    """Return file and number of a line in short form, or `default` if the line is unknown."""
+    """Return a short file name and line number, or `default` without a line."""
     return format_location(line, view.capture.script) if line else default
 
 
