@@ -47,7 +47,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         title=f"The device runs only collectives for {format_percent(share)} of a step",
         line=main_line(view, device_view, collectives),
         seconds=cost,
-        cures=(Cure(_CURE_TITLE, _CODE.get(framework_of(view, api), _JAX), low, high, BASIS),),
+        cures=(Cure(_CURE_TITLE, _CODE.get(framework_of(view, api), _JAX_CODE), low, high, BASIS),),
         evidence=(
             f"This is {'severe' if share >= SEVERE else 'moderate'}. {format_seconds(cost)} of the "
             f"{format_seconds(total)} of collectives per step overlap no other kernel.",
@@ -58,11 +58,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 _CURE_TITLE = "communicate less often, in fewer bytes, or during computation"
-_JAX = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true python train.py"
+_JAX_CODE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true python train.py"
 _CODE = {
     "torch": "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
     "model.register_comm_hook(None, default_hooks.bf16_compress_hook)   # half the bytes\n"
     "with model.no_sync(): ...   # for all but the last of several small batches",
-    "jax": _JAX,
+    "jax": _JAX_CODE,
     "tensorflow": "strategy = tf.distribute.MultiWorkerMirroredStrategy(...)   # gradients in bfloat16, larger batches",
 }

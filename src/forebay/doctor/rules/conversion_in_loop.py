@@ -21,7 +21,7 @@ from forebay.doctor.rules.wording import (
 
 __all__ = ["examine", "recognises"]
 
-OVERLAP_BASIS = "the conversion overlaps the rest of the step, at most for its duration"
+OVERLAP_BASIS = "the conversion overlaps the rest of the step; the gain is at most the shorter of the two"
 LEAST_SHARE = 0.05  # the smallest reported share of a step; from this share on, XProf calls a loop input-bound
 # A conversion copies the array: at most at the speed of one core, at least at the speed of TensorFlow.
 FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
@@ -74,7 +74,7 @@ def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
     framework = feed_framework(view, site.api)
     return Cure(
         "convert the next batch during the computation of this one",
-        f"{_TF_DATA}\n{GRAPH_ITERATOR_CODE}"
+        f"{_TF_DATA_CODE}\n{GRAPH_ITERATOR_CODE}"
         if site.api == SESSION
         else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]),
         low,
@@ -109,10 +109,12 @@ def _feed_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]
     )
 
 
-_TF_DATA = "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
+_TF_DATA_CODE = (
+    "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
+)
 _PREFETCH_CODE = {
-    "tensorflow": f"{_TF_DATA}\nfor x, y in dataset: ...",
-    "keras": f"{_TF_DATA}\nmodel.fit(dataset)",
+    "tensorflow": f"{_TF_DATA_CODE}\nfor x, y in dataset: ...",
+    "keras": f"{_TF_DATA_CODE}\nmodel.fit(dataset)",
     "torch": "loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=4, pin_memory=True)\n"
     "for x, y in loader:\n"
     "    x = x.to(device, non_blocking=True)",

@@ -31,8 +31,8 @@ __all__ = ["examine"]
 LEAST_SHARE = 0.05  # the smallest reported share of a step
 WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of a copy waited for the copy
 BASIS = (
-    "the copies overlap the computation, at most for its duration; time "
-    "in which the device is idle anyway is subtracted"
+    "the copies overlap the computation; the gain is at most the shorter of the two, "
+    "less the time in which the device is idle anyway"
 )
 
 
@@ -98,7 +98,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
         else overlap_copies(view, line_index)
     )
     computing_share = device_view.computing.length / 1e9 / len(device_view) / device_view.seconds
-    stream = Cure("copy the next batch on a separate stream", _STREAM, low, high, BASIS, changes)
+    stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, low, high, BASIS, changes)
     stream_cures = (stream,) if framework == "torch" else ()
     return Finding(
         rule="copy_not_overlapped",
@@ -116,7 +116,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
     )
 
 
-_STREAM = """copies = torch.cuda.Stream()   # before the loop
+_STREAM_CODE = """copies = torch.cuda.Stream()   # before the loop
 with torch.cuda.stream(copies):
     next_x = x.to(device, non_blocking=True)   # the next batch, from page-locked memory
 torch.cuda.current_stream().wait_stream(copies)   # before its use; next_x.record_stream(...) if you keep it"""

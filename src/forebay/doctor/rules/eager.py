@@ -146,7 +146,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         cures=(
             Cure(
                 "compile the step",
-                _COMPILE.get(framework, _COMPILE["torch"]),
+                _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
                 _least_gain(view, least),
                 most,
                 basis,
@@ -194,7 +194,7 @@ def _main_lines_evidence(view: CaptureView, sites: list[CallSite], total: float)
         )
 
 
-_COMPILE = {
+_COMPILE_CODE = {
     "tensorflow": "@tf.function   # add jit_compile=True if shapes are constant\ndef train_step(x, y): ...",
     "keras": "model.compile(..., jit_compile=True)   # and do not set run_eagerly",
     "torch": "step = torch.compile(step)   # mode='reduce-overhead' uses CUDA graphs",

@@ -41,7 +41,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             seconds=cost,
             cures=(
                 Cure(
-                    "use a feed, which keeps it on the device after the first epoch",
+                    "use a feed, which keeps the data on the device after the first epoch",
                     feed_code(view, framework),
                     0.0,
                     cost,
@@ -59,8 +59,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
     """Return the bytes of all data that the line uploads; 0 without repetition.
 
-    The fingerprints of the uploads show repeated data. Otherwise the largest pipeline that the script builds is the
-    data, if the script uploads more than its bytes.
+    Equal keys of uploads show repeated data. Without them, the data is the largest object that the script builds, such
+    as a dataset, if the script uploads its bytes FEWEST_EPOCHS times.
     """
     uploads = _uploads(view, site)
     sizes = {(e.detail or {}).get("key"): e.nbytes for e in uploads if (e.detail or {}).get("key")}

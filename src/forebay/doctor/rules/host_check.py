@@ -22,7 +22,7 @@ FASTEST_BYTES_PER_SECOND = 60e9  # no PCIe link of 16 lanes is faster
 BASIS = "the copy to the host is removed: at least its time on the fastest link, at most the whole wait"
 RECORDED_BASIS = (
     "the copy to the host is removed, but not the wait for the computation "
-    "on the device; at most all time without computation"
+    "on the device; at most all time in which the device does not compute"
 )
 
 

@@ -27,7 +27,7 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location
 __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
 MODERATE, SEVERE = 0.05, 0.2  # shares of a step that the loop waits for its input
-OVERLAP_BASIS = "the wait overlaps the rest of the step, at most for its duration"
+OVERLAP_BASIS = "the wait overlaps the rest of the step; the gain is at most the shorter of the two"
 
 _STAGE_REASONS = {
     "row": "Python makes rows one by one",
@@ -109,7 +109,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
 def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
     """Yield a cure for a loop that already uses a feed.
 
-    A slow map can run in worker processes, or on more machines if it already does. Otherwise `explain()` shows more.
+    A slow map can run in worker processes. A map that already does can run on more machines. For any other stage,
+    `explain()` shows what the feed measured.
     """
     if stage.name != "map" and not count_workers(site):
         basis = "at most the whole wait; the feed has measured each of its stages"
@@ -119,14 +120,14 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
     if where == "ray":
         basis = "at most the whole wait; the worker processes are busy, so other machines must help"
-        yield Cure("run its map on more machines", code, 0.0, wait, basis)
+        yield Cure("run the map on more machines", code, 0.0, wait, basis)
         return
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"the map is divided among {count_cores(view)} cores and overlaps the "
         "rest of the step; no gain if the cores are busy"
     )
-    yield Cure("run its map in processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
+    yield Cure("run the map in processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
 
 
 def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:

@@ -136,7 +136,7 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
         cures=(
             Cure("let the loader page-lock its batches", code, low, high, PINNING_BASIS, page_lock_copies(view, site)),
             Cure(
-                "use a feed, which prefetches them",
+                "use a feed, which page-locks and prefetches batches",
                 feed_code(view, "torch"),
                 low,
                 high,

@@ -114,21 +114,21 @@ def _cure_texts(view: CaptureView, site: CallSite) -> Iterator[tuple[str, str]]:
     """Yield title and code of each cure."""
     title, framework = "prefetch rows, several at a time", feed_framework(view, site.api)
     if site.api == SESSION:
-        yield title, f"{_TF_DATA}\n{GRAPH_ITERATOR_CODE}"
+        yield title, f"{_TF_DATA_CODE}\n{GRAPH_ITERATOR_CODE}"
         return
     if framework in _PREFETCH_CODE:
         yield title, _PREFETCH_CODE[framework]
-    yield "let a feed prefetch them", _FEED_CODE.format(framework)
+    yield "let a feed prefetch batches", _FEED_CODE.format(framework)
 
 
 _FEED_CODE = 'import forebay as fb\nfeed = fb.from_source(rows).batch(256).feed("{}")   # rows[i] loads one row'
-_TF_DATA = (
+_TF_DATA_CODE = (
     "load_row = lambda i: tf.py_function(load, [i], [tf.float32, tf.int32])\n"
     "dataset = tf.data.Dataset.range(len(rows)).map(load_row, num_parallel_calls=tf.data.AUTOTUNE)\n"
     "dataset = dataset.batch(256).prefetch(tf.data.AUTOTUNE)"
 )
 _PREFETCH_CODE = {
-    "tensorflow": _TF_DATA,
-    "keras": _TF_DATA,
+    "tensorflow": _TF_DATA_CODE,
+    "keras": _TF_DATA_CODE,
     "torch": "loader = DataLoader(rows, batch_size=256, num_workers=4, pin_memory=True)   # rows[i] loads one row",
 }

@@ -13,7 +13,7 @@ __all__ = ["examine"]
 MOST_USED_SHARE = 0.9  # of the memory at its peak; the torch profiler uses the same limit
 FEWEST_STEPS_LEFT = 100_000  # steps until memory is full; a run of a few hours has this many
 
-_LESS_CODE = {
+_LESS_MEMORY_CODE = {
     "torch": "with torch.autocast('cuda', dtype=torch.bfloat16): ...   # or torch.utils.checkpoint",
     "tensorflow": "keras.mixed_precision.set_global_policy('mixed_bfloat16')   # or use a smaller batch",
     "jax": "block = jax.checkpoint(block)   # recomputes activations instead of storing them; or use a smaller batch",
@@ -30,7 +30,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     levels = [level for level in memory_levels(view) if level.place != PAGE_LOCKED]
     for level in levels or _levels_at_end(view):
         where = "The host" if level.place == HOST else f"{level.place} of {level.framework}"
-        code = _MAPPED_FILES_CODE if level.place == HOST else _LESS_CODE.get(level.framework or "", "batch //= 2")
+        code = (
+            _MAPPED_FILES_CODE if level.place == HOST else _LESS_MEMORY_CODE.get(level.framework or "", "batch //= 2")
+        )
         if level.share > MOST_USED_SHARE:
             yield _full_finding(where, level, code)
         elif level.growth_nbytes and _steps_left(level) < FEWEST_STEPS_LEFT:

@@ -31,7 +31,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     if site.kind is EventKind.RUN and not any(site.values("first")):
         return False
     causes = _CAUSES.get(site.kind, frozenset())
-    builds = [build for build in view.sites_of(EventKind.BUILD) if _is_repeated(build) and _object(build) in causes]
+    builds = [
+        build for build in view.sites_of(EventKind.BUILD) if _is_repeated(build) and _built_object(build) in causes
+    ]
     return sum(len(build.events) for build in builds) >= len(site.events) / 2
 
 
@@ -40,15 +42,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
     The later work of one kind counts only once, for the first build site that causes it.
     """
-    builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _object(build) != MODEL)
+    builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
     later = {kind: [e for site in sites_for(view, "rebuilt", kind) for e in site.events] for kind in _CAUSES}
-    loaders = [build for build in builds if _object(build) in PIPELINES - {ITERATOR}]
+    loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
-        if _object(build) == ITERATOR and loaders:
+        if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        later_events = next((later.pop(kind) for kind in [*later] if _object(build) in _CAUSES[kind]), [])
+        later_events = next((later.pop(kind) for kind in [*later] if _built_object(build) in _CAUSES[kind]), [])
         if build in loaders[:1]:
-            later_events += [event for other in builds if _object(other) == ITERATOR for event in other.events]
+            later_events += [event for other in builds if _built_object(other) == ITERATOR for event in other.events]
         yield _finding(view, build, later_events)
 
 
@@ -60,10 +62,10 @@ def _finding(view: CaptureView, site: CallSite, later_events: list[LedgerEvent])
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
     basis = "at least the measured time to build it, at most also the work that follows from it"
-    low = cost if _object(site) in FUNCTIONS else min(building, cost)
+    low = cost if _built_object(site) in FUNCTIONS else min(building, cost)
     return Finding(
         rule="rebuilt",
-        title=f"{site.api} builds a new {_object(site)} {times}",
+        title=f"{site.api} builds a new {_built_object(site)} {times}",
         line=site.line,
         seconds=cost,
         cures=(Cure(*_cure(view, site), low, cost, basis, remove_calls(view, site)),),
@@ -87,22 +89,22 @@ def _is_repeated(build: CallSite) -> bool:
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     """Return title and code of the cure."""
     framework = framework_of(view, site.api)
-    if _object(site) == ITERATOR and site.api in _BATCH_CODE:
+    if _built_object(site) == ITERATOR and site.api in _BATCH_CODE:
         return "call the model directly, which needs no pipeline", _BATCH_CODE[site.api]
-    if _object(site) == ITERATOR and framework == "keras":
+    if _built_object(site) == ITERATOR and framework == "keras":
         return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not one `fit` per part"
-    if _object(site) == ITERATOR and framework == "tensorflow":
+    if _built_object(site) == ITERATOR and framework == "tensorflow":
         return (
             "keep one iterator",
             "for batch in dataset.repeat(): ...   # not next(iter(dataset)) every step",
         )
-    if _object(site) == ITERATOR:
+    if _built_object(site) == ITERATOR:
         loader = "loader = DataLoader(..., num_workers=4, persistent_workers=True)   # workers survive an epoch"
         return (
             "start workers once and keep the iterator",
             f"{loader}\nfor batch in loader: ...   # not next(iter(loader)) every step",
         )
-    line = source_text(site.line, f"{_object(site).lower()} = {site.api}(...)")
+    line = source_text(site.line, f"{_built_object(site).lower()} = {site.api}(...)")
     return (
         "build it once, before the loop",
         f"{line}   # before the loop\nfor step in range(steps): ...   # uses it",
@@ -115,6 +117,6 @@ _BATCH_CODE = {
 }
 
 
-def _object(site: CallSite) -> str:
+def _built_object(site: CallSite) -> str:
     """Return the name of the object that a site builds, such as "Dataset"."""
     return str(next((name for name in site.values("what") if name), "object"))

@@ -25,7 +25,7 @@ _EAGER_SETTINGS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a disabled compilation explains operations, or too many threads a wait for input."""
+    """Whether disabled compilation or too many threads explain the time of the site."""
     if site.kind is EventKind.OPS:
         return any(facts.get(name) for facts in view.frameworks.values() for name in _EAGER_SETTINGS)
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0

@@ -59,7 +59,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
             narrow_dtype(view, site, share),
         ),
         Cure(
-            "convert it, and let a feed prefetch it",
+            "convert the array once, and let a feed prefetch it",
             f"{narrow_code}\n{feed_code(view, feed_framework(view, site.api))}",
             low,
             min(cost, excess + high),
@@ -71,7 +71,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
 
 
 def _bits(site: CallSite) -> tuple[int, int] | None:
-    """Return the present and the sufficient bits per number; None if equal."""
+    """Return the present and the sufficient bits per number, or None."""
     for event in site.events:
         detail = event.detail or {}
         before, after = dtype_bits(detail.get("from_dtype")), dtype_bits(detail.get("dtype"))

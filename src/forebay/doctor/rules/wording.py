@@ -42,7 +42,7 @@ def calls_per_step(site: CallSite) -> float:
 def frequency(site: CallSite) -> str:
     """Return a phrase such as "3 times per step" or "in 40 % of steps"."""
     count = calls_per_step(site)
-    if count >= 1.5:
+    if count >= 1.5:  # rounds to 2
         return f"{count:.0f} times per step"
     return "every step" if count >= 0.95 else f"in {format_percent(count)} of steps"
 
