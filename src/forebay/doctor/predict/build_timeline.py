@@ -65,8 +65,8 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
     ]
     loop_calls = find_calls(device_view, steps)
     queued = (index for call in loop_calls.calls for index in call.queued_operations)
-    numbers = {index: number for number, index in enumerate(queued)}  # index in the device view: index in the timeline
-    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)
+    numbers = {index: number for number, index in enumerate(queued)}  # index in the device view -> in the timeline
+    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # also of omitted steps
     remaining_calls, actions = deque(loop_calls.calls), []
     for intervals in steps:
         actions += [*_actions(intervals, remaining_calls, loop_calls, known_numbers), HostAction(0.0, ends_step=True)]
@@ -152,7 +152,7 @@ def _call_actions(
 def _operations(
     device_view: DeviceView, loop_calls: LoopCalls, numbers: dict[int, int], known_numbers: dict[int, int]
 ) -> Iterator[DeviceOperation]:
-    """Yield the operations with their dependencies and latencies."""
+    """Yield the operations in the order of `numbers`, with their dependencies and latencies."""
     count = len(device_view.operations)
     releases = {} if device_view.lags_behind else find_releases(device_view.operations, loop_calls.queue_times)
     gaps = stream_gaps(device_view.operations, loop_calls.queue_times)

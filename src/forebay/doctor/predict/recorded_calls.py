@@ -55,8 +55,8 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
         for index in np.flatnonzero(device_view.call_of >= 0).tolist()
         if _is_queued_by_call(device_view, index, is_own)
     ]
-    queues_any = np.isin(np.arange(len(calls)), device_view.call_of[operation_indices])
-    is_in_loop, launches = (loop.indices_at(starts) >= 0) & (is_own | queues_any), device_view.is_launch
+    has_operations = np.isin(np.arange(len(calls)), device_view.call_of[operation_indices])
+    is_in_loop, launches = (loop.indices_at(starts) >= 0) & (is_own | has_operations), device_view.is_launch
     cuda_calls = {
         index: CudaCall(
             int(starts[index]), int(ends[index] if is_own[index] else starts[index]), launches=launches[index]
@@ -69,8 +69,8 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
         queues_last = is_own[call_index] and not is_blocking[index]  # queueing is the last work of the call
         latest = min(ends[call_index], loop_calls.start_times[index])
         loop_calls.queue_times[index] = latest if queues_last else starts[call_index]
-    others = [index for index in operation_indices if not is_own[device_view.call_of[index]]]
-    _order_by_stream(device_view, loop_calls.queue_times, others)
+    of_other_threads = [index for index in operation_indices if not is_own[device_view.call_of[index]]]
+    _order_by_stream(device_view, loop_calls.queue_times, of_other_threads)
     for index in operation_indices:
         call_index = int(device_view.call_of[index])
         if call_index not in cuda_calls:
@@ -88,16 +88,17 @@ def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indice
     """Delay queueing times so that they follow the order of execution on each stream."""
     indices, streams = np.array(operation_indices, np.int64), device_view.operations["stream"]
     for stream in np.unique(streams[indices]):
-        own = indices[streams[indices] == stream]
-        own = own[np.argsort(device_view.operations["start"][own], kind="stable")]
-        latest = np.maximum.accumulate(queue_times[own])
-        queue_times[own] = np.where(latest > queue_times[own], latest + 1, latest)
+        selected = indices[streams[indices] == stream]
+        selected = selected[np.argsort(device_view.operations["start"][selected], kind="stable")]
+        latest = np.maximum.accumulate(queue_times[selected])
+        queue_times[selected] = np.where(latest > queue_times[selected], latest + 1, latest)
 
 
 def _is_queued_by_call(device_view: DeviceView, index: int, is_own: Any) -> bool:
     """Whether the recorded call of an operation shows when the loop queued the operation.
 
-    It does not for a copy that another thread makes for an event of the loop: the event queued the copy before.
+    If another thread makes a copy for an event of the loop, the call of that thread is later than the event, and the
+    event counts.
     """
     owner = int(device_view.event_of[index])
     if is_own[device_view.call_of[index]] or owner < 0 or device_view.events[owner].thread != device_view.thread:

@@ -59,7 +59,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
             narrow_dtype(view, site, share),
         ),
         Cure(
-            "convert the array once, and let a feed prefetch it",
+            "let a feed prefetch the converted array",
             f"{narrow_code}\n{feed_code(view, feed_framework(view, site.api))}",
             low,
             min(cost, excess + high),
