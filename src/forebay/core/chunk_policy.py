@@ -1,4 +1,4 @@
-"""How a source with chunks is shuffled: the block length, and the blocks to open together."""
+"""How to shuffle a source with chunks: block length, and number of open blocks."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class ChunkPolicy:
     notes: tuple[str, ...] = ()  # remarks about the chunks, for `explain()`
 
     def shuffle_blocks(self, length: int, max_held_nbytes: int) -> ShuffleBlocks | None:
-        """Return the blocks for a shuffle of `length` rows, or None if it needs no blocks.
+        """Return the blocks for a shuffle of `length` rows, or None.
 
         A shuffle needs no blocks if all rows fit in `max_held_nbytes` of memory, or if single rows can be read.
         """

@@ -33,7 +33,10 @@ class SlotMemory(Protocol):
 
     @property
     def host(self) -> Any:
-        """The writable buffer that slot fillers write rows to. It is a buffer object, not an ndarray."""
+        """The writable buffer that slot fillers write rows to.
+
+        It is a buffer object, not an ndarray.
+        """
         ...
 
     @property
@@ -65,7 +68,10 @@ class Engine(Protocol):
 
     @property
     def is_device(self) -> bool:
-        """Whether batches are in device memory. The device may finish work later than the host queues it."""
+        """Whether batches are in device memory.
+
+        The device may finish work later than the host queues it.
+        """
         ...
 
     @property

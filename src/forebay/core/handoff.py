@@ -29,7 +29,10 @@ class HandOff(Protocol):
         ...
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        """Return one array for each root. Each array refers to its root as long as the array lives."""
+        """Return one array for each root.
+
+        Each array refers to its root as long as the array lives.
+        """
         ...
 
     def for_device(self, index: int | None) -> "DeviceHandOff":
@@ -42,7 +45,10 @@ class HandOff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamMarker:
-    """A counter in device memory. It reaches `value` when all work queued before the marker is done."""
+    """A counter in device memory.
+
+    It reaches `value` when all work queued before the marker is done.
+    """
 
     pointer: int  # device address of the counter
     value: int

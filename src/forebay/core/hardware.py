@@ -1,4 +1,7 @@
-"""The hardware on which measured speeds depend. Its fingerprint is part of the probe's file name."""
+"""The hardware on which measured speeds depend.
+
+Its fingerprint is part of the probe's file name.
+"""
 
 import hashlib
 import os

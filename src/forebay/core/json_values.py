@@ -42,7 +42,10 @@ def from_json(kind: type[T], document: Any) -> T:
 
 
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
-    """Write a document to a file in one step. A reader sees the old or the new document, never a mix."""
+    """Write a document to a file in one step.
+
+    A reader sees the old or the new document, never a mix.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -88,7 +91,7 @@ def _parse_dataclass(kind: type[Any], value: Any, where: str) -> Any:
 
 
 def _parse_scalar(kind: Any, value: Any, where: str) -> Any:
-    """Return a string, a count (int >= 0) or a measurement (float > 0); raise ValueError otherwise."""
+    """Return a string, a count (int >= 0) or a measurement (float > 0)."""
     if kind is str and isinstance(value, str):
         return value
     if kind is int and type(value) is int and 0 <= value < _NUMBER_LIMIT:

@@ -1,7 +1,7 @@
-"""The rank of this process, as a launcher reports it: Ray Train, torchrun, JAX, TensorFlow, MPI or Slurm.
+"""The rank of this process, as its launcher reports it.
 
-This module reads ranks from frameworks that the script has imported, and from environment variables. It imports no
-framework itself.
+The launchers are Ray Train, torchrun, JAX, TensorFlow, MPI and Slurm. This module reads ranks from environment
+variables and from frameworks that the script has imported. It imports no framework itself.
 """
 
 import json

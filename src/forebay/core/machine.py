@@ -26,7 +26,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores and memory that this process may use, and names of the software and the CPU."""
+    """Cores and memory that this process may use, and names of software and CPU."""
 
     cores: int
     memory_nbytes: int

@@ -70,7 +70,7 @@ def warn_renamed(owner: str, renamed: Mapping[str, str]) -> None:
 
 
 def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
-    """Add aliases for the old names that a plug-in uses; return those names as {old: current}."""
+    """Add an alias for each old name that a plug-in uses; return {old: current}."""
     kind = type(plugin)
     renamed = {old: new for old, new in names.items() if _uses_old_name(plugin, old, new)}
     for old, new in renamed.items():
@@ -81,12 +81,12 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
-    """Return whether a plug-in defines only the old name, or defines the old name in a more derived class."""
+    """Return whether a plug-in defines only the old name, or overrides it in a subclass."""
     if not hasattr(plugin, old):
         return False
     return not hasattr(plugin, new) or _depth(type(plugin), old) < _depth(type(plugin), new)
 
 
 def _depth(kind: type, name: str) -> int:
-    """Return the position in the method resolution order of the first class that defines a name."""
+    """Return the index in `kind.__mro__` of the first class that defines a name."""
     return next((depth for depth, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__))

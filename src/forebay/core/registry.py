@@ -117,7 +117,7 @@ def load_hand_off(name: str) -> Any:
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return the adapter class of a trainer such as Keras; None if `name` is not a trainer."""
+    """Return the adapter class of a trainer such as Keras, or None for other names."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 

@@ -1,4 +1,4 @@
-"""Row numbers of a request, and functions that split them at boundaries of files, chunks and segments."""
+"""Row numbers of a request, and functions that split them at boundaries."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tupl
 
 
 def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
-    """Split a request into runs of rows from the same part; yield each part and its positions.
+    """Split a request into runs of one part; yield each part and its positions.
 
     `parts[i]` is the part of row `i` of the request, as returned by `find_parts`. If `parts` is sorted, each part has
     one run.

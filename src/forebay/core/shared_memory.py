@@ -104,7 +104,7 @@ class SharedBlock:
 
 
 def _create_unnamed(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
-    """Create a memfd; return its /proc path, its memory, and a function that closes the descriptor."""
+    """Create a memfd; return its /proc path, its memory, and a function that closes it."""
     descriptor = os.memfd_create("forebay")
     try:
         os.ftruncate(descriptor, nbytes)

@@ -172,14 +172,14 @@ class AbstractSource(PipelineInput):
         return []
 
     def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
-        """Return the memory extents of each leaf, or an empty list if the rows have none.
+        """Return the memory extents of each leaf, or an empty list if there are none.
 
         A device reads rows from these extents, so the bytes of a row must be contiguous and in native byte order.
         """
         return []
 
     def file_extents(self) -> Sequence[Sequence[FileExtent]]:
-        """Return the file extents of each leaf, or an empty list if the rows have none.
+        """Return the file extents of each leaf, or an empty list if there are none.
 
         Forebay reads these extents without the page cache (`sources/direct`).
         """

@@ -43,7 +43,9 @@ HOST_ALIGNMENT = 64  # bytes; with a smaller alignment, TensorFlow aborts the pr
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one leaf of a row. None in the shape stands for a variable length.
+    """Shape and dtype of one leaf of a row.
+
+    None in the shape stands for a variable length.
 
     >>> ArraySpec((32, 32, 3), "uint8").nbytes
     3072
@@ -114,7 +116,7 @@ class Structure:
         return self.builder()(leaves)
 
     def builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a function that builds the tree from leaves, fast enough for one call per batch."""
+        """Return a fast function that builds the tree from leaves, for every batch."""
         if self.kind is None:
             return _first_leaf
         build_level = self._level_builder()
@@ -245,7 +247,9 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_nbytes(amount: int | str, name: str) -> int:
-    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB". `name` is for the error message.
+    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB".
+
+    `name` is for the error message.
 
     >>> parse_nbytes("64MiB", "host_bytes")
     67108864
@@ -281,7 +285,7 @@ def _flatten_level(kind: type[Any], keys: tuple[Any, ...], items: Sequence[Any])
 
 
 def _subtrees_in_order(structure: Structure, tree: Tree) -> list[Any]:
-    """Return the direct subtrees of a tree, in the order of the keys of the structure."""
+    """Return the direct subtrees of a tree, in the order of `structure.keys`."""
     if isinstance(tree, Mapping) and structure.kind is dict:
         if set(tree) != set(structure.keys):
             raise SpecError(f"expected the fields {list(structure.keys)}, got {list(tree)}.")

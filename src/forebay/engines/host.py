@@ -1,4 +1,7 @@
-"""The host engine. The consumer reads a batch in the slot that was filled, without a copy."""
+"""The host engine.
+
+The consumer reads a batch in the slot that was filled, without a copy.
+"""
 
 import mmap
 from collections.abc import Sequence
@@ -12,7 +15,10 @@ __all__ = ["HostEngine", "HostMemory"]
 
 
 class HostMemory:
-    """The memory of one slot. It is page-aligned, and shared with worker processes if they fill slots."""
+    """The memory of one slot.
+
+    It is page-aligned, and shared with worker processes if they fill slots.
+    """
 
     __slots__ = ("block", "host")
 
@@ -30,7 +36,10 @@ class HostMemory:
 
 
 class HostEngine:
-    """An engine without copies. The memory of a slot is freed when the last array that uses it is gone."""
+    """An engine without copies.
+
+    The memory of a slot is freed when the last array that uses it is gone.
+    """
 
     name = "cpu"
     alignment = HOST_ALIGNMENT
@@ -59,7 +68,7 @@ class HostEngine:
         """Do nothing; every thread may read the slot."""
 
     def reclaim(self, memories: Sequence[HostMemory]) -> bool:
-        """Return True: a consumer on the host has finished its work with a batch when it drops the batch."""
+        """Return True: a host consumer drops a batch only after its work is done."""
         return True
 
     def close_slot(self, memory: HostMemory) -> None:

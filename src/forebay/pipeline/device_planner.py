@@ -16,7 +16,7 @@ STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
-    """Return the plan of a feed whose rows the device pulls, or None if they must be staged."""
+    """Return the plan if the device pulls the rows, or None if they are staged."""
     if plan_input.device is None:
         return None
     transport = choose_transport(

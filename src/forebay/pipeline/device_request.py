@@ -1,4 +1,4 @@
-"""The device part of a request: the rows that the device pulls, and the transforms that it runs."""
+"""The device part of a request: pulled rows and device transforms."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,7 +64,7 @@ def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
 
 
 def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
-    """Return the memory extents of each leaf, or an empty list if the rows have none."""
+    """Return the memory extents of each leaf, or an empty list if there are none."""
     return pipeline.source.memory_extents() if isinstance(pipeline.source, AbstractSource) else []
 
 
@@ -125,7 +125,7 @@ def split_transforms(
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return the specs after the device transforms, or None if only a device map determines them."""
+    """Return the specs after the device transforms, or None if there is a device map."""
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:

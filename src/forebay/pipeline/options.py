@@ -10,7 +10,7 @@ __all__ = ["FeedOptions"]
 
 @dataclass(frozen=True)  # no slots, because signatures read the defaults as class attributes
 class FeedOptions:
-    """The framework and the device that receive batches, and how much memory a feed may use."""
+    """The framework and device that receive batches, and memory limits of a feed."""
 
     to: str = "numpy"  # the framework
     device: str | Engine = "auto"  # "auto", "cpu", "cuda", "cuda:1", or an engine

@@ -74,8 +74,7 @@ class Pipeline:
     ) -> Self:
         """Shuffle the rows, with a different random order in each epoch.
 
-        By default the shuffle is exact: any row can appear at any position. The order depends only on `seed` and the
-        epoch.
+        By default the shuffle is exact: any row can appear at any position. It depends only on `seed` and the epoch.
 
         If the data is larger than RAM, a block shuffle reads it faster. `block=4096` reads blocks of 4096 rows in
         random order and mixes the rows of several open blocks. `mix` sets the number of open blocks, or
@@ -212,10 +211,11 @@ class Pipeline:
         device_bytes: int | str | None = FeedOptions.device_bytes,
         **fields: Any,
     ) -> "Feed":
-        """Start a feed and return it. A feed is an iterable over batches, as arrays of a framework.
+        """Start a feed and return it.
 
-        `to` is `"numpy"`, `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each
-        iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
+        A feed is an iterable over batches, as arrays of a framework. `to` is `"numpy"`, `"torch"`, `"jax"`,
+        `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each iteration over the feed is the next epoch.
+        Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"` or `"cuda:1"`. `"auto"` selects a GPU if there is one, else the CPU.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
@@ -280,9 +280,9 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the rows and their order. A state resumes only on a pipeline with an equal fingerprint.
+        """A hash of the rows and their order, without batch size, shards and transforms.
 
-        Batch size, shards and transforms are not part of the fingerprint.
+        A state resumes only on a pipeline with an equal fingerprint.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
@@ -341,7 +341,7 @@ def _check_count(count: Any, name: str) -> int:
 
 
 def _check_number(number: Any, name: str) -> int:
-    """Return a Python or NumPy integer as int, or raise PipelineError. A bool is not an integer here."""
+    """Return an integer as int. Raise PipelineError for a bool or another type."""
     try:
         if not isinstance(number, bool):
             return operator.index(number)

@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Upper limit of the host memory that the feed uses, in bytes, not counting the source."""
+        """Bytes of host memory that the feed uses at most, not counting the source."""
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 
     @property

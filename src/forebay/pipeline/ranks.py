@@ -23,7 +23,7 @@ class Rank:
 
 
 def detect_rank() -> Rank:
-    """Return the rank that the launchers report, or rank 0 of 1 if none reports a rank.
+    """Return the rank that launchers report, or rank 0 of 1 without a report.
 
     Raise PipelineError if two launchers report different ranks.
     """
@@ -39,7 +39,7 @@ def detect_rank() -> Rank:
 
 
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
-    """Raise PipelineError if some ranks would have no row in the last step from `position` on.
+    """Raise PipelineError if some ranks would have no row in the last step.
 
     The other ranks would wait for them forever.
     """

@@ -1,4 +1,4 @@
-"""The Ray part of a request: the number of Ray workers, and how rows reach them."""
+"""The Ray part of a request: number of Ray workers, and how rows reach them."""
 
 from forebay.core.source import AbstractSource, AbstractStream, PipelineInput
 from forebay.core.spec import format_nbytes

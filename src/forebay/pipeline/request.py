@@ -147,7 +147,7 @@ def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPla
 
 
 def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
-    """Return the decisions made before planning: the order, the rank, and how the source is read."""
+    """Return the decisions made before planning: order, rank, and how rows are read."""
     decisions = [_order_decision(pipeline)]
     if isinstance(pipeline.rank, Rank):
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))

@@ -59,7 +59,10 @@ def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> Transfor
 
 
 def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
-    """Return the transforms. Each map on rows gets the value of `batch(pad=...)`, to pad its results."""
+    """Return the transforms.
+
+    Each map on rows gets the value of `batch(pad=...)`, to pad its results.
+    """
     pad = pipeline.batching.pad if pipeline.batching else None
     return tuple(
         replace(transform, pad=pad) if isinstance(transform, Map) and transform.by_row else transform

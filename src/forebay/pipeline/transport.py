@@ -1,4 +1,4 @@
-"""The choice of how rows reach a device: transport, pull methods, group size and number of slots.
+"""The transport of rows to a device: resident, pull or stage.
 
     resident   the rows fit on the device: Forebay uploads them once, then the device gathers every batch
     pull       the rows are in host memory that can be page-locked: the device reads them from there
@@ -150,7 +150,7 @@ def choose_transport(
 def _slot_nbytes(
     device: DeviceInput, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], batch_rows: int
 ) -> Callable[[int], int]:
-    """Return a function that computes the bytes of a slot from the number of its batches.
+    """Return a function that computes the bytes of a slot with n batches.
 
     A slot contains the rows, the 64-bit rows of leaves that a kernel narrows, and the tables for the kernels.
     """

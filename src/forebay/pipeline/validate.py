@@ -29,7 +29,7 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 
 
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
-    """Raise PipelineError if the target is the CPU, but an option or a transform needs a device."""
+    """For a CPU target, raise PipelineError if an option or a transform needs a device."""
     if target.device_handoff is not None:
         return
     if resident == "always":
@@ -44,7 +44,7 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline, with variable lengths in the specs of a stream whose batches are padded.
+    """Return the pipeline, with variable lengths in the specs of a padded stream.
 
     Raise PipelineError if rows may differ in length but are not padded.
     """

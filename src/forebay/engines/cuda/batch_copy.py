@@ -46,7 +46,10 @@ class BatchCopy:
 
 
 class _CopyAttributes(ctypes.Structure):
-    """The C struct CUmemcpyAttributes. Forebay sets only the access order, no location hints and no flags."""
+    """The C struct CUmemcpyAttributes.
+
+    Forebay sets only the access order, no location hints and no flags.
+    """
 
     _fields_ = (
         ("order", ctypes.c_int),

@@ -86,7 +86,7 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies at the boundaries of page-locks, because the driver refuses a copy across a boundary."""
+    """Split copies at page-lock boundaries, because the driver refuses a copy across them."""
     if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths
@@ -110,7 +110,10 @@ def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: An
 
 
 def _split_copy(source: int, target: int, ends: list[int]) -> list[tuple[int, int, int]]:
-    """Return source, target and length of the parts of a copy. `ends` are the source addresses where they end."""
+    """Return source, target and length of the parts of a copy.
+
+    `ends` are the source addresses where they end.
+    """
     parts = []
     for end in ends:
         parts.append((source, target, end - source))

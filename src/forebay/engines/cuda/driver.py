@@ -1,8 +1,8 @@
-"""Devices, streams, events and kernels of the CUDA driver. An error of the driver raises `DeviceError`.
+"""Devices, streams, events and kernels of the CUDA driver.
 
-The user's code may be capturing a CUDA graph, on this thread or another. `with device:` makes the device's context
-current and sets the thread's capture mode to relaxed; it restores both at the end. In any other capture mode, a query
-of an event would invalidate a capture in progress.
+An error of the driver raises `DeviceError`. The user's code may be capturing a CUDA graph, on this thread or another.
+`with device:` makes the device's context current and sets the thread's capture mode to relaxed; it restores both at the
+end. In any other capture mode, a query of an event would invalidate a capture in progress.
 """
 
 import ctypes
@@ -67,7 +67,10 @@ class Device:
             self._calls.pop_context(ctypes.addressof(state.setdefault("popped", ctypes.c_void_p())))
 
     def make_current(self) -> None:
-        """Enter `with device:` on a thread of Forebay and never leave it. Later `with device:` blocks are fast."""
+        """Enter `with device:` on a thread of Forebay and never leave it.
+
+        Later `with device:` blocks are fast.
+        """
         self.__enter__()
 
     @property
@@ -150,7 +153,10 @@ class Kernel:
         self._name, self._calls = name, fast_driver_calls()
 
     def launch(self, stream: "Stream | int", job: ctypes.Structure, *, blocks: int, threads: int) -> None:
-        """Queue the kernel on a stream. The driver copies the struct `job` before this method returns."""
+        """Queue the kernel on a stream.
+
+        The driver copies the struct `job` before this method returns.
+        """
         arguments = ctypes.c_void_p(ctypes.addressof(job))
         handle = stream if isinstance(stream, int) else stream.handle
         code = self._calls.launch_kernel(
@@ -223,7 +229,10 @@ class Stream:
             raise cuda_error(code, f"copying {nbytes} bytes to the device")
 
     def upload_pageable(self, target: int, source: int, nbytes: int) -> None:
-        """Queue a copy from memory that is not page-locked. The driver may block, so this releases the GIL."""
+        """Queue a copy from memory that is not page-locked.
+
+        The driver may block, so this releases the GIL.
+        """
         check_result(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
 
     def download(self, target: int, source: int, nbytes: int) -> None:

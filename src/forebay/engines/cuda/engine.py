@@ -142,7 +142,7 @@ class CudaEngine:
             memory.wait_for_arrival()
 
     def _limit_run_ahead(self) -> None:
-        """Block the consumer until the device has finished the work for all groups except the latest.
+        """Block until the device has finished the work for all groups except the latest.
 
         The consumer queues work without waiting, and queued work keeps its batches. Without a limit, the feed would
         allocate a new slot for every queued group.
@@ -184,7 +184,7 @@ class CudaEngine:
     def _order_behind_consumer(
         self, memories: Sequence[CudaMemory], streams: Sequence[int | None]
     ) -> StreamMarker | None:
-        """Record the events, or queue the marker, for which the next fill of these slots waits.
+        """Record the events or the marker for which the next fill of these slots waits.
 
         Return the marker, or None if the framework exposes its streams.
         """

@@ -1,4 +1,4 @@
-"""Device memory that the kernels of one slot need: extent tables, row numbers, and the order of reads."""
+"""Device memory for the kernels of one slot: extent tables, row numbers, read order."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +17,7 @@ EXTENT_NBYTES = 24  # bytes of one entry of an extent table: three int64
 
 
 class KernelWorkspace:
-    """Device memory for the kernels of one slot, with a page-locked host buffer from which it is uploaded.
+    """Device memory for the kernels of one slot, and a page-locked buffer for uploads.
 
     The device memory contains these arrays one after the other: the extent table of each leaf; `rows`, the row numbers;
     `order`, the order in which a kernel reads the rows; `starts`, the counters of the sort kernels.

@@ -33,7 +33,10 @@ _TensorHead = ctypes.c_uint64 * 2
 
 
 class ShadowArray(mmap.mmap):
-    """Reserved address space that stands for device memory. It keeps the owner of that memory alive."""
+    """Reserved address space that stands for device memory.
+
+    It keeps the owner of that memory alive.
+    """
 
     owner: Any
 
@@ -107,7 +110,7 @@ class DeviceRoot:
 
 
 class CudaMemory:
-    """Device memory and host buffer of one slot, with the events that order fills and the consumer's work."""
+    """Device memory, host buffer, and events of one slot."""
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
@@ -132,7 +135,10 @@ class CudaMemory:
 
     @property
     def host(self) -> Any:
-        """The host buffer, allocated at first use. A slot into which the device pulls rows needs none."""
+        """The host buffer, allocated at first use.
+
+        A slot into which the device pulls rows needs none.
+        """
         return self._host.buffer
 
     @property
@@ -157,9 +163,10 @@ class CudaMemory:
 
     @property
     def owner(self) -> Any:
-        """The owner of the device memory. It lives as long as any batch of the slot, even after `close()`.
+        """The owner of the device memory.
 
-        None if no batch refers to the slot after `close()`.
+        It lives as long as any batch of the slot, even after `close()`. None if no batch refers to the slot after
+        `close()`.
         """
         shadow = self._shadow_ref()
         return None if shadow is None else shadow.owner
@@ -187,9 +194,9 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Record an event on each stream of the consumer, whose queued work may still read the slot.
+        """Record an event on each stream of the consumer. The next fill waits for it.
 
-        The next fill waits for these events.
+        The work queued on these streams may still read the slot.
         """
         while len(self._release_events) < len(streams):
             self._release_events.append(Event(self.device))
@@ -198,7 +205,7 @@ class CudaMemory:
         self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Make the slot's stream wait for the work that the consumer queued before it dropped the slot."""
+        """Make the slot's stream wait for the events of `record_release`, or for the marker."""
         if self.release_marker is not None:
             self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
         for event in self._release_events[: self._release_count]:
@@ -206,7 +213,10 @@ class CudaMemory:
         self.release_marker, self._release_count = None, 0
 
     def close(self) -> None:
-        """Release the host buffer and the events. The device memory stays allocated until the last batch is gone."""
+        """Release the host buffer and the events.
+
+        The device memory stays allocated until the last batch is gone.
+        """
         if self.in_flight:
             with self.device:
                 self.arrival_event.wait()

@@ -107,7 +107,7 @@ class PageLocks:
                 self._drop_users(to_release)
 
     def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
-        """Split a range into known locked ranges and the gaps between them, in the order of addresses."""
+        """Split a range into known locked ranges and gaps, in the order of addresses."""
         parts: list[tuple[int, int, _LockedRange | None]] = []
         for known in [known for known in self._ranges if known.start < stop and start < known.stop]:
             if start < known.start:

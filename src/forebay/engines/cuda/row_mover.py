@@ -112,7 +112,10 @@ class _SortJob(ctypes.Structure):
 
 
 class PermutedRows(Protocol):
-    """Row numbers that the device can compute: a permutation at positions first, first + step, ..."""
+    """Row numbers that the device can compute.
+
+    They are the values of a permutation at the positions first, first + step, ...
+    """
 
     @property
     def permutation_params(self) -> Any:
@@ -137,7 +140,10 @@ class LeafGather:
 
 
 class RowMover:
-    """Moves rows into slots of one device. Several threads may use it, each for another slot."""
+    """Moves rows into slots of one device.
+
+    Several threads may use it, each for another slot.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -151,13 +157,16 @@ class RowMover:
 
     @property
     def can_batch_copies(self) -> bool:
-        """Whether the driver accepts many DMAs in one call. Otherwise one DMA per row is slow."""
+        """Whether the driver accepts many DMAs in one call.
+
+        Otherwise one DMA per row is slow.
+        """
         return self._batch_copy.is_single_call
 
     def upload_run(
         self, stream: Stream, extents: RowExtents, rows: slice, destination: Destination, boundaries: Any
     ) -> None:
-        """Copy consecutive rows with one DMA for each part that is contiguous in source and destination.
+        """Copy consecutive rows, with one DMA for each contiguous part.
 
         `boundaries` are addresses of page-lock boundaries, which no copy may cross.
         """
@@ -243,7 +252,7 @@ class RowMover:
     def narrow_rows(
         self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
     ) -> None:
-        """Convert contiguous rows of 64-bit numbers in the buffer `arrived` to 32 bits, into the slot."""
+        """Convert 64-bit numbers in the buffer `arrived` to 32 bits, into the slot."""
         row_numbers = destination.row_nbytes // 4  # numbers per row
         job = _NarrowJob(
             arrived.pointer,

@@ -31,7 +31,10 @@ class _NarrowedLeaf:
 
 
 class Narrowing:
-    """Converts the leaves of a feed that the framework holds in 32 bits. Most feeds have no such leaf."""
+    """Converts the leaves of a feed that the framework holds in 32 bits.
+
+    Most feeds have no such leaf.
+    """
 
     def __init__(
         self,
@@ -55,10 +58,10 @@ class Narrowing:
         return not self._leaves or bool(memory.narrowing_buffers)
 
     def allocate_buffers(self, memory: CudaMemory, layout: Layout) -> bool:
-        """Allocate the 64-bit buffers of a slot, unless it has them or needs none. This may block.
+        """Allocate the 64-bit buffers of a slot, unless it has them or needs none.
 
-        Return False if the device has no memory for them. The first failure is reported as a fallback. After it, this
-        method does not try again.
+        This may block. Return False if the device has no memory for them. The first failure is reported as a fallback.
+        After it, this method does not try again.
         """
         if self.is_ready(memory) or self._is_out_of_memory:
             return self.is_ready(memory)
@@ -79,7 +82,7 @@ class Narrowing:
     def arrival_destination(
         self, memory: CudaMemory, layout: Layout, number: int, spec: ArraySpec
     ) -> Destination | None:
-        """Return the 64-bit buffer of a leaf, or None if its rows are pulled straight into the slot."""
+        """Return the 64-bit buffer of a leaf, or None if the leaf is not narrowed."""
         if number not in memory.narrowing_buffers:
             return None
         pointer, _ = memory.narrowing_buffers[number]

@@ -1,8 +1,8 @@
-"""Page-locked copies of the rows at the edges of an array: on its first and its last memory page.
+"""Page-locked copies of the rows at the edges of an array.
 
-Other data may be on the same pages, so Forebay does not page-lock them. Before every fill, Forebay copies the rows on
-these pages to its own page-locked memory, because the user may have changed them. There are few such rows, except in
-arrays of a few pages.
+The edges are the first and the last memory page. Other data may be on the same pages, so Forebay does not page-lock
+them. Before every fill, Forebay copies the rows on these pages to its own page-locked memory, because the user may have
+changed them. There are few such rows, except in arrays of a few pages.
 """
 
 import ctypes
@@ -44,9 +44,9 @@ class UnlockableEdges:
         self._memory: PageLockedMemory | None = None
 
     def split(self, extent: MemoryExtent, row_nbytes: int) -> list[ExtentPart]:
-        """Split an extent into up to three parts: the first edge, the rows between, and the last edge.
+        """Split an extent into up to three parts: first edge, rows between, last edge.
 
-        Forebay copies the edges.
+        `locate` and `refresh` copy the edges.
         """
         start, stop = locked_span(extent, row_nbytes)
         first_locked = min(extent.rows, max(0, -(-(start - extent.address) // extent.stride)))
@@ -55,7 +55,7 @@ class UnlockableEdges:
         return [self._make_part(extent, row_nbytes, *part) for part in parts if part[0] < part[1]]
 
     def _make_part(self, extent: MemoryExtent, row_nbytes: int, first: int, stop: int, is_edge: bool) -> ExtentPart:
-        """Return the part with the rows `first` to `stop - 1` of an extent, and plan the copy of an edge."""
+        """Return a part of an extent. For an edge, plan its copy too."""
         address = extent.address + first * extent.stride
         part = replace(extent, first=extent.first + first, rows=stop - first, address=address)
         if not is_edge:
@@ -98,7 +98,7 @@ class UnlockableEdges:
 
 
 def locked_span(extent: MemoryExtent, row_nbytes: int) -> tuple[int, int]:
-    """Return start and end of the pages to lock, which contain only data of this extent."""
+    """Return start and end of the pages that contain only data of this extent."""
     nbytes = (extent.rows - 1) * extent.stride + row_nbytes
     if not extent.own_pages:
         return whole_pages(extent.address, nbytes)

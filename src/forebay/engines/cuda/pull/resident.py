@@ -40,9 +40,9 @@ class ResidentRows:
         publish: Callable[[RowExtents], None],
         is_stopped: Callable[[], bool],
     ) -> None:
-        """Upload the rows in steps. After each step, call `publish` with the new addresses of all rows.
+        """Upload the rows in steps.
 
-        Stop early if `is_stopped` returns True.
+        After each step, call `publish` with the new addresses of all rows. Stop early if `is_stopped` returns True.
         """
         stream, row_nbytes = self._engine.upload_stream(), self._host_extents.row_nbytes
         step = max(1, min(STEP_NBYTES // row_nbytes, STEP_ROWS))
@@ -57,7 +57,7 @@ class ResidentRows:
             publish(self._extents_with_resident(stop))
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
-        """Return extents with the first `rows` rows on the device and the others on the host."""
+        """Return the extents if the first `rows` rows are on the device."""
         host = self._host_extents
         resident = np.array([[0, self._pointer, host.row_nbytes]], np.int64)
         if rows >= host.rows:
@@ -68,7 +68,10 @@ class ResidentRows:
 
 
 class ChangeSample:
-    """Random bytes of an array's rows, to notice a change of the array. Read-only arrays are not sampled."""
+    """Random bytes of an array's rows, to notice a change of the array.
+
+    Read-only arrays are not sampled.
+    """
 
     def __init__(self, extents: Sequence[MemoryExtent], row_nbytes: int) -> None:
         self._rows = [_row_bytes(extent, row_nbytes) for extent in extents if extent.writable]

@@ -167,7 +167,10 @@ class RowLocations:
         return True
 
     def _find_extents(self) -> None:
-        """Set the host extents of every leaf. For edges of arrays, these are the addresses of copies."""
+        """Set the host extents of every leaf.
+
+        For edges of arrays, these are the addresses of copies.
+        """
         parts_by_leaf = [
             [part for extent in extents for part in self.edges.split(extent, leaf.spec.nbytes)]
             for leaf, extents in zip(self.leaves, self._extents, strict=True)
@@ -181,7 +184,10 @@ class RowLocations:
                 leaf.in_edge_copy = self.edges.contains(leaf.row_addresses)
 
     def _make_resident(self, mover: RowMover, leaf: LeafLocation) -> None:
-        """Upload the resident rows of a leaf. Stop if `begin_pass` notices that the array has changed."""
+        """Upload the resident rows of a leaf.
+
+        Stop if `begin_pass` notices that the array has changed.
+        """
         sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
         self.edges.refresh()  # after the sample, so that the sample notices every later change
 

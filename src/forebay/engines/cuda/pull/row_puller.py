@@ -44,7 +44,7 @@ class RowSet(Protocol):
         ...
 
     def device_computed_rows(self) -> PermutedRows | None:
-        """Return the parameters with which the device computes the row numbers, or None if it cannot."""
+        """Return the permutation for the device, or None if it cannot compute the numbers."""
         ...
 
 
@@ -67,7 +67,10 @@ class RowPuller:
         self._copy_lock = threading.Lock()
 
     def begin_pass(self) -> None:
-        """Stop using resident rows of arrays that have changed. The feed calls this at the start of a pass."""
+        """Stop using resident rows of arrays that have changed.
+
+        The feed calls this at the start of a pass.
+        """
         self._locations.begin_pass()
 
     @property
@@ -133,7 +136,7 @@ class RowPuller:
         self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_destination)
 
     def _arrival_destination(self, memory: CudaMemory, layout: Layout, leaf: LeafLocation) -> Destination:
-        """Return the memory into which rows of a leaf are pulled: the slot, or the buffer for narrowing."""
+        """Return the target of a pull: the slot, or the buffer of a narrowed leaf."""
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
         return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
 

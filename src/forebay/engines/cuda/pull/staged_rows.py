@@ -1,4 +1,4 @@
-"""Staging: the CPU gathers rows into page-locked buffers, and the device copies the buffers into slots."""
+"""Staging: the CPU gathers rows into page-locked buffers, which are copied to slots."""
 
 import threading
 from collections import deque
@@ -49,7 +49,10 @@ class StagedRows:
 
 
 class StagingBuffers:
-    """A pool of page-locked buffers. Each has an event that fires when the copy from the buffer is done."""
+    """A pool of page-locked buffers.
+
+    Each has an event that fires when the copy from the buffer is done.
+    """
 
     def __init__(self, device: Device, *, max_buffers: int, nbytes: int) -> None:
         self._device, self._max_buffers, self.nbytes = device, max_buffers, nbytes
@@ -58,9 +61,10 @@ class StagingBuffers:
         self._returned = threading.Condition()
 
     def take(self) -> tuple[PageLockedMemory, Event]:
-        """Return a buffer to write to. This blocks until a buffer is free and the copy from it is done.
+        """Return a buffer to write to.
 
-        Call `give_back` after the copy from the buffer is queued.
+        This blocks until a buffer is free and the copy from it is done. Call `give_back` after the copy from the buffer
+        is queued.
         """
         with self._returned:
             if not self._free and len(self._allocated) < self._max_buffers:
@@ -79,7 +83,10 @@ class StagingBuffers:
         return buffer
 
     def give_back(self, buffer: tuple[PageLockedMemory, Event], stream: Stream) -> None:
-        """Return a buffer to the pool. `stream` is the stream on which the copy from the buffer is queued."""
+        """Return a buffer to the pool.
+
+        `stream` is the stream on which the copy from the buffer is queued.
+        """
         try:
             with self._device:
                 buffer[1].record(stream)
