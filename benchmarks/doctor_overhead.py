@@ -1,4 +1,4 @@
-"""Measure how much the doctor slows a training loop, and compare this with its own estimate.
+"""Measure how much the doctor slows a training loop, compared with its own estimate.
 
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
@@ -48,7 +48,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class ProfiledLoop:
-    """A loop to profile. `make` returns its step; it is called after the hooks are installed."""
+    """A loop to profile. `make` returns its step, after the hooks are installed."""
 
     name: str
     operations: int  # per step
@@ -119,7 +119,7 @@ def measure_framework(framework: str, arguments: argparse.Namespace) -> list[Loo
 
 
 def report(results: dict[str, list[LoopResult]], arguments: argparse.Namespace) -> None:
-    """Print a table of the results per framework, and write them to the JSON file if there is one."""
+    """Print the results per framework as a table, and write the JSON file."""
     machine, versions = Machine.detect(), installed_versions()
     print(
         f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; fastest of {TURNS} turns of {TURN_SECONDS} s"
@@ -182,7 +182,7 @@ def steps_per_turn(step: Step) -> int:
 
 
 def measure_run(loop: ProfiledLoop, steps: int, clock: Clock) -> tuple[float, float | None]:
-    """Return the seconds that profiling adds to a run, and the doctor's estimate of the share per step."""
+    """Return the seconds that profiling adds to a run, and the doctor's estimate per step."""
     before = total_seconds(loop.make(), steps // 2, clock)
     session = Session()
     session.start()
@@ -225,7 +225,7 @@ def find_size(make_step: Callable[[int], Step]) -> int:
 
 
 def add_ten_times(array: Any, finish: Callable[[Any], object]) -> Step:
-    """Return a step that adds an array to itself ten times, and calls `finish` with the sum."""
+    """Return a step that adds an array ten times and calls `finish` with the sum."""
 
     def step() -> None:
         total = array

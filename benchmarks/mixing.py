@@ -38,7 +38,10 @@ def forebay_blocks(work: argparse.Namespace) -> RowNumbers:
 
 
 def forebay_small_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Use blocks of an eighth of the length, for disks that read small blocks as fast as large ones."""
+    """Use blocks of an eighth of the length.
+
+    Some disks read small blocks as fast as large ones.
+    """
     return _rows_of_feed(work, {"block": work.block // 8, "mix": _block_order(work, work.block // 8).max_open_blocks})
 
 
@@ -49,7 +52,10 @@ def tf_data(work: argparse.Namespace) -> RowNumbers:
 
 
 def tf_data_interleaved(work: argparse.Namespace) -> RowNumbers:
-    """Shuffle the order of files, interleave 16 files, and shuffle in a buffer, as users do with many files."""
+    """Shuffle files, interleave 16 of them, and shuffle their rows in a buffer.
+
+    Users of tf.data do this with many files.
+    """
     import tensorflow as tf
 
     files = tf.data.Dataset.range(0, work.rows, work.block).shuffle(work.rows // work.block, seed=work.seed)
@@ -62,7 +68,10 @@ def ray_data(work: argparse.Namespace) -> RowNumbers:
 
 
 def ray_data_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Randomize the order of blocks and shuffle in a local buffer, as the documentation of Ray Data advises."""
+    """Randomize the order of blocks and shuffle rows in a local buffer.
+
+    The documentation of Ray Data advises this.
+    """
     return _rows_of_ray(work, lambda dataset: dataset.randomize_block_order(seed=work.seed))
 
 

@@ -1,4 +1,4 @@
-"""Compare a feed of compressed `.npz` files with decompression of the same files on all cores.
+"""Compare a feed of compressed `.npz` files with plain decompression on all cores.
 
     python benchmarks/npz_inflate.py [--files 24] [--turns 5] [--json FILE]
 
@@ -92,7 +92,7 @@ def feed(folder: Path, nbytes: int, *, shuffled: bool) -> int:
 
 
 def write_files(folder: Path, files: int) -> int:
-    """Write images that compress to about 60 % of their size, and return their uncompressed bytes."""
+    """Write images that compress to about 60 %, and return their uncompressed bytes."""
     for number in range(files):
         steps = np.random.default_rng(number).integers(-2, 3, (ROWS, int(np.prod(ROW_SHAPE))), np.int8)
         image = np.cumsum(steps, axis=1, dtype=np.int8).view(np.uint8).reshape(ROWS, *ROW_SHAPE)
@@ -101,7 +101,7 @@ def write_files(folder: Path, files: int) -> int:
 
 
 def report(samples: dict[str, list[tuple[float, float]]], nbytes: int, path: str | None) -> None:
-    """Print the medians of each contender and its ratio to the ceiling; save all samples as JSON if `path` is set."""
+    """Print medians and ratios to the ceiling, and write all samples to the JSON file."""
     ceilings = [speed for speed, _ in samples[CEILING]]
     print(f"{Machine.detect().cores} cores, Python {platform.python_version()}, {nbytes >> 20} MiB; medians of turns")
     for name, turns in samples.items():

@@ -1,4 +1,4 @@
-"""Check that a feed on Ray yields every row once and in order while its workers are killed.
+"""Check that a feed on Ray yields the right rows while workers are killed.
 
     python benchmarks/ray_kills.py [--kills 100] [--cpus 2] [--nodes 2] [--every 0.5]
 
@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run an epoch on Ray while workers are killed, and compare it with an epoch in threads."""
+    """Compare an epoch on Ray, during which workers are killed, with one in threads."""
     workers = arguments.cpus * arguments.nodes
     # The epoch must take longer than all kills together, by a margin of 30 %.
     batches = int(1.3 * arguments.kills * arguments.every * workers / TASK_SECONDS)

@@ -170,7 +170,10 @@ def compare_maps(workers: int, busy_map: BusyMap, arguments: argparse.Namespace)
 
 
 def compare_empty(workers: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure the milliseconds per batch of a map that returns its input, with all workers and with one."""
+    """Measure the milliseconds per batch of a map that returns its input.
+
+    It runs once with all workers and once with one worker.
+    """
     result = {}
     for count in (workers, 1):
         batches = fb.from_arrays(make_rows(BATCH_ROWS * 2000)).batch(BATCH_ROWS)
@@ -289,7 +292,7 @@ def take_turns(contenders: dict[str, Turn], turns: int) -> dict[str, list[float]
 
 
 def compute_ratios(result: dict[str, Any], nodes: list[int]) -> dict[str, float]:
-    """Return ratios of median rows per second. The key "A beside B" means A / B."""
+    """Return ratios of median rows per second. "A beside B" means A / B."""
     ratios, medians = {}, {}
     for count in sorted(set(nodes)):
         speeds = result.get(f"map, {count} nodes", {}).get("rows_per_second")

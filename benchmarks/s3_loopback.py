@@ -166,7 +166,7 @@ def download_in_threads(
 
 
 def split_into_ranges(keys: dict[str, int]) -> list[tuple[str, int, int]]:
-    """Return key, start and stop of each byte range; `keys` contains the size of each object."""
+    """Return key, start and stop of each byte range; `keys` contains the object sizes."""
     return [
         (key, start, min(start + RANGE_NBYTES, nbytes))
         for key, nbytes in keys.items()
@@ -198,7 +198,7 @@ def options(port: int, connections: int) -> dict[str, object]:
 
 
 def upload(port: int, folder: Path, objects: int) -> dict[str, int]:
-    """Write objects to the bucket and to a folder, and return the size of each key."""
+    """Write objects to the bucket and to a folder, and return their sizes."""
     client = boto3.client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{port}",
@@ -260,7 +260,7 @@ def serve_proxy(
 
 
 def relay(client: socket.socket, upstream_port: int, folder: str | None, limit: RateLimit) -> None:
-    """Answer each request after the latency: byte ranges from the folder, everything else from the server."""
+    """Answer requests after the latency: byte ranges from the folder, others from the server."""
     # The kernel copies the bodies (sendfile, splice), so that the proxy takes little CPU time from the contenders.
     upstream = socket.create_connection(("127.0.0.1", upstream_port))
     source, target = os.pipe()
@@ -282,7 +282,7 @@ def relay(client: socket.socket, upstream_port: int, folder: str | None, limit: 
 
 
 def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: RateLimit) -> None:
-    """Send a byte range with the headers of S3, without checking `If-Match`: the objects never change."""
+    """Send a byte range like S3, but without checking `If-Match`: objects never change."""
     with path.open("rb") as file:
         lines = [
             "HTTP/1.1 206 Partial Content",
@@ -299,7 +299,7 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: 
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """Return the head of a message, with the bytes of its body that have arrived; empty at the end."""
+    """Return the head of the next message, and any bytes that follow it."""
     head = b""
     while b"\r\n\r\n" not in head:
         received = connection.recv(1 << 16)

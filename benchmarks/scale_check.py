@@ -62,7 +62,10 @@ def main() -> None:
 
 
 def make_cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
-    """Yield cases for this number of cores. Each kind has cases with a slow feed and with a slow loop."""
+    """Yield cases for this number of cores.
+
+    Each kind has cases with a slow feed and cases with a slow loop.
+    """
     yield FeedCase("process map", "process", calibrates=True)
     yield FeedCase("process map, batch 160", "process", batch_rows=160)
     for workers in (workers for workers in (2, 4, 8) if workers <= cores):
@@ -77,7 +80,7 @@ def make_cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
 
 
 def make_ray_cases(workers: int) -> Iterator[FeedCase]:
-    """Yield the calibration cases on Ray, then cases on two nodes with a fast and a slow loop."""
+    """Yield calibration cases on Ray, and cases with a fast and a slow loop."""
     yield FeedCase("ray, empty map, 2 nodes", "ray empty", workers, nodes=2, calibrates=True)
     for kind in ("ray", "ray waiting"):
         yield FeedCase(f"{kind} map, 1 node", kind, workers, nodes=1, calibrates=True)
@@ -137,7 +140,7 @@ def make_scenario(
 
 
 def report(turns: list[list[dict[str, Any]]]) -> None:
-    """Print the smallest measured and predicted time of each case, because other load can only slow a turn."""
+    """Print the smallest times of each case, because other load can only slow a turn."""
     print("| feed | loop ms | workers | slots | measured ms | predicted ms | predicted / measured |")
     print("|---|---|---|---|---|---|---|")
     errors = []

@@ -1,4 +1,4 @@
-"""The feeds that `scale_check.py` measures, and measurements of the map and the disk without a feed.
+"""The feeds that `scale_check.py` measures, and its measurements without a feed.
 
 `scale_check.py` starts this script once per case, with the case as JSON. The script prints its measurements as JSON.
 """
@@ -57,7 +57,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def ray_nodes(count: int, workers: int) -> Iterator[None]:
-    """Run a Ray cluster with this many nodes on this machine; with 0 nodes, do nothing."""
+    """Run a Ray cluster with `count` nodes on this machine; do nothing for 0."""
     if not count:
         yield
         return

@@ -31,7 +31,7 @@ def main() -> None:
 def predict_streaming(
     rows: dict[str, dict[str, float]], link_bytes_per_second: float
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the measured and the predicted seconds per batch of a loop that does not compute."""
+    """Yield the measured and the predicted seconds per batch, without compute."""
     predicted = predict_step_seconds(0.0, link_bytes_per_second)
     for label, row in rows.items():
         if label.startswith("forebay"):
@@ -39,7 +39,10 @@ def predict_streaming(
 
 
 def predict_training(rows: list[dict[str, Any]], link_bytes_per_second: float) -> Iterator[tuple[str, float, float]]:
-    """Yield the measured and the predicted seconds per step; compute takes slightly longer than the copy."""
+    """Yield the measured and the predicted seconds per step.
+
+    Computation takes slightly longer than the copy of a batch.
+    """
     for row in rows:
         columns = medians(row)
         predicted = predict_step_seconds(columns["alone"] / 1e3, link_bytes_per_second)

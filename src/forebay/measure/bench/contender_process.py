@@ -46,7 +46,10 @@ class ContenderProcess:
         self._deadline = 0.0  # time at which close() kills the process
 
     def send_request(self, request: Mapping[str, Any]) -> None:
-        """Send a request without waiting for the reply, so that several processes can set up at the same time."""
+        """Send a request without waiting for the reply.
+
+        Several processes can then set up at the same time.
+        """
         try:
             self._connection.send_bytes(json.dumps(request).encode())
         except OSError as error:
@@ -76,7 +79,7 @@ class ContenderProcess:
             self._deadline = monotonic() + SECONDS_TO_END
 
     def close(self) -> None:
-        """Wait for the end of the process; kill it and its child processes if it does not end in time."""
+        """End the process; kill it and its children if it takes too long."""
         self.stop_requests()
         try:
             self._process.wait(max(0.1, self._deadline - monotonic()))
@@ -94,7 +97,7 @@ class ContenderProcess:
         self.close()
 
     def _exit_reason(self) -> str:
-        """Wait for the end of the process, and return its exit code or signal and its last line of output."""
+        """Wait for the process; return its exit code or signal and its last output line."""
         code = self._process.wait()
         self._log.seek(0)
         last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]

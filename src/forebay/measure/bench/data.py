@@ -33,7 +33,9 @@ def open_array(work: Workload) -> np.ndarray[Any, Any]:
 
 
 def write_file(work: Workload, kind: str, folder: Path) -> Path:
-    """Write the rows to a file of the kind "npy", "npz", "sparse" or "disk", and return its path.
+    """Write the rows to a file of this kind, and return its path.
+
+    The kinds are "npy", "npz", "sparse" and "disk".
 
     A meter drops a "disk" file from the page cache. Files of the other kinds stay there.
     """
@@ -52,7 +54,7 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
 
 
 def generate_rows(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield rows from a small pool. The generator takes so little time that the loader is measured."""
+    """Yield rows from a small pool, so that the generator takes little time."""
     pool = list(_random_array(POOL_ROWS, work.shape, work.dtype))
     for row in range(work.rows):
         yield pool[row % POOL_ROWS]

@@ -1,4 +1,4 @@
-"""The highest transfer rate of the link: plain copies of page-locked memory by the CUDA driver."""
+"""The highest speed of the link: driver copies of page-locked memory."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -48,7 +48,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Return the mean seconds per block. The copy of the next block is always queued already."""
+        """Return the mean seconds per block; the next copy is always queued."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):

@@ -17,7 +17,7 @@ _GPU_PACKAGES = (
 
 
 def gpu_facts() -> dict[str, str]:
-    """Return the name of the first GPU and the CUDA version of its driver; empty without a GPU."""
+    """Return the first GPU's name and its driver's CUDA version; empty without a GPU."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

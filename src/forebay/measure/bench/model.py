@@ -1,4 +1,4 @@
-"""The data classes that describe a bench case, and functions that select cases or reduce their rows."""
+"""The data classes of a bench case, and functions that select or reduce cases."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -127,7 +127,7 @@ def with_fewer_rows(case: Case, factor: int) -> Case:
 
 
 def _with_entries(case: Case, contenders: Sequence[str]) -> Case:
-    """Return the case with the matching entries and its baseline, or without entries if none matches."""
+    """Return the case with matching entries and its baseline; without entries if none matches."""
     if not any(_matches(entry, contenders) for entry in case.entries):
         return replace(case, entries=())
     entries = tuple(entry for entry in case.entries if entry.label == case.baseline or _matches(entry, contenders))
@@ -143,7 +143,10 @@ def _searched_text(entry: Entry) -> str:
 
 
 def _check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise an error for a name that selects nothing; a case needs its full name, a contender only a part."""
+    """Raise an error for a name that selects no case or contender.
+
+    A case needs its full name. For a contender, a part of the name or label is enough.
+    """
     for name in names:
         if not any(name == text if kind == "case" else name.lower() in text for text in known):
             raise ValueError(f"no {kind} is called {name!r}. Run `forebay bench --list` to see the names.")

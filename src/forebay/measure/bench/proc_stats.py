@@ -28,7 +28,7 @@ class CpuClock:
 
 
 def used_nbytes() -> int | None:
-    """Return RssAnon + RssShmem of this process, or None if the system does not report them.
+    """Return RssAnon + RssShmem of this process; None if the system reports none.
 
     Mapped files do not count, because the kernel may drop their pages at any time.
     """
@@ -37,7 +37,7 @@ def used_nbytes() -> int | None:
 
 
 def available_nbytes() -> int | None:
-    """Return the available memory of the machine, or None if the system does not report it."""
+    """Return the machine's available memory; None if the system does not report it."""
     return _memory_fields(Path("/proc/meminfo")).get("MemAvailable")
 
 

@@ -28,7 +28,7 @@ class ResultRow:
         return median(values) if values else None
 
     def spread(self, column: str) -> float | None:
-        """Return half the difference between the largest and the smallest sample, as a share of the median."""
+        """Return half the range of the samples, as a share of their median."""
         values = self.samples.get(column)
         if not values or not median(values):
             return None
@@ -59,7 +59,7 @@ class CaseResult:
         return median(ratios) if ratios else None
 
     def measured(self, target: PerformanceTarget) -> float | None:
-        """Return the median or the ratio that the target limits; None if it was not measured."""
+        """Return the median or ratio that the target limits; None if not measured."""
         if target.over is not None:
             return self.ratio(target.of, target.over, target.column)
         row = self.row(target.of)

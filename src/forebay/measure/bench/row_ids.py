@@ -1,4 +1,4 @@
-"""Rows that contain their own row number, so that a consumer can check which rows it received.
+"""Rows that contain their row number, so that a consumer can check them.
 
 Making four gigabytes of random numbers takes longer than the measurement. Therefore the rows repeat one random block,
 and each row starts with its number. This is no advantage for any loader: no two rows share memory, and loaders do not
@@ -40,7 +40,7 @@ def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndar
 
 
 def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
-    """Check that every row of the batch equals a row of the source, and that no row occurs twice."""
+    """Check that the batch contains different rows, each equal to its source row."""
     ids = _row_ids(batch)
     if len(np.unique(ids)) != len(ids):
         raise WrongRowsError(f"a batch of {len(batch)} rows contains only {len(np.unique(ids))} different rows")
@@ -49,7 +49,10 @@ def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> Non
 
 
 def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
-    """Return the sum of the first elements of all rows, which the batches of an epoch must also have."""
+    """Return the sum of the first element of every row.
+
+    The batches of an epoch must have the same sum.
+    """
     column = source.reshape(len(source), -1)[:, 0]
     return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))
 

@@ -1,4 +1,4 @@
-"""The runner of cases: it sets up all entries of a case, then samples them in turn."""
+"""The runner: it sets up all entries of a case, then samples them in turn."""
 
 import tempfile
 import time

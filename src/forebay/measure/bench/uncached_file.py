@@ -1,4 +1,4 @@
-"""The large file of the disk cases: writing it, and dropping it from the page cache."""
+"""The large file of the disk cases, and its removal from the page cache."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ _ATTEMPTS, _PAUSE_SECONDS = 10, 0.1  # to drop the file from the page cache
 
 
 def write_uncached_file(work: Workload, path: Path) -> None:
-    """Write random rows to a file; write nothing if the disk has too little free space."""
+    """Write random rows to a file, unless the disk has too little free space."""
     row_nbytes = np.dtype(work.dtype).itemsize * int(np.prod(work.shape, dtype=np.int64))
     if shutil.disk_usage(path.parent).free < _FREE_SPACE_FACTOR * work.rows * row_nbytes:
         return
@@ -34,7 +34,7 @@ def write_uncached_file(work: Workload, path: Path) -> None:
 
 
 def require_file(work: Workload) -> Path:
-    """Return the path of the file, or raise `Skip` if the disk had no space for the file."""
+    """Return the path of the file; raise `Skip` if it was not written."""
     path = Path(work.path)
     if not path.exists():
         raise Skip(f"the disk of {path.parent} has no space for the file. Set TMPDIR to a folder on a larger disk")
@@ -42,7 +42,7 @@ def require_file(work: Workload) -> Path:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Drop the file from the page cache, or raise `Skip` if the page cache keeps the file."""
+    """Drop the file from the page cache; raise `Skip` if the kernel keeps it."""
     file = os.open(path, os.O_RDONLY)
     try:
         if not any(_try_to_drop(file) for _ in range(_ATTEMPTS)):
@@ -52,7 +52,10 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def _try_to_drop(file: int) -> bool:
-    """Ask the kernel once to drop the file, and return whether it did; otherwise pause, as pages may be in use."""
+    """Ask the kernel to drop the file, and return whether it did.
+
+    Pause if it did not, because pages in use can be dropped later.
+    """
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_share(file) <= _MAX_CACHED_SHARE:
         return True

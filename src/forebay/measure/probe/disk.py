@@ -1,4 +1,4 @@
-"""Read speed of the disk, measured on a temporary file with and without the page cache.
+"""Read speed of a temporary file on the disk, with and without the page cache.
 
 The file has no name, so the kernel deletes it whenever the process ends.
 """
@@ -44,7 +44,7 @@ def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, 
 
 
 def filesystem_of(folder: Path) -> str:
-    """Return the type of the folder's file system, or an empty string if the system lists no mounts."""
+    """Return the folder's file system type, or an empty string if it is unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
@@ -72,7 +72,7 @@ def _write(file: int, nbytes: int) -> None:
 
 
 def _measure_uncached(file: int, buffer: Array) -> float | None:
-    """Return bytes per second without the page cache, or None if the page cache keeps the file."""
+    """Return bytes per second without the page cache, or None if that is impossible."""
     if not _drop_from_page_cache(file):
         return None
 

@@ -1,4 +1,4 @@
-"""Speed of host memory: copies by several threads, and gathers of rows as in a feed."""
+"""Speed of host memory: copies and gathers of rows by several threads."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ def measure_host(buffers: Buffers, cores: int) -> HostCeilings:
 
 
 def thread_counts(cores: int) -> list[int]:
-    """Return the powers of two up to the number of cores, and the number of cores.
+    """Return the powers of two up to `cores`, and `cores` itself.
 
     >>> thread_counts(12)
     [1, 2, 4, 8, 12]
@@ -36,7 +36,7 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads together; each thread copies its part of every window."""
+    """Return bytes per second of all threads, each copying a part of every window."""
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
@@ -54,7 +54,7 @@ def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -
 
 
 def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads together; each thread gathers random rows into its slot."""
+    """Return bytes per second of all threads, each gathering random rows into its slot."""
     rows, slots = buffers.rows(row_nbytes), list(_split_target(buffers, row_nbytes, threads))
     gather, random = make_gather(rows), np.random.default_rng(0)
 
@@ -71,7 +71,7 @@ def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: Threa
 
 
 def _split_target(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:
-    """Yield one slot per thread: a part of the target buffer, as an array of rows."""
+    """Yield a slot for each thread: a part of the target, as rows."""
     count = SLOT_NBYTES // row_nbytes
     for number in range(threads):
         start = number * SLOT_NBYTES

@@ -50,7 +50,10 @@ def measure_machine(*, report: ReportProgress = lambda line: None) -> Probe:
 
 
 def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeilings:
-    """Measure for a few seconds, with at most 512 MiB of host memory and 512 MiB of device memory."""
+    """Measure all ceilings in a few seconds.
+
+    This takes at most 512 MiB of host memory and 512 MiB of device memory.
+    """
     buffers = Buffers.for_memory(hardware.memory_nbytes)
     # The first call writes a test file. Make this call now: an interrupt during it would leave the file behind, and
     # users interrupt long measurements.

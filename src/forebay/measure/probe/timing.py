@@ -57,7 +57,7 @@ class Buffers:
         return cls(_allocate(windows * WINDOW_NBYTES), _allocate(WINDOW_NBYTES))
 
     def windows(self) -> Iterator[Array]:
-        """Yield the windows of the source. Copies of different windows do not read from the CPU cache."""
+        """Yield the windows of the source. All of them together exceed most CPU caches."""
         for start in range(0, len(self.source), WINDOW_NBYTES):
             yield self.source[start : start + WINDOW_NBYTES]
 

@@ -1,4 +1,4 @@
-"""The outcome of a scenario: the bottleneck, the step time with each part doubled, and the GPU hours lost."""
+"""The outcome of a scenario: bottleneck, step times with doubled parts, GPU hours lost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class ScenarioPart:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """A simulated run, the same run with batches that are always ready, and the use of each part."""
+    """A simulated run, the same run with batches always ready, and its parts."""
 
     run: SimulatedRun
     always_ready: SimulatedRun
@@ -39,7 +39,10 @@ class ScenarioOutcome:
 
     @property
     def bottleneck(self) -> ScenarioPart:
-        """Return the part whose doubling saves most, or the busiest part if this saves too little."""
+        """Return the part whose doubling saves most.
+
+        If it saves less than `MIN_GAIN`, return the busiest part.
+        """
         seconds, best = min(
             (self.doubled_seconds[part.parameter], part.name)
             for part in self.parts
@@ -74,7 +77,7 @@ class ScenarioOutcome:
 
 
 def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
-    """Simulate a scenario as it is, with batches always ready, and with each busy part doubled."""
+    """Simulate a scenario, also with batches always ready and with each busy part doubled."""
     steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)
     always_ready = simulate(scenario, steps=steps, seed=seed, always_ready=True)
@@ -119,7 +122,7 @@ def _server_parts(run: SimulatedRun, always_ready: SimulatedRun) -> Iterator[Sce
 
 
 def _busy_seconds(stage: RouteStage, scenario: Scenario) -> float:
-    """Return how many seconds of a step each channel of a server is busy, on average."""
+    """Return how many seconds per step each channel of a server is busy."""
     return stage.seconds * scenario.gpus / stage.server.total_channels
 
 

@@ -1,4 +1,4 @@
-"""The route of a batch to a GPU: the servers that process it, and their time per batch.
+"""The route of a batch to a GPU: its servers and their time per batch.
 
 Rows of an object store cross the network over several connections. The host reads cached rows from its disk. Maps run
 on workers of the host or on remote nodes. Remote nodes read the store themselves. At the end of the route, a batch

@@ -41,7 +41,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training step: every GPU computes on its own batch, then all GPUs wait for each other."""
+    """A training step: each GPU computes on its own batch, then waits for the others."""
 
     batch_rows: int  # per GPU
     compute_seconds: float  # per step
@@ -170,7 +170,7 @@ class Scenario:
 
     @property
     def prefetched_batches(self) -> int:
-        """Return the number of batches per GPU that the host reads from a store before their slots are free."""
+        """Return how many batches per GPU are read before their slots are free."""
         # Remote nodes do not prefetch: they read only the batches that they map.
         if self.data.source != "store" or self.maps.where == "remote":
             return 0

@@ -1,4 +1,4 @@
-"""Reading of scenarios: built-in ones or TOML files of users, with changed values or probed speeds."""
+"""Reader of scenarios: built-in ones or TOML files, with changes or probed speeds."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def with_probed_speeds(scenario: Scenario, probe: Probe) -> Scenario:
 
 
 def probed_speeds(probe: Probe) -> dict[str, Any]:
-    """Return the probed speeds of the disk and the link, by the field names of `Host`."""
+    """Return the probed speeds of disk and link, by field names of `Host`."""
     speeds: dict[str, Any] = {}
     if probe.disk and probe.disk.disk_bytes_per_second:
         speeds["disk_bytes_per_second"] = probe.disk.disk_bytes_per_second
@@ -68,7 +68,7 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
 
 
 def _parse_value(text: str) -> Any:
-    """Parse a TOML value; text that is not TOML is a string, so that strings need no quotes."""
+    """Parse a TOML value; text that is not TOML is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -105,7 +105,7 @@ def _make_section(section: str, values: Any) -> Any:
 
 
 def _convert(name: str, value: Any, field_type: Any) -> Any:
-    """Convert a value to the type of the field. A whole number may be written as 1e9."""
+    """Convert a value to the type of its field; 1e9 is a whole number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field_type is str and isinstance(value, str):
         return value

@@ -1,4 +1,4 @@
-"""Servers: resources such as a disk, a link or a pool of workers, which process batches.
+"""Servers: resources that process batches, such as a disk, a link or workers.
 
 The simulation has no event queue. A server processes the batches of a step in the order of their arrival, and all of
 them before the batches of the next step. So the end of each batch can be computed from the ends of earlier batches:
@@ -18,7 +18,7 @@ __all__ = ["Server"]
 
 @dataclass(slots=True)
 class Server:
-    """A number of equal servers, called copies. Each copy serves the same number of consecutive ranks."""
+    """Equal servers, called copies; each serves the same number of consecutive ranks."""
 
     name: str
     copies: int
@@ -51,7 +51,7 @@ class Server:
         return ends.reshape(-1)
 
     def _serve_sorted(self, arrivals: Array, services: Array) -> Array:
-        """Return the ends of batches that are sorted by arrival; there is one row per copy."""
+        """Return the ends of batches that are sorted by arrival, one row per copy."""
         if self.channels == 1:
             return self._serve_with_one_channel(arrivals, services)
         rows = zip(self._heaps, arrivals.tolist(), services.tolist(), strict=True)

@@ -99,5 +99,5 @@ def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Itera
 
 
 def _times_of(times: list[Array], number: int, ranks: int) -> Array:
-    """Return the time of each rank in this step, or zeros if the number is negative."""
+    """Return the time of each rank in a step; zeros for negative numbers."""
     return times[number] if number >= 0 else np.zeros(ranks)

@@ -1,4 +1,4 @@
-"""The disk cases of `forebay bench`: reads of files that are not in the page cache.
+"""The disk cases of `forebay bench`: reads of files outside the page cache.
 
 The baseline is `fio` at the best queue depth for the disk. Threads that call `preadv` are a second reference, and the
 only one if fio is not installed.

@@ -56,7 +56,7 @@ PEERS = (
 
 
 def _link_speed_targets(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
-    """Return two targets per label: at least this many GB/s, and this share of the DMA peak."""
+    """Return two targets per label: a speed in GB/s, and a share of the peak."""
     speeds = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
     return (*speeds, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
 

@@ -35,7 +35,7 @@ class Consumer(Protocol):
         ...
 
     def wait(self) -> list[int]:
-        """Wait for all queued work, and return the sums of the epochs that ended since the last call."""
+        """Wait for all queued work, and return the sum of each newly ended epoch."""
         ...
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:

@@ -1,4 +1,7 @@
-"""Consumer of copies by the CUDA driver. It reads nothing, because the contender waits for each copy."""
+"""Consumer of copies by the CUDA driver, which reads nothing.
+
+The contender itself waits for each copy.
+"""
 
 from typing import Any
 

@@ -48,7 +48,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _contender(name: str, location: str, *requires: str, install: str = "") -> Contender:
-    """Return a contender of this package; by default, pip installs the required modules by their names."""
+    """Return a contender. By default, pip installs packages with the names of the modules."""
     install = install or f"pip install {' '.join(requires)}" if requires else ""
     return Contender(name, f"{__name__}.{location}", requires, install)
 

@@ -1,4 +1,4 @@
-"""Contenders that read a file from the disk: fio, threads that call preadv, and a mapped file."""
+"""Contenders that read a file from the disk: fio, threads, and a mapped file."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ THREADS = 8  # of `preadv_threads`
 
 
 def fio(work: Workload) -> Callable[[float], float]:
-    """Measure direct reads with fio, by io_uring or libaio, at the best of several queue depths."""
+    """Measure direct reads with fio, at the best of several queue depths."""
     if shutil.which("fio") is None:
         raise Skip("fio is not installed (apt install fio). Compare with the threads of preadv instead")
     engine = next((engine for engine in ("io_uring", "libaio") if _run_fio(work, engine, 8, TRIAL_SECONDS)), None)
@@ -36,7 +36,7 @@ def fio(work: Workload) -> Callable[[float], float]:
 
 
 def preadv_threads(work: Workload) -> Callable[[float], float]:
-    """Read with `preadv` in several threads, each with its own buffer; bypass the page cache if possible."""
+    """Read with `preadv` in several threads, without the page cache if possible."""
     direct = getattr(os, "O_DIRECT", 0) if direct_alignment([Path(work.path)]) else 0
     file, offsets = os.open(work.path, os.O_RDONLY | direct), _offsets(work)
     lock, read_nbytes = threading.Lock(), int(work.options["read_nbytes"])
@@ -62,7 +62,7 @@ def preadv_threads(work: Workload) -> Callable[[float], float]:
 
 
 def mapped_take(work: Workload) -> Callable[[float], float]:
-    """Gather rows from a mapped file with `np.take`, as users do by hand, in the order of a Forebay feed."""
+    """Gather rows of a mapped file with `np.take`, in the order of a Forebay feed."""
     order = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).order
     assert order is not None
     out = np.empty((work.batch, *work.shape), work.dtype)

@@ -28,7 +28,7 @@ def disk_feed(work: Workload) -> Callable[[float], float]:
     feeds: list[Feed] = []  # the last feed stays open until the next sample, so that the meter counts its memory
 
     def measure(seconds: float) -> float:
-        """Start a feed, read its first epoch for at most this long, and return bytes per second."""
+        """Read the first epoch of a new feed for at most `seconds`; return bytes per second."""
         while feeds:
             feeds.pop().close()
         start, nbytes = perf_counter(), 0

@@ -1,4 +1,4 @@
-"""NumPy without a loader: the baselines of the CPU cases, and conversions of a ready-made batch."""
+"""NumPy without a loader: baselines of the CPU cases, and conversions of one batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Meter of a training step with a loader, and of the same step on a resident batch.
+"""Meter of a training step with a loader and on a resident batch.
 
 A resident batch stays on the device. The meter chooses the number of matrix products in a step so that the step takes a
 little longer than the copy of a batch. This is the shortest step behind which a loader can hide its copies.
@@ -58,7 +58,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float) -> int:
-    """Return the number of products with which a step takes a little longer than the copy.
+    """Return how many products make a step a little longer than the copy.
 
     `step_seconds` measures a step with this number of products.
     """
@@ -75,7 +75,10 @@ def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float
 
 
 class StepConsumer:
-    """A consumer that runs a training step on each batch. It sums nothing, because the step reads the batch."""
+    """A consumer that runs a training step on each batch.
+
+    It computes no sums, because the step itself reads the batch.
+    """
 
     def __init__(self, consumer: Consumer, step: DeviceStep) -> None:
         self._consumer, self._step = consumer, step

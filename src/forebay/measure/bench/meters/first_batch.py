@@ -1,4 +1,4 @@
-"""Meters of the time to the first batch in ms, on the host and on the device."""
+"""Meters of the milliseconds to the first batch, on host and device."""
 
 from time import perf_counter
 from typing import Any
@@ -28,7 +28,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def prepare_on_device(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
-    """Measure the time to make a loader, and the time from `iter()` to the first batch on the device.
+    """Measure the time to make a loader, and from `iter()` to its first batch.
 
     The first loader of a process starts cold: it compiles kernels and fills memory pools. Its time is the column
     "cold". The other columns are the times of later loaders in the same process.

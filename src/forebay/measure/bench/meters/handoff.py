@@ -1,8 +1,8 @@
-"""Meter of the hand-off in us per batch: an epoch for the framework minus an epoch for NumPy.
+"""Meter of the hand-off: an epoch for the framework minus an epoch for NumPy.
 
-Both kinds of epoch run in turn in the same process. The meter measures the CPU time of all threads and the elapsed time
-of whole epochs. The time of a single `next()` would be too short, because a loader may hand off several batches at once
-or in another thread.
+The results are in microseconds per batch. Both kinds of epoch run in turn in the same process. The meter measures the
+CPU time of all threads and the elapsed time of whole epochs. The time of a single `next()` would be too short, because
+a loader may hand off several batches at once or in another thread.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 def _time_pairs(
     start_numpy: StartEpoch, start_framework: StartEpoch, seconds: float
 ) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Run an epoch for NumPy and one for the framework in turn, for this long, and yield their times."""
+    """Yield the times of an epoch for NumPy and one for the framework, repeatedly."""
     deadline = perf_counter() + seconds
     while True:
         yield _epoch_seconds(start_numpy), _epoch_seconds(start_framework)

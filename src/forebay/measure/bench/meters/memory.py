@@ -1,4 +1,4 @@
-"""Meter of the memory over many epochs: its peak without the data, and its growth in later epochs."""
+"""Meter of the memory over many epochs: its peak and its later growth."""
 
 from itertools import combinations
 from statistics import median
@@ -41,7 +41,7 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 
 
 def _slope(peaks: list[int]) -> float:
-    """Return the growth in bytes per epoch: the median of the slopes between any two epochs.
+    """Return the growth in bytes per epoch: the median slope between two epochs.
 
     A leak changes all slopes. A single allocation changes only a few of them.
     """

@@ -55,7 +55,7 @@ class ConsumerTotals:
 def _consume(
     start_epoch: StartEpoch, work: Workload, seconds: float, step: Callable[[], None] | None = None
 ) -> ConsumerTotals:
-    """Take batches for this long, and run the step after every batch if there is one."""
+    """Take batches for `seconds`, and run the step after each, if there is one."""
     totals, start = ConsumerTotals(), perf_counter()
     now = start
     deadline = start + seconds
@@ -96,7 +96,10 @@ def _train(
 
 
 def _seconds_alone(step: Callable[[], None], seconds: float) -> float:
-    """Return the mean seconds per step while no batches are taken; threads of the loader may still prefetch."""
+    """Return the mean seconds per step while no batches are taken.
+
+    Threads of the loader may still prefetch meanwhile.
+    """
     steps, start = 0, perf_counter()
     while perf_counter() < start + seconds or not steps:
         step()

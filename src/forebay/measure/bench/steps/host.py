@@ -26,7 +26,10 @@ class HostStep:
 
 
 def make_host_step() -> HostStep:
-    """Make the torch step; without torch, make a NumPy step, which releases the GIL less often."""
+    """Make a torch step, or without torch a NumPy step.
+
+    The NumPy step releases the GIL less often.
+    """
     if find_spec("torch"):
         return HostStep(_torch_step(), f"{OPERATIONS} tiny torch operations on the CPU")
     return HostStep(

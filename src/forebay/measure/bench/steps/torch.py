@@ -21,7 +21,7 @@ def make_step() -> "TorchStep":
 
 
 class TorchStep:
-    """Multiplies a matrix, made of the first elements of a batch, by random weights in fp32.
+    """Multiplies a matrix, made of a batch's first elements, by random fp32 weights.
 
     The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
     """
@@ -42,7 +42,7 @@ class TorchStep:
 
 
 class BackgroundProducts:
-    """Keeps the device busy with large fp32 products on a separate stream, and times each one by CUDA events."""
+    """Runs large fp32 products on a separate stream, and times them with CUDA events."""
 
     def __init__(self) -> None:
         self._left, self._right = torch.randn(2, BACKGROUND_MATRIX_SIZE, BACKGROUND_MATRIX_SIZE, device="cuda")
@@ -73,7 +73,7 @@ class BackgroundProducts:
         self._seconds = []
 
     def measure_without_loader(self, seconds: float) -> float:
-        """Run products for this long while no batches arrive, and return the mean seconds per product."""
+        """Run products for `seconds` without a loader; return the mean seconds per product."""
         self.clear_times()
         deadline = perf_counter() + seconds
         while perf_counter() < deadline or not self._seconds:

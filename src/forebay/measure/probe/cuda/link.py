@@ -85,7 +85,7 @@ def measure_small_copy(rig: Rig) -> float:
 
 
 def measure_readback(rig: Rig) -> float:
-    """Return seconds to copy 4 bytes to the host and wait, as when a script reads a loss."""
+    """Return seconds to read 4 bytes back, as when a script reads a loss."""
 
     def read() -> None:
         rig.stream.download(rig.target, rig.outbound, SCALAR_NBYTES)

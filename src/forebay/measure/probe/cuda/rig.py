@@ -11,7 +11,7 @@ __all__ = ["Rig", "open_rig", "page_locked"]
 
 
 class Rig:
-    """A device with two streams, two device buffers of one window each, and the host buffers."""
+    """A device with two streams and two buffers of one window, and the host buffers."""
 
     def __init__(self, device: Device, buffers: Buffers, cleanup: ExitStack) -> None:
         self.device, self.buffers = device, buffers
@@ -25,7 +25,7 @@ class Rig:
             self.stream.upload(self.inbound, self.source + offset, WINDOW_NBYTES)
 
     def download(self, stream: Stream) -> None:
-        """Queue copies of the same number of bytes to the host, window by window into the same target."""
+        """Queue copies of as many bytes as `upload` to the host, into the target."""
         for _ in range(0, len(self.buffers.source), WINDOW_NBYTES):
             stream.download(self.target, self.outbound, WINDOW_NBYTES)
 

@@ -37,7 +37,7 @@ def measure_batched_copy(rig: Rig) -> RowSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class PullTarget:
-    """A device buffer of the rig, with the stream and the workspace of the kernels that fill it."""
+    """A device buffer of the rig, with the stream and workspace of its kernels."""
 
     stream: Stream
     pointer: int  # address of the device buffer
@@ -64,7 +64,7 @@ def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, in
 
 @contextmanager
 def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Iterator[PullTarget]:
-    """Allocate the workspace of a target for at most `rows` rows, and free it at the end."""
+    """Allocate the workspace of a target for at most `rows` rows; free it afterwards."""
     with ExitStack() as cleanup:
         memory = rig.device.allocate(KernelWorkspace.nbytes(rows, [1]))
         cleanup.callback(rig.device.free, memory)
@@ -75,7 +75,7 @@ def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Itera
 
 
 def _measure_pull(rig: Rig, mover: RowMover, row_nbytes: int) -> float:
-    """Return bytes per second of kernels that fill two targets in turn, as in a feed.
+    """Return bytes per second of kernels that fill two targets in turn.
 
     Row indices for one target are copied while a kernel fills the other target.
     """

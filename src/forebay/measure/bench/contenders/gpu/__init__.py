@@ -1,4 +1,4 @@
-"""The contenders of the GPU cases: one file per framework, with the settings of expert users.
+"""The contenders of the GPU cases: one file per framework, with expert settings.
 
 Batches arrive on the GPU as tensors of the contender's framework. If a loader can start the next epoch without a pause,
 its contender uses this.

@@ -19,7 +19,10 @@ DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
 def external_source(work: Workload) -> StartEpoch:
-    """Gather batches with NumPy, in worker processes if the option "workers" is set; DALI copies them."""
+    """Gather batches with NumPy, and copy them with DALI.
+
+    The option "workers" sets the number of worker processes that gather.
+    """
     workers = int(work.options.get("workers", 0))
     # DALI forks the worker processes. This function forks them first, because a process must not fork after using CUDA.
     options = {"py_num_workers": workers, "py_start_method": "fork"} if workers else {}

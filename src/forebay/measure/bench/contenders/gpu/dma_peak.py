@@ -35,6 +35,6 @@ def dma_copies(work: Workload) -> StartEpoch:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBlock:
-    """A block of rows that has arrived on the device. `download()` copies it to the host."""
+    """A block of rows on the device. `download()` copies it to the host."""
 
     download: Callable[[], np.ndarray[Any, Any]]

@@ -13,7 +13,7 @@ THREADS = 16
 
 
 def map_dataset(work: Workload) -> StartEpoch:
-    """Shuffle, repeat and batch a `MapDataset`, which threads read in advance, and copy it to the GPU."""
+    """Read a shuffled `MapDataset` in threads, and copy its batches to the GPU."""
     rows = grain.MapDataset.source(make_array(work)).shuffle(seed=0).repeat().batch(work.batch)
     prefetched = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=THREADS))
     return split_into_epochs(work, iter(grain.experimental.device_put(prefetched, jax.devices("gpu")[0])))

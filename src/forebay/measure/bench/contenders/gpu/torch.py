@@ -16,7 +16,7 @@ PREFETCHED_COPIES = 4  # batches that `prefetched_copies` copies in advance
 
 
 def data_loader(work: Workload) -> StartEpoch:
-    """Load row by row with pinned memory and asynchronous copies, as in the tutorial of DataLoader."""
+    """Load row by row with pinned memory and asynchronous copies, as in PyTorch's tutorial."""
     workers = int(work.options.get("workers", 0))
     loader = DataLoader(
         TensorDataset(torch.from_numpy(make_array(work))),
@@ -65,7 +65,7 @@ def index_and_pin(work: Workload) -> StartEpoch:
 
 
 def resident_rows(work: Workload) -> StartEpoch:
-    """Keep all rows on the GPU and select each batch there, as users do if the data fits."""
+    """Keep all rows on the GPU, and select each batch there."""
     rows = torch.from_numpy(make_array(work)).to("cuda")
 
     def epoch() -> Iterator[Any]:
@@ -88,7 +88,7 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy of a batch, after all work on the batch that was in the same buffer before."""
+        """Queue the copy of a batch after all work on the buffer's previous batch."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
             copy_stream.wait_event(used_events[index])
