@@ -49,7 +49,7 @@ def shadow_array(shape=(4, 3), dtype="float32"):
 
 
 def tensor_in(capsule):
-    return DLTensor.from_address(cuda_memory._capsule_pointer(capsule, b"dltensor"))
+    return DLTensor.from_address(cuda_memory._get_capsule_pointer(capsule, b"dltensor"))
 
 
 def pointer_in(capsule):
@@ -163,4 +163,4 @@ def test_a_shadow_uses_address_space_and_no_memory():
 
 @linux
 def test_a_shadow_reserves_no_memory():
-    assert cuda_memory._NO_RESERVE & 0x4000  # MAP_NORESERVE
+    assert cuda_memory._SHADOW_FLAGS & 0x4000  # MAP_NORESERVE

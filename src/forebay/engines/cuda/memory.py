@@ -23,11 +23,12 @@ __all__ = ["CudaMemory", "DeviceRoot", "PageLockedMemory", "ShadowArray"]
 
 DLPACK_CUDA = 2  # kDLCUDA
 _CAPSULE_NAME = b"dltensor"
-_NO_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+# Reserve addresses without memory. Python before 3.13 has no name for MAP_NORESERVE (0x4000).
+_SHADOW_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_get_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_capsule_pointer.restype = ctypes.c_void_p
+_get_capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 # A DLTensor begins with its data pointer (64 bits), its device type and its device index (32 bits each).
 _TensorHead = ctypes.c_uint64 * 2
 
@@ -41,7 +42,7 @@ class ShadowArray(mmap.mmap):
     owner: Any
 
     def __new__(cls, nbytes: int, owner: Any) -> "ShadowArray":
-        return super().__new__(cls, -1, nbytes, flags=_NO_RESERVE)
+        return super().__new__(cls, -1, nbytes, flags=_SHADOW_FLAGS)
 
     def __init__(self, nbytes: int, owner: Any) -> None:
         self.owner = owner
@@ -94,7 +95,7 @@ class DeviceRoot:
     def capsule(self) -> Any:
         """Return a DLPack capsule without a version, the only form that every framework accepts."""
         capsule = self.shadow.__dlpack__()
-        head = _TensorHead.from_address(_capsule_pointer(capsule, _CAPSULE_NAME))
+        head = _TensorHead.from_address(_get_capsule_pointer(capsule, _CAPSULE_NAME))
         head[0] += self._device_offset
         head[1] = DLPACK_CUDA | self._memory.device.index << 32
         return capsule
@@ -119,7 +120,7 @@ class CudaMemory:
         self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
         self._shared = shared
-        self._locked: PageLockedMemory | None = None  # the host buffer; None until `host` is used
+        self._host_memory: PageLockedMemory | None = None  # the host buffer; None until its first use
         self.arrival_event = Event(device)  # recorded at the end of every fill
         self.in_flight = False  # whether a copy may still read the host buffer
         self.has_arrived = False  # cached, because a query of the event takes longer than all other work of a hand-off
@@ -151,9 +152,9 @@ class CudaMemory:
 
     @property
     def _host(self) -> PageLockedMemory:
-        if self._locked is None:
-            self._locked = PageLockedMemory(self.device, self.nbytes, shared=self._shared)
-        return self._locked
+        if self._host_memory is None:
+            self._host_memory = PageLockedMemory(self.device, self.nbytes, shared=self._shared)
+        return self._host_memory
 
     def root(self, layout: Layout, leaf: int, batch: int) -> DeviceRoot:
         return DeviceRoot(self, layout.view(self._shadow, leaf, batch=batch), self.pointer - self._shadow_address)
@@ -165,8 +166,7 @@ class CudaMemory:
     def owner(self) -> Any:
         """The owner of the device memory.
 
-        It lives as long as any batch of the slot, even after `close()`. None if no batch refers to the slot after
-        `close()`.
+        After `close()`, the owner lives as long as any batch of the slot. Then it is None.
         """
         shadow = self._shadow_ref()
         return None if shadow is None else shadow.owner
@@ -188,15 +188,15 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows have arrived. In a closed slot, they have."""
+        """Block this thread until the rows have arrived. The rows of a closed slot have arrived."""
         with self.close_lock, self.device:
             if not self.closed:
                 self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Record an event on each stream of the consumer. The next fill waits for it.
+        """Record an event on each stream of the consumer. The next fill waits for these events.
 
-        The work queued on these streams may still read the slot.
+        Work that is queued on these streams may still read the slot.
         """
         while len(self._release_events) < len(streams):
             self._release_events.append(Event(self.device))
@@ -220,9 +220,9 @@ class CudaMemory:
         if self.in_flight:
             with self.device:
                 self.arrival_event.wait()
-        if self._locked is not None:
-            self._locked.close()
-            self._locked = None
+        if self._host_memory is not None:
+            self._host_memory.close()
+            self._host_memory = None
         if self.workspace is not None:
             self.workspace.close()
         self.narrowing_buffers.clear()

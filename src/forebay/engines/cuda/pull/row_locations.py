@@ -87,7 +87,8 @@ class RowLocations:
         self._locks = PageLockSet(process_page_locks(engine.device))
         self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
-        self._start_lock, self._publish_lock = threading.Lock(), threading.Lock()
+        self._start_lock = threading.Lock()  # acquired by the call of `start` that starts the thread, never released
+        self._publish_lock = threading.Lock()  # protects `extents` and `sample` of the leaves
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
@@ -114,9 +115,9 @@ class RowLocations:
         return all(leaf.extents.on_device for leaf in self.leaves if leaf.spec.nbytes)
 
     def report(self, name: str, choice: str, why: str) -> None:
-        """Report a deviation from the plan, in the log and in `explain()`."""
+        """Report a decision that differs from the plan, in the log and in `explain()`."""
         self._recorder.note(name, choice, why)
-        _log.warning("%s %s: %s", name, choice, why)
+        _log.warning("%s: %s (%s)", name, choice, why)
 
     def stop(self) -> None:
         """Stop the background thread and wait until it ends."""
@@ -134,6 +135,7 @@ class RowLocations:
     # The methods below run on the background thread.
 
     def _locate_rows(self) -> None:
+        """Page-lock the source, set the addresses of its rows, and upload the resident rows."""
         self._engine.enter_worker_thread()
         try:
             mover = RowMover(self._engine.device)
@@ -149,7 +151,7 @@ class RowLocations:
             self._locks.close()  # the driver refuses copies from an array that is only partly locked
             return
         if not mover.can_batch_copies and any(leaf.method == "dma" for leaf in self.leaves):
-            self._recorder.note("rows", "kernel", "this driver takes only one DMA a call, which is slower")
+            self._recorder.note("rows", "kernel", "this driver accepts only one DMA per call, which is slower")
         self.mover = mover
         for leaf in self.leaves:
             if leaf.resident_rows and not self._stop.is_set():

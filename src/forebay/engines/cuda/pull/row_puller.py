@@ -1,6 +1,6 @@
-"""`RowPuller` fills slots: the device pulls rows from page-locked host memory, or gathers resident rows.
+"""`RowPuller` fills slots with rows that the device pulls or that are resident.
 
-A background thread page-locks the source (`row_locations.py`). Until then, the CPU stages the rows.
+A background thread page-locks the source (`row_locations.py`). Until that is done, the CPU stages the rows.
 """
 
 import threading
@@ -44,7 +44,7 @@ class RowSet(Protocol):
         ...
 
     def device_computed_rows(self) -> PermutedRows | None:
-        """Return the permutation for the device, or None if it cannot compute the numbers."""
+        """Return what the device needs to compute the row numbers, or None if it cannot."""
         ...
 
 
@@ -129,9 +129,9 @@ class RowPuller:
         if reads_host or any(leaf.in_edge_copy[rows.numbers()].any() for leaf in by_dma):
             self._locations.edges.refresh()
         for leaf in by_dma:
-            self._copy(mover, memory, layout, leaf, rows.numbers())
+            self._copy_by_dma(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
-            self._gather(mover, memory, layout, rows, by_kernel)
+            self._gather_by_kernel(mover, memory, layout, rows, by_kernel)
         slot_destination = partial(_slot_destination, memory, layout)
         self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_destination)
 
@@ -140,7 +140,7 @@ class RowPuller:
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
         return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
 
-    def _copy(self, mover: RowMover, memory: CudaMemory, layout: Layout, leaf: LeafLocation, rows: Rows) -> None:
+    def _copy_by_dma(self, mover: RowMover, memory: CudaMemory, layout: Layout, leaf: LeafLocation, rows: Rows) -> None:
         if isinstance(rows, slice):
             destination = self._arrival_destination(memory, layout, leaf)
             mover.upload_run(memory.stream, leaf.extents, rows, destination, self._locations.boundaries)
@@ -157,7 +157,7 @@ class RowPuller:
         with self._copy_lock:  # a second thread inside the driver would only spin
             mover.upload_rows(memory.stream, *copies)
 
-    def _gather(
+    def _gather_by_kernel(
         self,
         mover: RowMover,
         memory: CudaMemory,
@@ -165,7 +165,7 @@ class RowPuller:
         rows: RowSet,
         leaves: list[tuple[LeafLocation, RowExtents]],
     ) -> None:
-        stream, workspace = memory.stream, self._workspace(memory, layout)
+        stream, workspace = memory.stream, self._get_workspace(memory, layout)
         workspace.load_tables(stream, {leaf.number: extents.table for leaf, extents in leaves})
         permuted_rows = rows.device_computed_rows()
         if permuted_rows is None:
@@ -182,7 +182,7 @@ class RowPuller:
             gather = LeafGather(leaf.number, extents, self._arrival_destination(memory, layout, leaf))
             mover.gather_rows(stream, workspace, gather, count=rows.count, ordered=ordered)
 
-    def _workspace(self, memory: CudaMemory, layout: Layout) -> KernelWorkspace:
+    def _get_workspace(self, memory: CudaMemory, layout: Layout) -> KernelWorkspace:
         """Return the workspace of a slot, allocated at first use."""
         if memory.workspace is None:
             rows = layout.batch_rows * layout.batches
