@@ -133,6 +133,7 @@ def _report_tensorflow(
 
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
+    """Return the rank from two environment variables, or None if they are not set."""
     index, count = os.environ.get(index_variable), os.environ.get(count_variable)
     if index is None or (count is None and not index.isdigit()):  # another program may use the variable for other text
         return None
@@ -140,6 +141,7 @@ def _read_environment(index_variable: str, count_variable: str) -> ReportedRank 
 
 
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
+    """Return rank `first + index` of `count`, or raise PipelineError if these are not numbers."""
     try:
         return ReportedRank(first + int(index), None if count is None else int(count), reported_by)
     except (TypeError, ValueError) as error:

@@ -61,10 +61,10 @@ class _Draft:
 
     input: PlanInput
     threads: _Choice
-    processes: int
-    group: _Choice
-    slots: int
-    index_rows: int
+    processes: int  # worker processes
+    group: _Choice  # batches per group
+    slots: int  # slots being filled or ready
+    index_rows: int  # row numbers that the feed computes at a time
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +72,7 @@ class _Draft:
 
     @property
     def layout(self) -> Layout:
-        return self._layout(self.input.specs)
+        return self._layout_of(self.input.specs)
 
     @property
     def slot_nbytes(self) -> int:
@@ -157,7 +157,7 @@ class _Draft:
         yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
     def _why_slots(self) -> str:
-        ready = self.slots - self.threads.value
+        ready = max(0, self.slots - self.threads.value)
         return f"one per thread, {ready} for ready groups, {LENT_SLOTS} for the consumer; all are reused"
 
     def _cluster_decisions(self, cluster: ClusterShare) -> Iterator[Decision]:
@@ -168,10 +168,12 @@ class _Draft:
 
     @property
     def _input_nbytes(self) -> int:
-        return self._layout(self.input.source_specs).nbytes
+        """Bytes of the rows of one group, before transforms."""
+        return self._layout_of(self.input.source_specs).nbytes
 
     @property
     def _in_flight_nbytes(self) -> int:
+        """Bytes of all Ray tasks that run or wait at a time."""
         return self.threads.value * self.task_nbytes
 
     @property
@@ -182,7 +184,7 @@ class _Draft:
             return 0
         return reading.held_nbytes + (self.index_rows * INDEX_NBYTES if reading.uses_read_buffers else 0)
 
-    def _layout(self, specs: tuple[ArraySpec, ...]) -> Layout:
+    def _layout_of(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment
         return Layout.of(specs, batch_rows=rows, batches=self.group.value, alignment=alignment)
 

@@ -112,6 +112,7 @@ def choose_transport(
     methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores >= MIN_DMA_CORES else "kernel" for spec in specs)
     slot_specs = specs if slot_specs is None else slot_specs
     choose_sizes = partial(_choose_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), row_nbytes)
+    # First try the sizes for rows that are all resident. If they do not fit on the device, use the sizes for a pull.
     for group_nbytes, slots, min_groups in (
         (RESIDENT_GROUP_NBYTES, RESIDENT_SLOTS, MIN_RESIDENT_GROUPS),
         (PULL_GROUP_NBYTES, PULL_SLOTS, MIN_GROUPS),

@@ -2,7 +2,7 @@
 
     fill        the slot's stream waits for the work that the consumer queued before it dropped the slot, then copies
     hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         a consumer with `syncs_on_import` may queue work for at most one group more than the device has done
+    use         with `syncs_on_import`, the consumer may queue work for one group more than the device has done
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 
