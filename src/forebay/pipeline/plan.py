@@ -74,7 +74,8 @@ class Plan:
     def worker_transforms(self) -> tuple[Transform, ...]:
         """Transforms that run in worker processes or Ray workers.
 
-        These are the first such transform and all later ones, so that each batch goes to a worker only once.
+        These are the first map with where="process" or "ray" and all later transforms, so that the feed sends each
+        batch to a worker only once. If Ray workers read the rows, these are all transforms.
         """
         return self.input.transforms[self._thread_transform_count :]
 
