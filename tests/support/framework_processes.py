@@ -35,11 +35,13 @@ SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
 
 _HOOKS, _HANDOFF = "doctor/capture/hooks", "adapters/handoff"
+_REGISTRY = "core/registry_cases.py"
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
     "adapters/upload/upload_cases.py",
     "adapters/readback/readback_cases.py",
     "measure/bench/device_cases.py",
+    _REGISTRY,
 )
 _KERAS = (
     f"{_HOOKS}/keras_cases.py",
@@ -68,7 +70,7 @@ CASES = {
     ),
     "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy
     "keras on tensorflow": _KERAS,
-    "keras on jax": _KERAS,
+    "keras on jax": (*_KERAS, _REGISTRY),
     "keras on torch": _KERAS,
 }
 
