@@ -1,8 +1,10 @@
 """Maps that Ray workers run in these tests."""
 
+import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -73,7 +75,13 @@ def wider_at_the_end(batch):
 
 
 def train_on_a_shard(config):
-    """Training loop of each Ray Train worker: feed its shard and save the row numbers."""
+    """Training loop of each Ray Train worker: feed two shards of it and save the rows.
+
+    The first shard is numbered by the loop and mapped on Ray. The second is `shard("auto")`, in lockstep with the
+    other worker.
+    """
+    import torch
+    import torch.distributed as dist
     from ray import train
 
     import forebay as fb
@@ -81,7 +89,14 @@ def train_on_a_shard(config):
     context = train.get_context()
     rank, ranks = context.get_world_rank(), context.get_world_size()
     pipeline = fb.from_arrays(rows()).shuffle(seed=7).shard(rank, ranks).batch(20, drop_remainder=True)
-    with pipeline.map(narrow, where=config["where"]).feed("torch") as feed:
+    with pipeline.map(narrow, where="ray").feed("torch") as feed:
         numbers = [batch["number"].tolist() for batch in feed]
     np.save(f"{config['folder']}/{rank}.npy", np.array(numbers))
+    batches = []
+    with fb.from_arrays({"row": np.arange(41)}).shuffle(seed=5).shard("auto").batch(5).feed("torch") as feed:
+        for batch in feed:
+            batches.append(batch["row"].tolist())
+            dist.all_reduce(torch.ones(1))
+        record = {"batches": batches, "explain": feed.explain()}
+    Path(config["folder"], f"{rank}.json").write_text(json.dumps(record))
     train.report({"batches": len(numbers)})
