@@ -9,7 +9,7 @@ from forebay.measure.bench.meters import RunSettings
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload, select_cases
 from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
-LOADING = (
+THROUGHPUT_COLUMNS = (
     ResultColumn("idle", "rows/s", "idle rows/s", ratio=True),
     ResultColumn("busy", "rows/s", "busy rows/s", ratio=True),
     ResultColumn("step", "x", "step"),
@@ -88,7 +88,7 @@ def make_tiny_case(*entries: Entry) -> Case:
         meaning="Too small to mean anything.",
         work=Workload(500, (4,), 32),
         meter="throughput",
-        columns=LOADING,
+        columns=THROUGHPUT_COLUMNS,
         entries=entries,
         baseline="np.take loop",
         targets=(
