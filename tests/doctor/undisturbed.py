@@ -10,9 +10,7 @@ from forebay.doctor.model.capture import Capture
 
 __all__ = ["undisturbed"]
 
-MAX_TRIES = 6  # if the diagnosis is wrong; other test workers may share the cores
-MAX_TRIES_IF_RIGHT = 2  # if the diagnosis is right, but a step was held up
-MAX_DELAY_SHARE = 0.1  # of the time of all steps, in one step
+MAX_TRIES = 6  # other test workers may share the cores
 LONG_STEP = 3  # times the median; shorter steps may be the script's own
 Answer = TypeVar("Answer")
 
@@ -20,19 +18,17 @@ Answer = TypeVar("Answer")
 def undisturbed(
     profile: Callable[[], tuple[Capture, Answer]], is_right: Callable[[Capture], bool]
 ) -> tuple[Capture, Answer]:
-    """Return the least disturbed capture with a right diagnosis, and the answer of that run.
+    """Return the first capture with a right diagnosis, and the answer of that run.
 
-    If no diagnosis is right, the doctor is at fault, and a test reports it.
+    If no diagnosis is right, the doctor is at fault. Then return the least disturbed capture; a test reports it.
     """
     runs = []
-    for tries in range(1, MAX_TRIES + 1):
+    for _ in range(MAX_TRIES):
         capture, answer = profile()
-        is_wrong, delay = not is_right(capture), _delay_share(capture)
-        runs.append(((is_wrong, delay), capture, answer))
-        if not is_wrong and (delay <= MAX_DELAY_SHARE or tries >= MAX_TRIES_IF_RIGHT):
-            break
-    _, capture, answer = min(runs, key=lambda run: run[0])
-    return capture, answer
+        if is_right(capture):
+            return capture, answer
+        runs.append((capture, answer))
+    return min(runs, key=lambda run: _delay_share(run[0]))
 
 
 def _delay_share(capture: Capture) -> float:
