@@ -42,7 +42,9 @@ def test_lost_hours_and_compute_hours_add_up_to_the_epoch():
     training = Training(100, 0.01, compute_jitter=0.1, all_reduce_seconds=0.002)
     outcome = assess(scenario(hosts=4, training=training, source="disk", disk_bytes_per_second=5e7), steps=60)
     lost = outcome.gpu_hours_lost_to_feeding + outcome.gpu_hours_lost_to_each_other
-    assert outcome.gpu_hours - lost == pytest.approx(outcome.gpu_hours * outcome.full_speed_share * outcome.always_ready.busy_share)
+    assert outcome.gpu_hours - lost == pytest.approx(
+        outcome.gpu_hours * outcome.full_speed_share * outcome.always_ready.busy_share
+    )
     assert outcome.run.steps_per_epoch == 2500
     assert outcome.gpu_hours == pytest.approx(4 * 2500 * outcome.run.step_seconds / 3600)
 
