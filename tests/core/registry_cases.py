@@ -19,4 +19,5 @@ def test_a_registered_target_can_be_loaded(target):
     try:
         registry.load(target)
     except ModuleNotFoundError as error:  # a framework that is not installed
-        assert not error.name.startswith("forebay")
+        if error.name.startswith("forebay"):
+            raise
