@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -226,7 +227,7 @@ def test_memory_is_read_at_both_edges_of_the_profiled_window():
     session = Session(StepDetector(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
     session.start()
     for _ in range(10):
-        session.ledger.add(EventKind.STEP, "optimizer.step", 1, line=0)
+        session.ledger.write((EventKind.STEP, "optimizer.step", 0), 1, time.perf_counter_ns())
     session.stop()
     readings = session.capture("train.py").facts["memory"]
     taken = [(reading["when"], reading["steps"]) for reading in readings]

@@ -57,15 +57,15 @@ def test_a_site_is_reported_at_the_counts_that_the_callback_returns():
     reports = []
     ledger = Ledger(on_site=lambda site, count, end: reports.append(count) or ((5, 1 << 62) if count == 1 else NEVER))
     for _ in range(10):
-        ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+        ledger.write((EventKind.RUN, "jax.jit", 3), 0, 1)
     assert (reports, ledger.count_of(SITE)) == ([1, 5], 10)
 
 
 def test_all_sites_can_be_reported_again():
     reports = []
     ledger = Ledger(on_site=lambda site, count, end: reports.append(count) or NEVER)
-    ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+    ledger.write((EventKind.RUN, "jax.jit", 3), 0, 1)
     ledger.report_all_sites()
-    ledger.write(EventKind.RUN, "jax.jit", 3, 0, 1)
+    ledger.write((EventKind.RUN, "jax.jit", 3), 0, 1)
     assert reports == [1, 2]
     assert AT_NEXT_EVENT < NEVER

@@ -126,34 +126,17 @@ class Ledger:
         end: int | None = None,
         nbytes: int = 0,
         detail: dict[str, Any] | None = None,
-        line: int | None = None,
-        depth: int = 1,
     ) -> None:
-        """Add an event that ends now, or at `end`.
-
-        Without `line`, the event gets the innermost user line on the stack. The search skips `depth` frames, beginning
-        with the caller.
-        """
-        end = end or perf_counter_ns()
-        line = self.lines.current_line(depth + 1) if line is None else line
-        self.write(kind, api, line, start, end, nbytes, detail=detail)
+        """Add an event at the innermost user line on the stack. It ends now, or at `end`."""
+        self.write((kind, api, self.lines.current_line(2)), start, end or perf_counter_ns(), nbytes, detail=detail)
 
     def write(
-        self,
-        kind: str,
-        api: str,
-        line: int,
-        start: int,
-        end: int,
-        nbytes: int = 0,
-        *,
-        detail: dict[str, Any] | None = None,
+        self, site: SiteKey, start: int, end: int, nbytes: int = 0, *, detail: dict[str, Any] | None = None
     ) -> None:
         """Add an event, and report its site if a report is due. Times are nanoseconds. Hot path."""
         events = self._events
         if len(events) < MAX_EVENTS:
-            events.append((kind, api, line, get_ident(), start, end, nbytes, detail))
-        site = (kind, api, line)
+            events.append((*site, get_ident(), start, end, nbytes, detail))
         site_count = self._counts.get(site)
         if site_count is None:
             site_count = self._counts[site] = _SiteCount()

@@ -31,7 +31,7 @@ class Patches:
         def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             described = describe(result, *args, **kwargs)
             if described is not None:
-                ledger.write(kind, api, ledger.lines.current_line(), start, end, described[0], detail=described[1])
+                ledger.write((kind, api, ledger.lines.current_line()), start, end, described[0], detail=described[1])
 
         self.replace(owner, name, lambda original: make_hook(ledger, api, original, write), api=api)
 

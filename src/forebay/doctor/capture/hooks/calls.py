@@ -1,13 +1,14 @@
 """Helpers for hooks that need more than `Patches.hook`, such as a condition or nested recording."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches, make_hook, make_open_hook
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["HookedCall", "hook_call", "record_call", "run_guarded"]
+__all__ = ["CallHook", "HookedCall", "hook_call", "record_call", "run_guarded"]
 
 
 class HookedCall(NamedTuple):
@@ -24,27 +25,26 @@ class HookedCall(NamedTuple):
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
 
-def hook_call(
-    patches: Patches,
-    owner: Any,
-    name: str,
-    *,
-    api: str,
-    on_return: Callable[[HookedCall], None],
-    should_record: Callable[..., bool] | None = None,
-    nested: Literal["recorded", "ignored"] = "ignored",
-) -> None:
-    """Replace `owner.name` by a hook that passes each call to `on_return`.
+@dataclass(frozen=True, slots=True)
+class CallHook:
+    """What a hook does at each call of a function."""
 
-    `should_record` gets the arguments of a call and returns whether to record it. `nested` says whether hooks inside
-    the call record too.
-    """
-    wrap = make_hook if nested == "ignored" else make_open_hook
+    api: str  # the name of the function in events and notes
+    on_return: Callable[[HookedCall], None]
+    should_record: Callable[..., bool] | None = None  # gets the arguments of a call; None: record every call
+    nested: Literal["recorded", "ignored"] = "ignored"  # calls of other hooked functions during the call
+
+
+def hook_call(patches: Patches, owner: Any, name: str, hook: CallHook) -> None:
+    """Replace `owner.name` by a hook that passes each call to `hook.on_return`."""
+    wrap = make_hook if hook.nested == "ignored" else make_open_hook
 
     def wrap_original(original: Any) -> Any:
-        return wrap(patches.ledger, api, original, lambda *call: on_return(HookedCall(*call)), should_record)
+        return wrap(
+            patches.ledger, hook.api, original, lambda *call: hook.on_return(HookedCall(*call)), hook.should_record
+        )
 
-    patches.replace(owner, name, wrap_original, api=api)
+    patches.replace(owner, name, wrap_original, api=hook.api)
 
 
 def run_guarded(ledger: Ledger, api: str, function: Callable[..., None], *args: Any) -> None:
@@ -73,4 +73,4 @@ def record_call(
     """
     line = ledger.lines.current_line()
     if line >= 0:
-        ledger.write(kind, api, line, call.start, call.end, nbytes, detail=detail)
+        ledger.write((kind, api, line), call.start, call.end, nbytes, detail=detail)

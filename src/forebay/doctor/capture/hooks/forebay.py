@@ -44,6 +44,6 @@ def _hook_map(ledger: Ledger, original: Any) -> Any:
         transform, leaves = args[0], args[1]
         detail = {"what": MAP, "count": len(leaves[0]) if transform.by_row else 1}
         line = ledger.lines.line_of_function(transform.function)
-        ledger.write(EventKind.PREPARE, MAP, line, start, end, detail=detail)
+        ledger.write((EventKind.PREPARE, MAP, line), start, end, detail=detail)
 
     return make_hook(ledger, MAP, original, write)

@@ -42,7 +42,7 @@ def _record(ledger: Ledger, find_stage: Callable[[], PythonStage], start: int, e
     stage = find_stage()
     if stage.line >= 0:
         detail = {"what": stage.what, "count": 1}
-        ledger.add(EventKind.PREPARE, stage.api, start, end=end, detail=detail, line=stage.line)
+        ledger.write((EventKind.PREPARE, stage.api, stage.line), start, end, detail=detail)
 
 
 class DatasetFacts:

@@ -162,7 +162,7 @@ class OpCounter:
         for line, (count, tiny, spent_ns, calling_ns, end) in by_line.items():
             detail = {"count": count, "tiny": tiny, "calling_seconds": calling_ns / 1e9}
             start = end - spent_ns  # the event lasts as long as its operations together
-            self.ledger.write(EventKind.OPS, self.api, line, start, end, detail=detail)
+            self.ledger.write((EventKind.OPS, self.api, line), start, end, detail=detail)
         self._span_count += 1
         if self._span_count == MAX_SPANS:
             self.is_on = False
@@ -190,7 +190,7 @@ class OpCounter:
         """
         count = ops.ops_per_span
         ops.ops_until_sample = count - 1
-        self.ledger.write(EventKind.OPS, self.api, line, end, end, detail={"count": count})
+        self.ledger.write((EventKind.OPS, self.api, line), end, end, detail={"count": count})
 
 
 MIN_ITERATIONS = 3  # a line that occurs less often is not in a loop

@@ -57,7 +57,7 @@ class _MethodHooks:
         ledger, api = self._ledger, self._api
 
         def write(start: int, end: int, result: Any, *_: Any) -> None:
-            ledger.write(kind, api, ledger.lines.current_line(), start, end, detail=describe(result))
+            ledger.write((kind, api, ledger.lines.current_line()), start, end, detail=describe(result))
 
         return make_hook(ledger, api, original, write, lambda *_, **__: self._is_on)
 

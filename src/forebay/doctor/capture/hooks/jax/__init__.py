@@ -83,7 +83,7 @@ def _hook_value(patches: Patches) -> None:
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         array = args[0]
         line = ledger.lines.current_line()
-        ledger.write(EventKind.DOWNLOAD, api, line, start, end, array.nbytes, detail=describe_array(array))
+        ledger.write((EventKind.DOWNLOAD, api, line), start, end, array.nbytes, detail=describe_array(array))
 
     def hook_property(original: Any) -> Any:
         return _PropertyWithAttributes(make_hook(ledger, api, original.__get__, write))

@@ -236,7 +236,7 @@ class _JitHooks:
                     threads_in_call.discard(thread)
                     compile_spans = spans_by_thread.pop(thread, None) if spans_by_thread else None
                 # Write the run before its uploads. Both may recur once a step, and the run must become the step marker.
-                ledger.write(EventKind.RUN, api, current_line(2), start, end, detail=function.detail)
+                ledger.write((EventKind.RUN, api, current_line(2)), start, end, detail=function.detail)
                 if compile_spans or (self._records_arguments and function.should_examine(args, kwargs)):
                     self._examine(function, compile_spans, HookedCall(start, end, result, args, kwargs))
                 return result

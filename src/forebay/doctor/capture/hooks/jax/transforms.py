@@ -69,7 +69,7 @@ class _TransformHooks:
         ledger, api = self._ledger, self._api
 
         def write(start: int, end: int, *_: Any) -> None:
-            ledger.write(EventKind.TRANSFORM, api, ledger.lines.current_line(), start, end, detail=detail)
+            ledger.write((EventKind.TRANSFORM, api, ledger.lines.current_line()), start, end, detail=detail)
 
         return make_open_hook(ledger, api, original, write, self._is_eager)
 

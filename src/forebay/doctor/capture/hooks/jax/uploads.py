@@ -107,6 +107,6 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
             return
         nbytes, detail = describe_host_data(host_arrays_in(_array_arguments(args)), first_device(result))
         upload_end = estimate_upload_end(start, end, nbytes)
-        ledger.write(EventKind.UPLOAD, api, ledger.lines.current_line(), start, upload_end, nbytes, detail=detail)
+        ledger.write((EventKind.UPLOAD, api, ledger.lines.current_line()), start, upload_end, nbytes, detail=detail)
 
     return write

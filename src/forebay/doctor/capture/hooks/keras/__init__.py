@@ -15,7 +15,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
 from forebay.doctor.capture.hooks.input_stages import fit_counter
 from forebay.doctor.capture.hooks.keras.data import hook_data
 from forebay.doctor.capture.ledger import Ledger
@@ -37,7 +37,7 @@ def install(patches: Patches) -> None:
     patches.replace(keras.Model, "train_on_batch", partial(steps.hook_step, ON_BATCH), api=ON_BATCH)
     patches.replace(BaseOptimizer, "apply", partial(steps.hook_step, APPLY), api=APPLY)
     on_compile = partial(_record_compile, patches.ledger)
-    hook_call(patches, keras.Model, "compile", api="Model.compile", on_return=on_compile, nested="recorded")
+    hook_call(patches, keras.Model, "compile", CallHook("Model.compile", on_compile, nested="recorded"))
     hook_train_function = partial(_hook_train_function, patches.ledger)
     patches.replace(keras.Model, "make_train_function", hook_train_function, api="Model.make_train_function")
     hook_data(patches)

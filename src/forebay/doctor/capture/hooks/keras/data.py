@@ -19,7 +19,7 @@ from keras.src.trainers.data_adapters import (
     tf_dataset_adapter,
 )
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
 from forebay.doctor.capture.hooks.input_stages import PythonStage, dataset_facts, time_stage
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -46,7 +46,7 @@ def hook_data(patches: Patches) -> None:
     # Nested hooks must record: TensorFlow's hooks collect facts while Keras creates the tf.data pipeline.
     for module, name in _ADAPTERS:
         adapter = getattr(module, name)
-        hook_call(patches, adapter, "get_tf_dataset", api="Model.fit", on_return=_add_dataset_facts, nested="recorded")
+        hook_call(patches, adapter, "get_tf_dataset", CallHook("Model.fit", _add_dataset_facts, nested="recorded"))
     _hook_waits(patches)
     _hook_py_datasets(patches)
     _hook_generators(patches)
@@ -113,7 +113,7 @@ def _hook_py_datasets(patches: Patches) -> None:
             hooked_classes.add(dataset_class)
             patches.replace(dataset_class, "__getitem__", partial(_hook_getitem, patches.ledger), api=ROW)
 
-    hook_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", api=ROW, on_return=on_adapter)
+    hook_call(patches, py_dataset_adapter.PyDatasetAdapter, "__init__", CallHook(ROW, on_adapter))
 
 
 def _hook_getitem(ledger: Ledger, original: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from tensorflow.python.eager import context
 from tensorflow.python.training import optimizer as v1_optimizers
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call
 from forebay.doctor.capture.hooks.tensorflow.eager_ops import EagerOps, hook_operations
 from forebay.doctor.capture.hooks.tensorflow.functions import hook_functions
 from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits, hook_profiler
@@ -47,10 +47,7 @@ def _hook_steps(patches: Patches) -> None:
         patches,
         v1_optimizers.Optimizer,
         "apply_gradients",
-        api=STEP,
-        on_return=partial(_record_step, patches.ledger),
-        should_record=_is_eager,
-        nested="recorded",
+        CallHook(STEP, partial(_record_step, patches.ledger), should_record=_is_eager, nested="recorded"),
     )
 
 

@@ -18,7 +18,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function, t
 from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
 from forebay.doctor.capture.hooks.tensorflow.graph_placement import GraphMove, GraphMoveRecorder, find_moves
 from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits
 from forebay.doctor.capture.hooks.tensorflow.signatures import format_signature, retrace_reason
@@ -72,9 +72,9 @@ def hook_functions(patches: Patches, waits: InputWaits) -> None:
     function, ledger = polymorphic_function.Function, patches.ledger
     traces = _TraceHooks(ledger)
     on_run = partial(_record_run, ledger, waits, traces, XlaShapes())
-    hook_call(patches, function, "__call__", api=API, on_return=on_run, should_record=_runs_compiled, nested="recorded")
+    hook_call(patches, function, "__call__", CallHook(API, on_run, should_record=_runs_compiled, nested="recorded"))
     on_created = partial(_record_created, ledger)
-    hook_call(patches, function, "__init__", api="making of tf.function", on_return=on_created, should_record=_is_eager)
+    hook_call(patches, function, "__init__", CallHook("making of tf.function", on_created, should_record=_is_eager))
     patches.replace(tracing_compilation, "_create_concrete_function", traces.hook_trace, api="tracing of tf.function")
     patches.replace(ops, "_create_graph_constant", traces.hook_constant, api="constants of graphs")
 

@@ -46,7 +46,7 @@ class GraphMoveRecorder:
         if key not in moves_by_key:
             moves_by_key[key] = sorted(find(), key=lambda move: -move.nbytes)[:MAX_MOVES]
         for move in moves_by_key[key]:
-            self._ledger.add(EventKind.MOVE, API, end, end=end, nbytes=move.nbytes, detail=move.detail, line=move.line)
+            self._ledger.write((EventKind.MOVE, API, move.line), end, end, move.nbytes, detail=move.detail)
 
 
 def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[GraphMove]:

@@ -110,9 +110,7 @@ class InputWaits:
             if call is not None and call.start <= middle:
                 start, end = max(read.start, call.start), min(read.end, call.end)
                 api, detail = api_of(call.detail), call.detail
-                self._ledger.add(
-                    EventKind.INPUT, api, start, end=end, nbytes=read.nbytes, detail=detail, line=call.line
-                )
+                self._ledger.write((EventKind.INPUT, api, call.line), start, end, read.nbytes, detail=detail)
         self._reads, self._calls = [], []
 
 

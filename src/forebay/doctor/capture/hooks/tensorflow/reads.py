@@ -57,7 +57,7 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
         name, is_direct = find_public_call(ledger.lines, api)
         if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
             event_api = name if name.startswith("Model.") else api  # such as Model.fit, which reads for the user
-            ledger.write(EventKind.DOWNLOAD, event_api, line, start, end, nbytes, detail=describe_tensor(tensor))
+            ledger.write((EventKind.DOWNLOAD, event_api, line), start, end, nbytes, detail=describe_tensor(tensor))
 
     return write
 

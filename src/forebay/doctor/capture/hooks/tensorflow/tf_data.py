@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call
 from forebay.doctor.capture.hooks.input_stages import PythonStage, fit_counter, time_stage
 from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
 from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
@@ -44,24 +44,24 @@ def _hook_datasets(patches: Patches, pipelines: Pipelines) -> None:
         on_return = partial(_record_root, ledger, pipelines, api)
         # from_tensors and from_tensor_slices upload arrays inside the call; other hooks record these uploads.
         nested: Literal["recorded", "ignored"] = "recorded" if "tensor" in name else "ignored"
-        hook_call(patches, dataset, name, api=api, on_return=on_return, should_record=_is_eager, nested=nested)
+        hook_call(patches, dataset, name, CallHook(api, on_return, should_record=_is_eager, nested=nested))
     for reader in _READERS:
         api = f"tf.data.{reader.__name__.removesuffix('V2')}"
         on_return = partial(_record_reader, ledger, pipelines, api)
-        hook_call(patches, reader, "__init__", api=api, on_return=on_return, should_record=_is_eager)
+        hook_call(patches, reader, "__init__", CallHook(api, on_return, should_record=_is_eager))
     for name, read_facts in _STAGES.items():
         on_return = partial(_add_stage, ledger, pipelines, read_facts)
-        hook_call(patches, dataset, name, api=f"Dataset.{name}", on_return=on_return, should_record=_is_eager)
+        hook_call(patches, dataset, name, CallHook(f"Dataset.{name}", on_return, should_record=_is_eager))
 
 
 def _hook_iterators(patches: Patches, pipelines: Pipelines) -> None:
     iterator = iterator_ops.OwnedIterator
     on_created = partial(_record_iterator, patches.ledger)
-    hook_call(patches, iterator, "__init__", api=ITER, on_return=on_created, should_record=_is_eager)
+    hook_call(patches, iterator, "__init__", CallHook(ITER, on_created, should_record=_is_eager))
     patches.hook_apis["keras arrays"] = API  # the hook below also records batches of Keras arrays
     on_batch = partial(_record_batch, patches.ledger, pipelines)
     for name in ("__next__", "get_next"):
-        hook_call(patches, iterator, name, api=API, on_return=on_batch, should_record=_is_eager)
+        hook_call(patches, iterator, name, CallHook(API, on_batch, should_record=_is_eager))
 
 
 def _is_eager(*_: Any, **__: Any) -> bool:
@@ -138,7 +138,7 @@ def _record_iterator(ledger: Ledger, call: HookedCall) -> None:
         name = find_public_call(ledger.lines, ITER).name
         api = name if name.startswith("Model.") else ITER  # methods of Keras models, such as `fit`, create iterators
         detail = {"what": "iterator"} | ({"fit": fit_counter.count} if name == "Model.fit" else {})
-        ledger.add(EventKind.BUILD, api, call.start, end=call.end, detail=detail, line=line)
+        ledger.write((EventKind.BUILD, api, line), call.start, call.end, detail=detail)
 
 
 def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call
 from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import (
     EagerTensor,
@@ -36,7 +36,7 @@ def hook_uploads(patches: Patches) -> None:
     """Hook the conversion that all public upload functions call."""
     on_return = partial(_record_conversion, patches)
     name = "convert_to_eager_tensor"
-    hook_call(patches, constant_op, name, api=API, on_return=on_return, should_record=_is_data)
+    hook_call(patches, constant_op, name, CallHook(API, on_return, should_record=_is_data))
 
 
 def _is_data(value: Any, *_: Any, **__: Any) -> bool:
@@ -57,7 +57,7 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
     patches.hook_apis[api] = API
     from_dtype = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
     detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)}
-    ledger.add(EventKind.UPLOAD, api, call.start, end=call.end, nbytes=nbytes, detail=detail, line=line)
+    ledger.write((EventKind.UPLOAD, api, line), call.start, call.end, nbytes, detail=detail)
 
 
 class Transfers:
@@ -86,7 +86,7 @@ class Transfers:
         detail |= {"dtype": dtype, "shape": list(array.shape), "from_dtype": dtype, "key": fingerprint_of_array(array)}
         if array.nbytes <= MAX_TRIAL_NBYTES:
             end = min(end, start + int(array.nbytes * self._measure_ns_per_byte(array, line, name)))
-        ledger.add(EventKind.UPLOAD, api, start, end=end, nbytes=array.nbytes, detail=detail, line=line)
+        ledger.write((EventKind.UPLOAD, api, line), start, end, array.nbytes, detail=detail)
 
     def record_moves(self, name: str, inputs: Iterable[Any], result: Any, line: int, start: int, end: int) -> None:
         """Record the inputs that are on another device than the result, as one event."""
@@ -100,7 +100,7 @@ class Transfers:
         kind, api, detail = _describe_move(name, moved[0], output)
         nbytes = sum(map(nbytes_of, moved))
         self._patches.hook_apis[api] = self._api
-        self._patches.ledger.add(kind, api, start, end=end, nbytes=nbytes, detail=detail, line=line)
+        self._patches.ledger.write((kind, api, line), start, end, nbytes, detail=detail)
 
     def _measure_ns_per_byte(self, array: Any, line: int, name: str) -> float:
         """Return the conversion time per byte, which is measured once for each line and operation."""

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import numpy as np
 from tensorflow.python.client import session as sessions
 
-from forebay.doctor.capture.hooks.calls import HookedCall, hook_call, record_call
+from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call
 from forebay.doctor.capture.hooks.tensorflow.graph_placement import (
     GraphMove,
     GraphMoveRecorder,
@@ -41,10 +41,10 @@ def hook_sessions(patches: Patches) -> None:
     ledger, thread, session = patches.ledger, _SessionThread(), sessions.BaseSession
     unused_sessions: WeakSet[Any] = WeakSet()  # created, but not run yet
     on_created = partial(_record_created, ledger, unused_sessions)
-    hook_call(patches, session, "__init__", api="tf.compat.v1.Session", on_return=on_created)
+    hook_call(patches, session, "__init__", CallHook("tf.compat.v1.Session", on_created))
     on_run = partial(_record_run, ledger, thread, unused_sessions, GraphMoveRecorder(ledger))
-    hook_call(patches, session, "run", api=API, on_return=on_run, nested="recorded")
-    hook_call(patches, session, "_do_run", api=API, on_return=partial(_store_graph_run, thread))
+    hook_call(patches, session, "run", CallHook(API, on_run, nested="recorded"))
+    hook_call(patches, session, "_do_run", CallHook(API, partial(_store_graph_run, thread)))
 
 
 def _record_created(ledger: Ledger, unused_sessions: WeakSet[Any], call: HookedCall) -> None:

@@ -175,7 +175,7 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
             return  # a symbolic size, because the compiler is tracing
         if detail is not None and detail.get("device") == "cpu" and is_internal_call(sys._getframe(3)):
             return
-        ledger.write(kind, api, ledger.lines.current_line(3), start, end, nbytes, detail=detail)
+        ledger.write((kind, api, ledger.lines.current_line(3)), start, end, nbytes, detail=detail)
 
     return write
 

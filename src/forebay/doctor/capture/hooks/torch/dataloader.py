@@ -1,7 +1,6 @@
 """Hooks for DataLoader: the waits for batches, and times of user code in it."""
 
 from collections.abc import Iterator
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -102,21 +101,20 @@ class _FetchHook(TorchHook):
         """Record both stages. `times` are nanoseconds: start, end of the rows, end of the collation."""
         with self._hooks.guard(ROW):
             start, rows_end, end = times
-            add = partial(self._hooks.ledger.add, EventKind.PREPARE)
+            write = self._hooks.ledger.write
             row_functions = (_row_function(nested) for nested in _nested_datasets(dataset))
             detail = {"what": "row", "count": row_count}
-            add(ROW, start, end=rows_end, detail=detail, line=self._find_line(*row_functions))
+            write((EventKind.PREPARE, ROW, self._find_line(*row_functions)), start, rows_end, detail=detail)
             collate_function = getattr(collate, "func", collate)  # the function inside a partial
             detail = {"what": "collate", "count": row_count}
-            add(COLLATE, rows_end, end=end, detail=detail, line=self._find_line(collate_function))
+            write((EventKind.PREPARE, COLLATE, self._find_line(collate_function)), rows_end, end, detail=detail)
 
-    def _find_line(self, *functions: Any) -> int | None:
-        """Return the line of the first user function, or None.
-
-        For None, the ledger uses the line of the loop.
-        """
-        lines = (self._hooks.ledger.lines.line_of_function(function) for function in functions)
-        return next((line for line in lines if line >= 0), None)
+    def _find_line(self, *functions: Any) -> int:
+        """Return the line of the first user function. If there is none, return the line of the loop."""
+        lines = self._hooks.ledger.lines
+        found = (lines.line_of_function(function) for function in functions)
+        line = next((line for line in found if line >= 0), None)
+        return lines.current_line() if line is None else line
 
 
 def _nested_datasets(dataset: Any) -> Iterator[Any]:

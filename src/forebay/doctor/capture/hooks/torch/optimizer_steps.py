@@ -56,7 +56,7 @@ class _OptimizerSteps:
     def _record(self, now: int) -> None:
         ledger = self._hooks.ledger
         try:
-            ledger.write(EventKind.STEP, STEP, ledger.lines.current_line(2), now, now)
+            ledger.write((EventKind.STEP, STEP, ledger.lines.current_line(2)), now, now)
         except Exception as error:
             ledger.note_failure(STEP, error)
 
